@@ -1,0 +1,306 @@
+//! What a recording into memory held: for writing files, and for looking at.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::callsite::Callsite;
+use crate::category::Category;
+use crate::chrome::Chrome;
+use crate::clock::Reading;
+use crate::collect::{Account, Placed, Sink};
+use crate::decode::{Arena, Place, Stored, Values};
+use crate::lanes::{Lane, What};
+use crate::perfetto::Perfetto;
+use crate::process::Process;
+use crate::record::value_kind;
+use crate::ring::Thread;
+use crate::value::{self, Flow, Text, Value};
+
+/// Events of all threads and tracks, whole and in order.
+#[derive(Debug, Clone)]
+pub struct Capture {
+    process: Process,
+    start: Reading,
+    end: Reading,
+    threads: Vec<(u64, Thread)>,
+    entries: Vec<Entry>,
+    arena: Arena,
+    account: Account,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Entry {
+    Event(Kept),
+    Lost { ring: u64, ns: u64, count: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    ns: u64,
+    lane: Lane,
+    what: What,
+    callsite: Option<(u32, &'static Callsite)>,
+    name: Option<Place>,
+    category: Category,
+    values: Values,
+}
+
+/// One span of a capture.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SpanView<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its categories.
+    pub category: Category,
+    /// The thread it ran on, or the track it lies on.
+    pub place: PlaceView,
+    /// Begin, in nanoseconds of `CLOCK_BOOTTIME`.
+    pub begin_ns: u64,
+    /// End, likewise.
+    pub end_ns: u64,
+    /// It was still open when the capture was made.
+    pub unfinished: bool,
+    /// How many spans of the same thread or track it lies in.
+    pub depth: usize,
+    /// Its values, those known at the end after those known at the begin.
+    pub values: Vec<(&'a str, Value<'a>)>,
+}
+
+/// One mark or sample of a capture.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PointView<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its time, in nanoseconds of `CLOCK_BOOTTIME`.
+    pub ns: u64,
+    /// Its values.
+    pub values: Vec<(&'a str, Value<'a>)>,
+}
+
+/// Where a span lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PlaceView {
+    /// On the thread of this number.
+    Thread(u32),
+    /// On the track of this number.
+    Track(u64),
+}
+
+impl Capture {
+    pub(crate) fn new(process: Process, start: Reading) -> Self {
+        Self {
+            process,
+            start,
+            end: start,
+            threads: Vec::new(),
+            entries: Vec::new(),
+            arena: Arena::default(),
+            account: Account::default(),
+        }
+    }
+
+    pub(crate) fn set_account(&mut self, account: Account) {
+        self.account = account;
+    }
+
+    /// What was kept, what was not, and what it cost.
+    #[must_use]
+    pub const fn account(&self) -> Account {
+        self.account
+    }
+
+    /// Writes a Perfetto file.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_perfetto(&self, out: impl Write) -> io::Result<()> {
+        let mut perfetto = Perfetto::new(out, self.process.clone(), self.start);
+        self.replay(&mut perfetto);
+        perfetto.finish(&self.account).map(drop)
+    }
+
+    /// Writes Chrome's JSON, which `chrome://tracing`, Perfetto and Speedscope read.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_chrome(&self, out: impl Write) -> io::Result<()> {
+        let mut chrome = Chrome::new(out, &self.process, self.start);
+        self.replay(&mut chrome);
+        chrome.finish(&self.account)
+    }
+
+    /// The spans that touch the time between two moments of `CLOCK_BOOTTIME`, whole, and the marks and counters in it.
+    #[must_use]
+    pub fn between(mut self, from_ns: u64, until_ns: u64) -> Self {
+        let within = |ns: u64| ns >= from_ns && ns <= until_ns;
+        let mut keep = vec![true; self.entries.len()];
+        let mut open: HashMap<Lane, Vec<usize>> = HashMap::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let Entry::Event(event) = entry else { continue };
+            match event.what {
+                What::Mark | What::Counter => keep[index] = within(event.ns),
+                What::Begin => open.entry(event.lane).or_default().push(index),
+                What::End | What::Unfinished => {
+                    let Some(begin) = open.get_mut(&event.lane).and_then(Vec::pop) else {
+                        continue;
+                    };
+                    let Entry::Event(Kept { ns, .. }) = self.entries[begin] else { continue };
+                    let touches = ns <= until_ns && event.ns >= from_ns;
+                    (keep[begin], keep[index]) = (touches, touches);
+                }
+            }
+        }
+        let mut keep = keep.into_iter();
+        self.entries.retain(|_| keep.next().unwrap_or(true));
+        self
+    }
+
+    /// The spans, each after those it lies in.
+    #[must_use]
+    pub fn spans(&self) -> Vec<SpanView<'_>> {
+        let mut spans: Vec<SpanView<'_>> = Vec::new();
+        let mut open: HashMap<Lane, Vec<usize>> = HashMap::new();
+        for entry in &self.entries {
+            let Entry::Event(event) = entry else { continue };
+            let stack = open.entry(event.lane).or_default();
+            match event.what {
+                What::Begin => {
+                    let depth = stack.len();
+                    stack.push(spans.len());
+                    spans.push(self.span(event, depth));
+                }
+                What::End | What::Unfinished => {
+                    let Some(span) = stack.pop().and_then(|index| spans.get_mut(index)) else {
+                        continue;
+                    };
+                    span.end_ns = event.ns;
+                    span.unfinished = event.what == What::Unfinished;
+                    span.values.extend(self.values(event));
+                }
+                What::Mark | What::Counter => {}
+            }
+        }
+        spans
+    }
+
+    /// The marks, by thread or track.
+    #[must_use]
+    pub fn marks(&self) -> Vec<PointView<'_>> {
+        self.points(What::Mark)
+    }
+
+    /// The samples of counters, by thread.
+    #[must_use]
+    pub fn counters(&self) -> Vec<PointView<'_>> {
+        self.points(What::Counter)
+    }
+
+    fn points(&self, what: What) -> Vec<PointView<'_>> {
+        let events = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Event(event) if event.what == what => Some(event),
+            Entry::Event(_) | Entry::Lost { .. } => None,
+        });
+        let view =
+            |event| PointView { name: self.name(event), ns: event.ns, values: self.values(event) };
+        events.map(view).collect()
+    }
+
+    fn span<'a>(&'a self, event: &'a Kept, depth: usize) -> SpanView<'a> {
+        let place = match event.lane {
+            Lane::Thread { ring, .. } => PlaceView::Thread(
+                self.threads
+                    .iter()
+                    .find(|(serial, _)| *serial == ring)
+                    .map_or(0, |(_, thread)| thread.tid),
+            ),
+            Lane::Track { id, .. } => PlaceView::Track(id),
+        };
+        SpanView {
+            name: self.name(event),
+            category: event.category,
+            place,
+            begin_ns: event.ns,
+            end_ns: event.ns,
+            unfinished: true,
+            depth,
+            values: self.values(event),
+        }
+    }
+
+    fn name(&self, event: &Kept) -> &str {
+        let site = event.callsite.map_or("", |(_, site)| site.name());
+        event.name.map_or(site, |name| self.arena.text(name))
+    }
+
+    fn values<'a>(&'a self, event: &Kept) -> Vec<(&'a str, Value<'a>)> {
+        let fields = event.callsite.map_or(&[][..], |(_, site)| site.fields());
+        let values = self.arena.values(event.values).iter().enumerate();
+        let named = values.map(|(index, value)| {
+            (fields.get(index).copied().unwrap_or("value"), self.value(*value))
+        });
+        named.filter(|(_, value)| *value != Value::Absent).collect()
+    }
+
+    fn value(&self, (kind, word): Stored) -> Value<'_> {
+        match kind {
+            value_kind::UNSIGNED => Value::Unsigned(word),
+            value_kind::SIGNED => Value::Signed(word.cast_signed()),
+            value_kind::FLOAT => Value::Float(f64::from_bits(word)),
+            value_kind::BOOL => Value::Bool(word != 0),
+            value_kind::INTERNED => Value::Interned(Text::from_number(word as u32)),
+            value_kind::TEXT => Value::Text(self.arena.text_of(word)),
+            value_kind::FLOW => Value::Flow(Flow::through(word)),
+            value_kind::LAST_FLOW => Value::Flow(Flow::last(word)),
+            _ => Value::Absent,
+        }
+    }
+
+    fn replay(&self, sink: &mut dyn Sink) {
+        sink.reading(&self.end);
+        self.threads.iter().for_each(|(ring, thread)| sink.thread(*ring, thread));
+        for entry in &self.entries {
+            match *entry {
+                Entry::Lost { ring, ns, count } => sink.lost(ring, ns, count),
+                Entry::Event(event) => sink.event(&Placed {
+                    ns: event.ns,
+                    lane: event.lane,
+                    what: event.what,
+                    callsite: event.callsite,
+                    name: self.name(&event),
+                    category: event.category,
+                    values: self.arena.values(event.values),
+                    arena: &self.arena,
+                }),
+            }
+        }
+    }
+}
+
+impl Sink for Capture {
+    fn thread(&mut self, ring: u64, thread: &Thread) {
+        self.threads.push((ring, thread.clone()));
+    }
+
+    fn event(&mut self, event: &Placed<'_>) {
+        let name = event.callsite.is_none().then(|| self.arena.keep_text(event.name));
+        let values = self.arena.keep(event.arena, event.values);
+        let Placed { ns, lane, what, callsite, category, .. } = *event;
+        self.entries.push(Entry::Event(Kept { ns, lane, what, callsite, name, category, values }));
+    }
+
+    fn lost(&mut self, ring: u64, ns: u64, count: u64) {
+        self.entries.push(Entry::Lost { ring, ns, count });
+    }
+
+    fn reading(&mut self, reading: &Reading) {
+        self.end = *reading;
+    }
+}
+
+/// The text that a [`Value::Interned`] stands for.
+#[must_use]
+pub fn interned(text: Text) -> Option<std::sync::Arc<str>> {
+    value::text(text)
+}

@@ -1,0 +1,447 @@
+//! Recordings: switching on and off, by call or by environment.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::capture::Capture;
+use crate::category::{Category, Level, UnknownCategory};
+use crate::clock::{Reading, Stamp};
+use crate::collect::{Account, Collector, Sink};
+use crate::perfetto::Perfetto;
+use crate::process::Process;
+use crate::record::{self, Kind};
+use crate::ring::{self, Plan, Ring, Thread};
+use crate::timeline::Timeline;
+use crate::{clock, gate};
+
+/// What to record, and into how much memory.
+#[derive(Debug, Clone)]
+pub struct Options {
+    categories: Category,
+    level: Level,
+    ring_bytes: usize,
+    most_threads: usize,
+    keep: Option<Duration>,
+    drain_every: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            categories: Category::ALL,
+            level: Level::Info,
+            ring_bytes: 1 << 20,
+            most_threads: 1024,
+            keep: None,
+            drain_every: Duration::from_millis(20),
+        }
+    }
+}
+
+impl Options {
+    /// Everything of level [`Level::Info`] and above, in rings of 1 MiB that stop when full.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only these categories.
+    #[must_use]
+    pub fn categories(self, categories: Category) -> Self {
+        Self { categories, ..self }
+    }
+
+    /// This level and everything more important.
+    #[must_use]
+    pub fn level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Memory of one thread's ring: rounded up to a power of two of 32-byte records, from 64 KiB to 1 GiB.
+    /// Untouched memory costs nothing, but from 2 MiB on the kernel may clear a huge page when a thread's first event
+    /// comes, which takes a millisecond or two.
+    #[must_use]
+    pub fn ring_bytes(self, ring_bytes: usize) -> Self {
+        Self { ring_bytes: ring_bytes.clamp(SMALLEST_RING, LARGEST_RING), ..self }
+    }
+
+    /// Threads that get a ring; the events of others are counted and not kept.
+    #[must_use]
+    pub fn most_threads(self, most_threads: usize) -> Self {
+        Self { most_threads, ..self }
+    }
+
+    /// A flight recorder: rings run on, the oldest records are overwritten, and a capture holds the last `keep`,
+    /// as far as the rings reach back.
+    #[must_use]
+    pub fn flight_recorder(self, keep: Duration) -> Self {
+        Self { keep: Some(keep), ..self }
+    }
+
+    /// How often a recording to a file empties the rings.
+    #[must_use]
+    pub fn drain_every(self, drain_every: Duration) -> Self {
+        Self { drain_every: drain_every.max(Duration::from_millis(1)), ..self }
+    }
+
+    /// Begins recording into memory.
+    ///
+    /// # Errors
+    /// When a recording is on already: there is one at a time in a process.
+    pub fn start(self) -> Result<Recording, StartError> {
+        let on = On::claim(&self)?;
+        let timeline = Arc::new((Mutex::new(Timeline::starting(on.start)), Condvar::new()));
+        let keeper = self.keep.map(|_| keep_time(&timeline)).transpose().map_err(StartError::Io)?;
+        Ok(Recording { on, timeline, keeper, keep: self.keep })
+    }
+
+    /// Begins recording into a Perfetto file, emptied from the rings by a thread of its own. The file is whole after
+    /// every drain, so a killed process leaves what it had.
+    ///
+    /// # Errors
+    /// When a recording is on already, when this is a flight recorder, or when the file cannot be made.
+    pub fn start_file(self, path: impl AsRef<Path>) -> Result<FileRecording, StartError> {
+        if self.keep.is_some() {
+            return Err(StartError::FlightRecorderToFile);
+        }
+        let on = On::claim(&self)?;
+        let file = File::create(path.as_ref()).map_err(StartError::Io)?;
+        let perfetto = Perfetto::new(file, Process::this(), on.start);
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let writer = Writer {
+            perfetto,
+            collector: Collector::new(Timeline::starting(on.start), true),
+            stop: stop.clone(),
+            every: self.drain_every,
+        };
+        let thread = std::thread::Builder::new().name("towpath-trace".to_owned());
+        let thread = thread.spawn(move || writer.run()).map_err(StartError::Io)?;
+        Ok(FileRecording { on, stop, thread: Some(thread), path: path.as_ref().to_owned() })
+    }
+}
+
+const SMALLEST_RING: usize = 64 << 10;
+const LARGEST_RING: usize = 1 << 30;
+
+/// Why a recording did not begin.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Another recording is on.
+    Busy,
+    /// A flight recorder is captured, not written as it goes.
+    FlightRecorderToFile,
+    /// `TOWPATH_TRACE` is not `categories:file`.
+    Environment(String),
+    /// `TOWPATH_TRACE` names no such category.
+    Category(UnknownCategory),
+    /// The file or the thread could not be made.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another trace recording is on"),
+            Self::FlightRecorderToFile => {
+                f.write_str("a flight recorder is captured, not written to a file as it goes")
+            }
+            Self::Environment(value) => {
+                write!(f, "TOWPATH_TRACE={value:?} is not of the form categories:file")
+            }
+            Self::Category(_) => f.write_str("TOWPATH_TRACE names a category that does not exist"),
+            Self::Io(_) => f.write_str("the trace recording could not begin"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Category(error) => Some(error),
+            Self::Busy | Self::FlightRecorderToFile | Self::Environment(_) => None,
+        }
+    }
+}
+
+/// Begins a recording if the environment asks for one with `TOWPATH_TRACE=categories:file`, as in
+/// `TOWPATH_TRACE=network,request:app.pftrace`; keep the answer until the program ends.
+/// A level may follow the categories: `all@debug:app.pftrace`.
+///
+/// # Errors
+/// When the variable is set and makes no sense, or the recording cannot begin.
+pub fn from_env() -> Result<Option<FileRecording>, StartError> {
+    let Some(value) = std::env::var_os("TOWPATH_TRACE") else { return Ok(None) };
+    let value = value.to_string_lossy();
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let bad = || StartError::Environment(value.chars().take(256).collect());
+    let (what, path) =
+        value.split_once(':').filter(|(_, path)| !path.is_empty()).ok_or_else(bad)?;
+    let (categories, level) = match what.split_once('@') {
+        Some((categories, level)) => (categories, level.parse().map_err(|_| bad())?),
+        None => (what, Level::Info),
+    };
+    let categories = Category::parse(categories).map_err(StartError::Category)?;
+    Options::new().categories(categories).level(level).start_file(PathBuf::from(path)).map(Some)
+}
+
+/// The gate is open and rings are given out, until this is dropped.
+#[derive(Debug)]
+struct On {
+    pid: u32,
+    start: Reading,
+}
+
+/// The process whose recording is on; another process's number is what a fork left behind.
+static ON: AtomicU32 = AtomicU32::new(0);
+
+impl On {
+    fn claim(options: &Options) -> Result<Self, StartError> {
+        let pid = std::process::id();
+        let claimed =
+            ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |on| (on != pid).then_some(pid));
+        claimed.map_err(|_| StartError::Busy)?;
+        ring::watch_forks();
+        let start = Reading::take();
+        let plan = Plan {
+            capacity: (options.ring_bytes / size_of::<record::Words>()).next_power_of_two(),
+            flight: options.keep.is_some(),
+            most_rings: options.most_threads,
+        };
+        ring::registry().begin(plan);
+        gate::record(options.categories, options.level);
+        Ok(Self { pid, start })
+    }
+
+    /// A copy of a recording in a forked child is nobody's: its threads and files are the parent's.
+    fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    fn shut(&self) -> Vec<Arc<Ring>> {
+        gate::record(Category::NONE, Level::Error);
+        ring::registry().end()
+    }
+}
+
+impl Drop for On {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            self.shut();
+            let _ = ON.compare_exchange(self.pid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A recording into memory. Dropping it forgets what it holds.
+#[derive(Debug)]
+pub struct Recording {
+    on: On,
+    timeline: SharedTimeline,
+    keeper: Option<JoinHandle<()>>,
+    keep: Option<Duration>,
+}
+
+type SharedTimeline = Arc<(Mutex<Timeline>, Condvar)>;
+
+impl Recording {
+    /// Keeps these categories from here on; spans that are open end as they should.
+    pub fn set_categories(&self, categories: Category, level: Level) {
+        if self.on.is_ours() {
+            gate::record(categories, level);
+        }
+    }
+
+    /// Ends the recording and answers what it holds.
+    #[must_use]
+    pub fn stop(self) -> Capture {
+        let rings = if self.on.is_ours() { self.on.shut() } else { Vec::new() };
+        self.collect(&rings)
+    }
+
+    /// A copy of what the rings hold, while the recording goes on. Only a flight recorder's rings run on for ever;
+    /// others fill up and this does not empty them.
+    #[must_use]
+    pub fn capture(&self) -> Capture {
+        let rings = if self.on.is_ours() { ring::registry().rings.clone() } else { Vec::new() };
+        self.collect(&rings)
+    }
+
+    /// What [`Recording::capture`] would answer, cut to the spans that touch the time between two stamps.
+    #[must_use]
+    pub fn capture_between(&self, from: Stamp, until: Stamp) -> Capture {
+        let capture = self.capture();
+        let timeline = self.timeline.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |stamp: Stamp| match stamp.monotonic {
+            true => timeline.place_monotonic(stamp.value),
+            false => timeline.place(stamp.value),
+        };
+        capture.between(place(from), place(until))
+    }
+
+    fn collect(&self, rings: &[Arc<Ring>]) -> Capture {
+        let timeline = {
+            let mut timeline = self.timeline.0.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline.add_now();
+            timeline.clone()
+        };
+        let mut capture = Capture::new(Process::this(), timeline.first());
+        let end = timeline.last();
+        let mut collector = Collector::new(timeline, false);
+        capture.reading(&end);
+        collector.drain(rings, &mut capture);
+        let account = collector.finish(&mut capture);
+        capture
+            .set_account(Account { ns_per_event: cost_of_event(&collector.timeline), ..account });
+        let kept = self.keep.map(|keep| u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX));
+        match kept {
+            Some(kept) => capture.between(end.boot_ns.saturating_sub(kept), end.boot_ns),
+            None => capture,
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !self.on.is_ours() {
+            return;
+        }
+        if let Some(keeper) = self.keeper.take() {
+            // The keeper holds the timeline weakly: it ends when we let go of it.
+            self.timeline = Arc::new((Mutex::new(Timeline::default()), Condvar::new()));
+            keeper.thread().unpark();
+        }
+    }
+}
+
+/// Reads the clocks once a second, so that a capture hours later places its records to the nanosecond.
+fn keep_time(timeline: &SharedTimeline) -> io::Result<JoinHandle<()>> {
+    let timeline = Arc::downgrade(timeline);
+    let thread = std::thread::Builder::new().name("towpath-trace".to_owned());
+    thread.spawn(move || {
+        while let Some(timeline) = timeline.upgrade() {
+            timeline.0.lock().unwrap_or_else(PoisonError::into_inner).add(Reading::take());
+            drop(timeline);
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+    })
+}
+
+/// A recording into a Perfetto file. Dropping it completes the file.
+#[derive(Debug)]
+pub struct FileRecording {
+    on: On,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<io::Result<Account>>>,
+    path: PathBuf,
+}
+
+impl FileRecording {
+    /// Keeps these categories from here on; spans that are open end as they should.
+    pub fn set_categories(&self, categories: Category, level: Level) {
+        if self.on.is_ours() {
+            gate::record(categories, level);
+        }
+    }
+
+    /// The file being written.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends the recording, completes the file and answers its account.
+    ///
+    /// # Errors
+    /// When writing failed at any time: the file ends there.
+    pub fn finish(mut self) -> io::Result<Account> {
+        self.complete()
+    }
+
+    fn complete(&mut self) -> io::Result<Account> {
+        let Some(thread) = self.thread.take() else { return Ok(Account::default()) };
+        if !self.on.is_ours() {
+            // The thread is the parent's.
+            std::mem::forget(thread);
+            return Ok(Account::default());
+        }
+        gate::record(Category::NONE, Level::Error);
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the trace writer panicked")))
+    }
+}
+
+impl Drop for FileRecording {
+    fn drop(&mut self) {
+        let _ = self.complete();
+    }
+}
+
+/// The thread that empties rings into a file.
+struct Writer {
+    perfetto: Perfetto<File>,
+    collector: Collector,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    every: Duration,
+}
+
+impl Writer {
+    fn run(mut self) -> io::Result<Account> {
+        while !self.wait() {
+            let reading = Reading::take();
+            if self.collector.timeline.add(reading) {
+                self.perfetto.reading(&reading);
+            }
+            let rings = ring::registry().rings.clone();
+            self.drain(&rings);
+            if self.perfetto.failed() {
+                // A full disk: nothing more can be kept, so nothing more is recorded.
+                gate::record(Category::NONE, Level::Error);
+            }
+        }
+        let rings = ring::registry().end();
+        self.collector.timeline.add_now();
+        self.perfetto.reading(&self.collector.timeline.last());
+        self.drain(&rings);
+        let account = self.collector.finish(&mut self.perfetto);
+        let account = Account { ns_per_event: cost_of_event(&self.collector.timeline), ..account };
+        self.perfetto.finish(&account)?;
+        Ok(account)
+    }
+
+    fn drain(&mut self, rings: &[Arc<Ring>]) {
+        self.collector.drain(rings, &mut self.perfetto);
+        self.perfetto.flush();
+    }
+
+    fn wait(&self) -> bool {
+        let stop = self.stop.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.stop.1.wait_timeout_while(stop, self.every, |stop| !*stop);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// What one event costs, measured on a ring of its own: the best of a few short runs.
+fn cost_of_event(timeline: &Timeline) -> f64 {
+    const EVENTS: usize = 256;
+    let ring = Ring::new(EVENTS, 1, true, Thread { tid: 0, name: String::new() });
+    let runs = (0..16).map(|_| {
+        let begun = clock::ticks();
+        for event in 0..EVENTS as u64 {
+            std::hint::black_box(&ring)
+                .push([record::head(Kind::Mark, 1, 0, 0), clock::ticks(), event, 0], 0);
+        }
+        clock::ticks().saturating_sub(begun)
+    });
+    runs.min().unwrap_or(0) as f64 * timeline.ns_per_tick() / EVENTS as f64
+}

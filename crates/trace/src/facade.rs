@@ -1,0 +1,326 @@
+//! The `tracing` facade: what its subscriber and its layer share.
+//!
+//! An event is a mark named by its message. A span is a slice of the thread for every time it is entered; if it is
+//! entered more than once, or on another thread than the one that made it, it is asynchronous: its lifetime lies on
+//! a track of its own and a flow joins its polls. Once a place has made an asynchronous span, its further spans are
+//! stamped when they are made; the lifetime of the very first begins with its first poll.
+//!
+//! Cost: a span is a slot of a slab, two stamps and two records. Nothing is allocated unless a field is a text.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tracing_core::span::{Attributes, Record};
+use tracing_core::{Event, Metadata, subscriber::Interest};
+
+use crate::category::{Category, Level};
+use crate::clock::{counter, ticks};
+use crate::record::{self, Kind, NAMELESS, value_kind};
+use crate::ring::{self, Claim};
+use crate::span::{elsewhere, write_long};
+use crate::value::Value;
+use crate::{gate, probe};
+
+use entered::Entry;
+use fields::{Fields, Short};
+use site::Site;
+use slab::Slot;
+
+mod elsewhere_text;
+pub(crate) mod entered;
+mod fields;
+pub(crate) mod site;
+pub(crate) mod slab;
+
+/// What a subscriber or a layer was told to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) category: fn(&Metadata<'_>) -> Category,
+    pub(crate) default: Category,
+    pub(crate) fields: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(category: Category) -> Self {
+        Self { category: |_| Category::NONE, default: category, fields: true }
+    }
+
+    pub(crate) fn category(&self, metadata: &Metadata<'_>) -> Category {
+        match (self.category)(metadata) {
+            Category::NONE => self.default,
+            category => category,
+        }
+    }
+
+    pub(crate) fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        gate::enabled(self.category(metadata), level(metadata))
+    }
+
+    /// The answer that is kept for a place until the gate changes.
+    pub(crate) fn interest(&self, metadata: &Metadata<'_>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+}
+
+/// Answers kept by `tracing` are asked for again when the gate changes.
+pub(crate) fn follow_the_gate() {
+    gate::on_change(tracing_core::callsite::rebuild_interest_cache);
+}
+
+pub(crate) fn level(metadata: &Metadata<'_>) -> Level {
+    match *metadata.level() {
+        tracing_core::Level::ERROR => Level::Error,
+        tracing_core::Level::WARN => Level::Warn,
+        tracing_core::Level::INFO => Level::Info,
+        tracing_core::Level::DEBUG => Level::Debug,
+        tracing_core::Level::TRACE => Level::Trace,
+    }
+}
+
+pub(crate) fn most_verbose() -> tracing_core::LevelFilter {
+    use tracing_core::LevelFilter;
+    match gate::most_verbose() {
+        None => LevelFilter::OFF,
+        Some(Level::Error) => LevelFilter::ERROR,
+        Some(Level::Warn) => LevelFilter::WARN,
+        Some(Level::Info) => LevelFilter::INFO,
+        Some(Level::Debug) => LevelFilter::DEBUG,
+        Some(Level::Trace) => LevelFilter::TRACE,
+    }
+}
+
+/// A mark for an event.
+#[inline]
+pub(crate) fn event(plan: &Plan, event: &Event<'_>) {
+    let site = site::of(event.metadata(), plan);
+    if !gate::recorded(site.category, site.level) && !elsewhere() {
+        return;
+    }
+    let mut fields = Fields::new(site, plan.fields);
+    event.record(&mut fields);
+    if elsewhere() {
+        elsewhere_text::mark(site, &fields);
+        if !gate::recorded(site.category, site.level) {
+            return;
+        }
+    }
+    fields.emit(site);
+}
+
+/// A slot for a new span.
+#[inline]
+pub(crate) fn open(plan: &Plan, attributes: &Attributes<'_>) -> u32 {
+    let site = site::of(attributes.metadata(), plan);
+    let (index, slot) = slab::take();
+    let Some(slot) = slot else { return index };
+    slot.begin(site, entered::thread());
+    if plan.fields && !attributes.metadata().fields().is_empty() {
+        visit(slot, site, attributes);
+    }
+    if site.is_asynchronous() && gate::recorded(site.category, site.level) {
+        begin_lifetime(slot, site, ticks(), attributes);
+    }
+    index
+}
+
+#[inline]
+fn visit(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
+    let mut short = Short::new(site);
+    attributes.record(&mut short);
+    if short.fits {
+        return slot.set_short_values(short.kinds, short.words);
+    }
+    visit_all(slot, site, attributes);
+}
+
+#[cold]
+#[inline(never)]
+fn visit_all(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
+    let mut fields = Fields::new(site, true);
+    attributes.record(&mut fields);
+    slot.set_values(&fields);
+}
+
+#[cold]
+fn begin_lifetime(slot: &Slot, site: &'static Site, stamp: u64, attributes: &Attributes<'_>) {
+    let explicit = attributes.parent().and_then(|id| slab::by_id(id.into_u64()));
+    let contextual = || entered::top().and_then(slab::get).filter(|_| attributes.is_contextual());
+    let parent = explicit.or_else(contextual).map_or(0, Slot::track);
+    lifetime(slot, site, stamp, parent);
+}
+
+fn lifetime(slot: &Slot, site: &'static Site, stamp: u64, parent: u64) {
+    let track = slot.start_track();
+    let first = [record::head(Kind::AsyncBegin, site.span.id(), 0, 0), stamp, track, parent];
+    let mut values = slot.values();
+    values.resize(site.span.fields().len(), fields::Owned::ABSENT);
+    let mut values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
+    values.push(Value::Flow(crate::value::Flow::through(track)));
+    write_long(first, None, &values, Claim::Alone);
+}
+
+/// A poll begins.
+#[inline]
+pub(crate) fn enter(index: u32) {
+    let Some(slot) = slab::get(index) else { return };
+    let plain = if probe::detours() == 0 { slot.is_plain(entered::thread()) } else { None };
+    let Some(callsite) = plain else { return enter_slowly(index, slot) };
+    let stamp = counter();
+    slot.entered(stamp);
+    let entry = Entry::new(index, slot.write_begin(callsite, stamp), false);
+    if !entered::push(entry) {
+        leave(entry, None);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn enter_slowly(index: u32, slot: &'static Slot) {
+    let Some(site) = slot.site() else { return };
+    let mut begin = None;
+    if gate::recorded(site.category, site.level) {
+        let stamp = ticks();
+        let again = slot.entered(stamp);
+        begin = if again || slot.track() != 0 || slot.thread() != entered::thread() {
+            site.set_asynchronous();
+            enter_asynchronous(slot, site, stamp, again)
+        } else {
+            slot.write_begin(site.span.id(), stamp)
+        };
+    }
+    let marked = elsewhere() && elsewhere_text::begin(site, slot);
+    let entry = Entry::new(index, begin, marked);
+    if !entered::push(entry) {
+        leave(entry, None);
+    }
+}
+
+#[cold]
+fn enter_asynchronous(slot: &Slot, site: &'static Site, stamp: u64, again: bool) -> Option<u64> {
+    if slot.track() == 0 && again {
+        // What looked like a plain span comes back: it has lived since its first poll.
+        lifetime(slot, site, slot.first(), 0);
+    }
+    let values: Vec<fields::Owned> = slot.values();
+    let mut values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
+    if slot.track() != 0 {
+        values.resize(site.span.fields().len(), Value::Absent);
+        values.push(Value::Flow(crate::value::Flow::through(slot.track())));
+    }
+    write_long(
+        [record::head(Kind::Begin, site.span.id(), 0, 0), stamp, 0, 0],
+        None,
+        &values,
+        Claim::Opens,
+    )
+}
+
+/// A poll ends.
+#[inline]
+pub(crate) fn exit(index: u32) {
+    if let Some(entry) = entered::remove(index) {
+        leave(entry, slab::get(index));
+    }
+}
+
+#[inline]
+fn leave(entry: Entry, slot: Option<&'static Slot>) {
+    let changed = slot.filter(|slot| slot.take_changed());
+    if probe::detours() != 0 || entry.is_marked() || changed.is_some() {
+        leave_slowly(entry, slot, changed);
+    } else if entry.begin != Entry::NOT_KEPT {
+        ring::write(
+            [record::head(Kind::End, NAMELESS, 0, 0), counter(), entry.begin],
+            Claim::Closes,
+        );
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_slowly(entry: Entry, slot: Option<&'static Slot>, changed: Option<&'static Slot>) {
+    if entry.begin != Entry::NOT_KEPT {
+        // What was learned since the begin travels with the end.
+        let values = changed.map(Slot::values).unwrap_or_default();
+        let values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
+        let first = [record::head(Kind::End, NAMELESS, 0, 0), ticks(), entry.begin, 0];
+        write_long(first, None, &values, Claim::Closes);
+    }
+    elsewhere_text::end(entry.is_marked(), slot);
+}
+
+/// Values that came after the span was made.
+pub(crate) fn learn(plan: &Plan, index: u32, values: &Record<'_>) {
+    let Some((slot, site)) = slab::get(index).and_then(|slot| Some((slot, slot.site()?))) else {
+        return;
+    };
+    if plan.fields {
+        let mut fields = Fields::new(site, true);
+        values.record(&mut fields);
+        slot.merge_values(&fields);
+    }
+}
+
+/// `index` follows from `cause`: an arrow from the cause's lifetime to this one's. Both get one if they have none.
+#[cold]
+pub(crate) fn follow(index: u32, cause: u32) {
+    let (Some(slot), Some(cause)) = (slab::get(index), slab::get(cause)) else { return };
+    let (Some(site), Some(cause_site)) = (slot.site(), cause.site()) else { return };
+    if !gate::recorded(site.category, site.level)
+        || !gate::recorded(cause_site.category, cause_site.level)
+    {
+        return;
+    }
+    for (slot, site) in [(cause, cause_site), (slot, site)] {
+        if slot.track() == 0 {
+            lifetime(slot, site, ticks(), 0);
+        }
+    }
+    let flow = crate::value::Flow::through(cause.track() ^ slot.track().rotate_left(32));
+    for (slot, kind) in [(cause, &LED_TO), (slot, &FOLLOWS)] {
+        let first = [record::head(Kind::AsyncMark, kind.id(), 0, 0), ticks(), slot.track(), 0];
+        write_long(first, None, &[Value::Flow(flow)], Claim::Alone);
+    }
+}
+
+crate::callsite!(LED_TO, Level::Info, Category::APP, "led to", flow);
+crate::callsite!(FOLLOWS, Level::Info, Category::APP, "follows from", flow);
+
+/// The span is over, whoever held it.
+#[inline]
+pub(crate) fn close(index: u32) {
+    let Some(slot) = slab::get(index) else { return };
+    if slot.track() != 0 {
+        end_lifetime(slot);
+    }
+    slab::give_back(index, slot);
+}
+
+#[cold]
+fn end_lifetime(slot: &Slot) {
+    let Some(site) = slot.site() else { return };
+    ring::write(
+        [record::head(Kind::AsyncEnd, site.span.id(), 0, 0), ticks(), slot.track(), 0],
+        Claim::Alone,
+    );
+}
+
+/// Whether a value fits a record beside another.
+pub(crate) const fn is_short(kind: u8) -> bool {
+    kind != value_kind::TEXT
+}
+
+/// A flag that is set once, from any thread.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self) {
+        if !self.is_set() {
+            self.0.store(true, Relaxed);
+        }
+    }
+}

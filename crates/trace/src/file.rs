@@ -1,0 +1,61 @@
+//! Perfetto files, whoever wrote them: what is in one ([`stat()`]), and several as one ([`merge()`]).
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use merge::{Merged, merge};
+#[doc(hidden)]
+pub use stat::stat_bytes;
+pub use stat::{SpanStat, Stat, stat};
+
+mod clocks;
+mod merge;
+mod packets;
+mod stat;
+
+/// Why a file could not be read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file system said no.
+    Io(PathBuf, io::Error),
+    /// At this byte the file is not a Perfetto trace.
+    NotATrace(PathBuf, u64),
+    /// Two files of different boots, or machines, and one of them does not tell the time of day.
+    NoCommonClock(PathBuf),
+    /// Nothing to read.
+    NoInput,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, _) => write!(f, "{}", path.display()),
+            Self::NotATrace(path, at) => {
+                write!(f, "{}: not a Perfetto trace (at byte {at})", path.display())
+            }
+            Self::NoCommonClock(path) => {
+                write!(
+                    f,
+                    "{}: its clock cannot be compared with that of the first file",
+                    path.display()
+                )
+            }
+            Self::NoInput => f.write_str("no trace file was given"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            Self::NotATrace(..) | Self::NoCommonClock(_) | Self::NoInput => None,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    std::fs::read(path).map_err(|error| FileError::Io(path.to_owned(), error))
+}

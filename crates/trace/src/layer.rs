@@ -1,0 +1,132 @@
+//! A layer for those who keep a `Registry`.
+
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::subscriber::{Interest, Subscriber};
+use tracing_core::{Event, LevelFilter, Metadata};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::category::Category;
+use crate::facade::{self, Plan};
+
+/// Records what passes a `Registry`, beside its other layers.
+///
+/// A span may be made while recording is off and entered when it is on, and the other way round: what was begun is
+/// ended, and nothing else.
+///
+/// ```
+/// use towpath_trace::{Category, Options, TraceLayer};
+/// use tracing_subscriber::prelude::*;
+///
+/// tracing_subscriber::registry().with(TraceLayer::new(Category::APP)).init();
+/// let recording = Options::new().start()?;
+/// tracing::info_span!("work").in_scope(|| ());
+/// assert_eq!(recording.stop().spans()[0].name, "work");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TraceLayer {
+    plan: Plan,
+    filter: bool,
+}
+
+impl Default for TraceLayer {
+    fn default() -> Self {
+        Self::new(Category::APP)
+    }
+}
+
+impl TraceLayer {
+    /// Events belong to `category`.
+    #[must_use]
+    pub fn new(category: impl Into<Category>) -> Self {
+        facade::follow_the_gate();
+        Self { plan: Plan::new(category.into()), filter: false }
+    }
+
+    /// Events belong to what `category` says of their metadata; [`Category::NONE`] leaves them where they were.
+    #[must_use]
+    pub fn with_categories(mut self, category: fn(&Metadata<'_>) -> Category) -> Self {
+        self.plan.category = category;
+        self
+    }
+
+    /// What is not recorded is switched off for **all** layers, by the callsite's own check. Without this the other
+    /// layers see everything they ask for.
+    #[must_use]
+    pub fn with_filter(mut self) -> Self {
+        self.filter = true;
+        self
+    }
+
+    /// Names alone are kept, without fields.
+    #[must_use]
+    pub fn without_fields(mut self) -> Self {
+        self.plan.fields = false;
+        self
+    }
+}
+
+/// Our slot, kept by the registry.
+struct Handle(u32);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.filter { self.plan.interest(metadata) } else { Interest::always() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _context: Context<'_, S>) -> bool {
+        !self.filter || self.plan.wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.filter.then(facade::most_verbose)
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(Handle(facade::open(&self.plan, attributes)));
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(index) = handle(id, &context) {
+            facade::learn(&self.plan, index, values);
+        }
+    }
+
+    fn on_follows_from(&self, id: &Id, follows: &Id, context: Context<'_, S>) {
+        if let (Some(index), Some(follows)) = (handle(id, &context), handle(follows, &context)) {
+            facade::follow(index, follows);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        facade::event(&self.plan, event);
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(index) = handle(id, &context) {
+            facade::enter(index);
+        }
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(index) = handle(id, &context) {
+            facade::exit(index);
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        if let Some(index) = handle(&id, &context) {
+            facade::close(index);
+        }
+    }
+}
+
+fn handle<S: Subscriber + for<'a> LookupSpan<'a>>(
+    id: &Id,
+    context: &Context<'_, S>,
+) -> Option<u32> {
+    context.span(id)?.extensions().get::<Handle>().map(|handle| handle.0)
+}

@@ -1,0 +1,508 @@
+//! One thread writes, one reader at a time takes: a ring of fixed records.
+//!
+//! The writer never waits. In *record* mode it stops at `limit`, which the reader moves on; in *flight recorder* mode
+//! there is no limit and the reader finds out afterwards which of the records it copied may have been overwritten.
+//! Every slot is made of atomics, so a torn read is a wrong value and never undefined, and is thrown away.
+
+#![allow(
+    unsafe_code,
+    reason = "a thread reaches its own ring through a pointer, without a lock or a count"
+)]
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+
+use crate::record::{LONGEST, Words};
+use crate::{gate, marker, value};
+use std::sync::atomic::AtomicBool as AtomicFlag;
+
+/// A ring and what is known of its thread.
+pub(crate) struct Ring {
+    /// Where the first record lies in `_words`, so that none lies across two cache lines.
+    first: First,
+    mask: usize,
+    _words: Box<[AtomicU64]>,
+    /// Position of the first record ever written: unlike that of every other ring.
+    base: u64,
+    pub(crate) thread: Thread,
+    /// Position the writer must not reach; 0 once the ring is closed, `u64::MAX` for a flight recorder.
+    limit: AtomicU64,
+    written: Written,
+}
+
+/// What the writer alone changes, on a line of its own.
+#[repr(align(128))]
+struct Written {
+    /// Position after the last whole record.
+    head: AtomicU64,
+    /// Position after the record being written, when an event takes several.
+    intent: AtomicU64,
+    /// Events that found no room.
+    lost: AtomicU64,
+    /// Texts that were cut.
+    cut: AtomicU64,
+    /// The thread is gone.
+    done: AtomicBool,
+}
+
+/// The words of a record.
+type Slot = [AtomicU64; WORDS];
+const WORDS: usize = 4;
+
+/// A place in the memory that the ring owns.
+struct First(*const Slot);
+
+// SAFETY: it is only ever read through as shared atomics, which any thread may do, while the ring lives.
+unsafe impl Send for First {}
+// SAFETY: as above.
+unsafe impl Sync for First {}
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
+/// Who wrote a ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Thread {
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+}
+
+/// What a reader took: whole records and how far they reach.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) records: Vec<Words>,
+    /// Position of the first of them.
+    pub(crate) first: u64,
+    /// Records overwritten since the reader was here last.
+    pub(crate) overwritten: u64,
+}
+
+impl Ring {
+    /// A ring of `capacity` records, a power of two; `serial` makes its positions its own.
+    pub(crate) fn new(capacity: usize, serial: u64, flight: bool, thread: Thread) -> Self {
+        let capacity = capacity.next_power_of_two();
+        let base = serial << SERIAL_SHIFT;
+        let words = zeroed(capacity * WORDS + LINE);
+        let aside = words.as_ptr().align_offset(LINE * size_of::<u64>()).min(LINE);
+        let first = words[aside..].as_ptr().cast::<Slot>();
+        Self {
+            first: First(first),
+            _words: words,
+            mask: capacity - 1,
+            base,
+            thread,
+            limit: AtomicU64::new(if flight { u64::MAX } else { base + capacity as u64 }),
+            written: Written {
+                head: AtomicU64::new(base),
+                intent: AtomicU64::new(base),
+                lost: AtomicU64::new(0),
+                cut: AtomicU64::new(0),
+                done: AtomicBool::new(false),
+            },
+        }
+    }
+
+    /// Writes one record if `reserve` more would still fit; answers its position. Words that the record's kind gives no
+    /// meaning need not be given: what an earlier lap left there stays.
+    #[inline(always)]
+    pub(crate) fn push<const N: usize>(&self, words: [u64; N], reserve: u64) -> Option<u64> {
+        let head = self.written.head.load(Relaxed);
+        // Acquire: the reader has copied what lies below the limit's lap before we write over it.
+        if head + 1 + reserve > self.limit.load(Acquire) {
+            return None;
+        }
+        // Pairs with the reader's fence: whoever sees one of these words also sees the head of the record before.
+        fence(Release);
+        self.store(head, words);
+        self.written.head.store(head + 1, Release);
+        Some(head)
+    }
+
+    /// Writes the records of one event, all or none.
+    #[cold]
+    pub(crate) fn push_all(&self, records: &[Words], reserve: u64) -> Option<u64> {
+        let head = self.written.head.load(Relaxed);
+        let end = head + records.len() as u64;
+        if records.len() > LONGEST || end + reserve > self.limit.load(Acquire) {
+            return None;
+        }
+        self.written.intent.store(end, Relaxed);
+        fence(Release);
+        (head..).zip(records).for_each(|(position, words)| self.store(position, *words));
+        self.written.head.store(end, Release);
+        Some(head)
+    }
+
+    #[inline(always)]
+    fn store<const N: usize>(&self, position: u64, words: [u64; N]) {
+        let slot = self.slot(position);
+        slot.iter().zip(words).for_each(|(slot, word)| slot.store(word, Relaxed));
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> &Slot {
+        let index = position as usize & self.mask;
+        // SAFETY: the mask is one less than the capacity, and from `first` on there is memory for as many records:
+        // `new` allocates a line more than they take and sets at most a line aside. The ring owns it.
+        unsafe { &*self.first.0.add(index) }
+    }
+
+    /// Records that found no room so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.written.lost.load(Relaxed)
+    }
+
+    /// Texts cut so far.
+    pub(crate) fn cut(&self) -> u64 {
+        self.written.cut.load(Relaxed)
+    }
+
+    fn add(counter: &AtomicU64, count: u64) {
+        counter.store(counter.load(Relaxed) + count, Relaxed);
+    }
+
+    /// Whether its thread has ended.
+    pub(crate) fn done(&self) -> bool {
+        self.written.done.load(Acquire)
+    }
+
+    /// Whether a reader that got as far as `next` has read all.
+    pub(crate) fn is_read(&self, next: u64) -> bool {
+        self.written.head.load(Acquire) == next
+    }
+
+    fn capacity(&self) -> u64 {
+        self.mask as u64 + 1
+    }
+
+    /// Where a reader begins.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// No record is written from here on, except one that is being written right now.
+    pub(crate) fn close(&self) {
+        // Read-modify-write, as `release` is: of two of these one comes first and the other sees it.
+        self.limit.swap(0, AcqRel);
+    }
+
+    fn closed(&self) -> bool {
+        self.limit.load(Relaxed) == 0
+    }
+
+    /// Copies what was written since `from`. One reader at a time.
+    pub(crate) fn take(&self, from: u64) -> Taken {
+        let capacity = self.capacity();
+        let head = self.written.head.load(Acquire);
+        let first = from.max(head.saturating_sub(capacity));
+        let mut records: Vec<Words> = (first..head).map(|position| self.load(position)).collect();
+        // Pairs with the writer's fence: a word of a later lap, if we read one, makes these two loads see it coming.
+        fence(Acquire);
+        let reached = self.written.head.load(Relaxed) + 1;
+        let reached = reached.max(self.written.intent.load(Relaxed));
+        let limited = self.limit.load(Relaxed) != u64::MAX;
+        let safe =
+            if limited { first } else { first.max(reached.saturating_sub(capacity)).min(head) };
+        records.drain(..(safe - first) as usize);
+        Taken { records, first: safe, overwritten: safe - from }
+    }
+
+    /// Lets the writer reuse everything below `taken`, in record mode.
+    pub(crate) fn release(&self, taken: u64) {
+        let limit = self.limit.load(Relaxed);
+        if limit != 0 && limit != u64::MAX {
+            // A close that comes between is not undone.
+            let moved = taken + self.capacity();
+            let _ = self.limit.compare_exchange(limit, moved, Release, Relaxed);
+        }
+    }
+
+    fn load(&self, position: u64) -> Words {
+        let slot = self.slot(position);
+        std::array::from_fn(|word| slot[word].load(Relaxed))
+    }
+}
+
+/// Fresh pages of zeros, which cost nothing until they are written. The alignment is that of a word: of more, the
+/// system's allocator would clear the memory itself, all of it.
+#[cfg(not(any(loom, miri)))]
+fn zeroed(count: usize) -> Box<[AtomicU64]> {
+    let layout =
+        std::alloc::Layout::array::<AtomicU64>(count).unwrap_or_else(|_| std::process::abort());
+    // SAFETY: the layout is that of the slice and its size is not zero (`count` is at least a line); all-zero bytes
+    // are valid atomics.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout).cast::<AtomicU64>();
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count))
+    }
+}
+
+#[cfg(any(loom, miri))]
+fn zeroed(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// What the thread keeps at hand.
+struct Local {
+    ring: Cell<*const Ring>,
+    /// Begun spans whose ends have room set aside.
+    open: Cell<u64>,
+    /// Threads end in pieces: after this the ring is not to be touched.
+    over: Cell<bool>,
+}
+
+/// Owns the ring for the thread and marks it done when the thread ends.
+struct Owned(RefCell<Option<Arc<Ring>>>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = LOCAL.try_with(|local| {
+            local.over.set(true);
+            local.ring.set(std::ptr::null());
+        });
+        if let Some(ring) = self.0.borrow_mut().take() {
+            ring.written.done.store(true, Release);
+        }
+    }
+}
+
+thread_local! {
+    static LOCAL: Local = const { Local { ring: Cell::new(std::ptr::null()), open: Cell::new(0), over: Cell::new(false) } };
+    static OWNED: Owned = const { Owned(RefCell::new(None)) };
+}
+
+/// Room an event asks for beyond its own record, and what it does to the number of open spans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Stands alone.
+    Alone,
+    /// Sets room aside for its end.
+    Opens,
+    /// Uses the room that its begin set aside.
+    Closes,
+}
+
+/// Writes one record to this thread's ring; answers its position.
+#[inline(always)]
+pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> Option<u64> {
+    LOCAL.with(|local| {
+        let ring = local.ring.get();
+        if !ring.is_null() {
+            // SAFETY: the pointer is null or to the ring that OWNED keeps alive; both are changed together, by this
+            // thread, in `adopt` and in `Owned::drop`.
+            let ring = unsafe { &*ring };
+            let (open, reserve) = local.claim(claim);
+            if let Some(position) = ring.push(words, reserve) {
+                local.open.set(open);
+                return Some(position);
+            }
+        }
+        write_slow(
+            local,
+            &[std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))],
+            claim,
+            0,
+        )
+    })
+}
+
+/// Writes the records of one long event; `cut` of its texts are not whole.
+#[cold]
+pub(crate) fn write_all(records: &[Words], claim: Claim, cut: u64) -> Option<u64> {
+    LOCAL.with(|local| write_slow(local, records, claim, cut))
+}
+
+#[cold]
+fn write_slow(local: &Local, records: &[Words], claim: Claim, cut: u64) -> Option<u64> {
+    if local.over.get() {
+        let mut registry = registry();
+        registry.homeless += u64::from(registry.plan.is_some());
+        return None;
+    }
+    let ring = local.ring.get();
+    // SAFETY: as in `write`.
+    let ring = match unsafe { ring.as_ref() } {
+        Some(ring) if !ring.closed() => ring,
+        // The ring of an earlier recording: an end in it has nothing to end.
+        Some(_) if claim == Claim::Closes => return None,
+        // SAFETY: as in `write`; `adopt` has just set both.
+        _ => unsafe { adopt(local)?.as_ref()? },
+    };
+    let (open, reserve) = local.claim(claim);
+    let position = ring.push_all(records, reserve);
+    match position {
+        Some(_) => {
+            local.open.set(open);
+            Ring::add(&ring.written.cut, cut);
+        }
+        None if ring.closed() => {}
+        None => Ring::add(&ring.written.lost, 1),
+    }
+    position
+}
+
+impl Local {
+    #[inline(always)]
+    fn claim(&self, claim: Claim) -> (u64, u64) {
+        let open = self.open.get();
+        match claim {
+            Claim::Alone => (open, open),
+            Claim::Opens => (open + 1, open + 1),
+            Claim::Closes => (open.saturating_sub(1), open.saturating_sub(1)),
+        }
+    }
+}
+
+/// Gives this thread a ring of the recording that is on.
+#[cold]
+fn adopt(local: &Local) -> Option<*const Ring> {
+    let ring = if RECORDING.load(Relaxed) { registry().admit() } else { None };
+    let Some(ring) = ring else {
+        local.ring.set(std::ptr::null());
+        let _ = OWNED.try_with(|owned| owned.0.replace(None));
+        return None;
+    };
+    let pointer = Arc::as_ptr(&ring);
+    OWNED.try_with(|owned| owned.0.replace(Some(ring))).ok()?;
+    local.ring.set(pointer);
+    local.open.set(0);
+    Some(pointer)
+}
+
+/// All rings of the recording that is on.
+pub(crate) struct Registry {
+    pub(crate) rings: Vec<Arc<Ring>>,
+    plan: Option<Plan>,
+    serial: u64,
+    /// Events that had no ring to go to.
+    pub(crate) homeless: u64,
+    /// Records that went with the rings of dead threads to make room.
+    pub(crate) evicted: u64,
+}
+
+/// What rings a recording wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) capacity: usize,
+    pub(crate) flight: bool,
+    pub(crate) most_rings: usize,
+}
+
+impl Registry {
+    /// From here on threads get rings by this plan.
+    pub(crate) fn begin(&mut self, plan: Plan) {
+        self.rings.clear();
+        (self.homeless, self.evicted) = (0, 0);
+        self.plan = Some(plan);
+        RECORDING.store(true, Relaxed);
+    }
+
+    /// No thread gets a ring; those there are close.
+    pub(crate) fn end(&mut self) -> Vec<Arc<Ring>> {
+        RECORDING.store(false, Relaxed);
+        self.plan = None;
+        self.rings.iter().for_each(|ring| ring.close());
+        std::mem::take(&mut self.rings)
+    }
+
+    fn admit(&mut self) -> Option<Arc<Ring>> {
+        let plan = self.plan?;
+        if self.rings.len() >= plan.most_rings && !(plan.flight && self.evict()) {
+            self.homeless += 1;
+            return None;
+        }
+        self.serial += 1;
+        let ring = Arc::new(Ring::new(plan.capacity, self.serial, plan.flight, this_thread()));
+        self.rings.push(ring.clone());
+        Some(ring)
+    }
+
+    /// Gives up the ring of the thread that died first.
+    fn evict(&mut self) -> bool {
+        let Some(oldest) = self.rings.iter().position(|ring| ring.done()) else { return false };
+        let ring = self.rings.remove(oldest);
+        self.evicted += ring.written.head.load(Acquire) - ring.base;
+        true
+    }
+}
+
+/// Asked before the registry's lock when an event finds no ring: probes may be attached with no recording on.
+static RECORDING: AtomicFlag = AtomicFlag::new(false);
+
+fn this_thread() -> Thread {
+    // `/proc/thread-self` is a link to `PID/task/TID`.
+    let link = std::fs::read_link("/proc/thread-self").ok();
+    let tid = link.as_deref().and_then(|path| path.file_name()?.to_str()?.parse().ok());
+    let current = std::thread::current();
+    Thread {
+        tid: tid.unwrap_or_else(std::process::id),
+        name: current.name().unwrap_or_default().to_owned(),
+    }
+}
+
+/// The registry, locked.
+pub(crate) fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { rings: Vec::new(), plan: None, serial: 0, homeless: 0, evicted: 0 });
+
+/// Bits of a position below a ring's serial number: 2^40 records are 35 TB.
+const SERIAL_SHIFT: u32 = 40;
+
+/// Makes a forked child start clean: it records nothing, and what it inherited is its parent's to report.
+#[cfg(unix)]
+pub(crate) fn watch_forks() {
+    use std::sync::Once;
+    static WATCHED: Once = Once::new();
+    extern "C" fn prepare() {
+        let locks =
+            Locks { _sites: crate::callsite::lock(), _texts: value::lock(), registry: registry() };
+        let _ = HELD.try_with(|held| held.replace(Some(locks)));
+    }
+    extern "C" fn parent() {
+        let _ = HELD.try_with(|held| held.take());
+    }
+    extern "C" fn child() {
+        gate::shut_after_fork();
+        marker::forget_pid();
+        if let Ok(Some(mut locks)) = HELD.try_with(|held| held.take()) {
+            locks.registry.end();
+        }
+    }
+    // SAFETY: the three functions are plain `extern "C"` functions that live for ever. They take and release the
+    // locks of this crate, in one order, so the child finds whole tables and free locks.
+    WATCHED.call_once(|| unsafe {
+        libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
+    });
+}
+
+#[cfg(not(unix))]
+pub(crate) fn watch_forks() {}
+
+#[cfg(unix)]
+struct Locks {
+    _sites: MutexGuard<'static, Vec<&'static crate::callsite::Callsite>>,
+    _texts: MutexGuard<'static, Option<value::Interned>>,
+    registry: MutexGuard<'static, Registry>,
+}
+
+#[cfg(unix)]
+thread_local! {
+    static HELD: RefCell<Option<Locks>> = const { RefCell::new(None) };
+}
+
+#[cfg(all(test, loom))]
+mod loom_ring;
+#[cfg(all(test, not(loom)))]
+mod tests;

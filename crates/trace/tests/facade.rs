@@ -1,0 +1,308 @@
+//! What `tracing`'s macros emit, through the subscriber and through the layer, is what the file holds.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails the run")]
+#![cfg(feature = "layer")]
+
+mod support;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use support::{judged, text, turn};
+use towpath_trace::{
+    Capture, Category, Level, Options, PlaceView, TraceLayer, TraceSubscriber, Value,
+};
+use tracing::{Instrument, info, info_span};
+use tracing_subscriber::prelude::*;
+
+/// Does `work` under the subscriber and under the layer, recording all the while.
+fn each_way(work: fn()) -> [Capture; 2] {
+    let recording = Options::new().level(Level::Trace).start().unwrap();
+    tracing::subscriber::with_default(TraceSubscriber::new(Category::APP), work);
+    let direct = recording.stop();
+    let recording = Options::new().level(Level::Trace).start().unwrap();
+    tracing::subscriber::with_default(
+        tracing_subscriber::registry().with(TraceLayer::new(Category::APP)),
+        work,
+    );
+    [direct, recording.stop()]
+}
+
+fn names(capture: &Capture) -> Vec<&str> {
+    capture.spans().iter().map(|span| span.name).collect()
+}
+
+#[test]
+fn spans_events_and_fields() {
+    let _turn = turn();
+    for (index, capture) in each_way(|| {
+        let outer =
+            info_span!("outer", bytes = 7, host = "example.org", learned = tracing::field::Empty);
+        let _entered = outer.enter();
+        info_span!("inner", many = 3u64, flag = true).in_scope(|| {
+            for round in 0..3 {
+                info!(round, "the same each time");
+                info!("number {round}");
+            }
+            tracing::trace!(debug = ?vec![1, 2], "with a list");
+        });
+        outer.record("learned", 5);
+    })
+    .iter()
+    .enumerate()
+    {
+        let spans = capture.spans();
+        assert_eq!(names(capture), ["outer", "inner"]);
+        let (seven, host) = (("bytes", Value::Signed(7)), ("host", Value::Text("example.org")));
+        assert_eq!(spans[0].values[..2], [seven, host]);
+        assert!(spans[0].values.contains(&("learned", Value::Signed(5))));
+        assert_eq!(spans[1].values, [("many", Value::Unsigned(3)), ("flag", Value::Bool(true))]);
+        assert_eq!((spans[0].depth, spans[1].depth), (0, 1));
+        let Some(judge) = judged(capture, &format!("facade-{index}.pftrace")) else { return };
+        let answers = judge.clean(&[
+            "select name, count(*) from slice where dur = 0 and category = 'app' group by name order by name",
+            "select s.name, key, display_value from slice s join args using (arg_set_id)
+             where s.name in ('with a list', 'outer') and key like 'debug.%' order by ts, key",
+        ]);
+        let marks = [
+            ["number 0", "1"],
+            ["number 1", "1"],
+            ["number 2", "1"],
+            ["the same each time", "3"],
+            ["with a list", "1"],
+        ];
+        assert_eq!(text(&answers[0]), marks);
+        let values = [
+            ["outer", "debug.bytes", "7"],
+            ["outer", "debug.host", "example.org"],
+            ["outer", "debug.learned", "5"],
+            ["with a list", "debug.debug", "[1, 2]"],
+        ];
+        assert_eq!(text(&answers[1]), values);
+    }
+}
+
+/// Pending so many times.
+struct Rounds(u32);
+
+impl Future for Rounds {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
+        self.0 = match self.0.checked_sub(1) {
+            Some(left) => left,
+            None => return Poll::Ready(()),
+        };
+        Poll::Pending
+    }
+}
+
+fn poll_on_a_thread<F: Future<Output = ()> + Send + Unpin + 'static>(mut task: F) -> (F, bool) {
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let poll = move || {
+        let done = tracing::dispatcher::with_default(&dispatch, || {
+            Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        });
+        (task, done)
+    };
+    std::thread::spawn(poll).join().unwrap()
+}
+
+#[test]
+fn an_asynchronous_span_lives_once_and_is_polled_often() {
+    let _turn = turn();
+    for (index, capture) in each_way(|| {
+        for _ in 0..2 {
+            let mut task = Box::pin(Rounds(4).instrument(info_span!("task", id = 9)));
+            loop {
+                let (back, done) = poll_on_a_thread(task);
+                if done {
+                    break;
+                }
+                task = back;
+            }
+        }
+    })
+    .iter()
+    .enumerate()
+    {
+        let spans = capture.spans();
+        let lifetimes: Vec<_> =
+            spans.iter().filter(|span| matches!(span.place, PlaceView::Track(_))).collect();
+        let polls: Vec<_> =
+            spans.iter().filter(|span| matches!(span.place, PlaceView::Thread(_))).collect();
+        assert_eq!(lifetimes.len(), 2, "{spans:?}");
+        // Each poll is one slice; dropping the future enters the span once more.
+        assert!(polls.len() >= 10, "{}", polls.len());
+        assert_ne!(lifetimes[0].place, lifetimes[1].place);
+        assert!(spans.iter().all(|span| span.name == "task" && !span.unfinished));
+        assert!(lifetimes.iter().all(|span| span.values.contains(&("id", Value::Signed(9)))));
+        let last = lifetimes.iter().map(|span| span.end_ns).max().unwrap();
+        assert!(polls.iter().all(|poll| poll.end_ns <= last));
+        let Some(judge) = judged(capture, &format!("polls-{index}.pftrace")) else { return };
+        let answers = judge.clean(&["select count(*) > 0 from flow"]);
+        assert_eq!(text(&answers[0]), [["1"]], "polls are joined to the lifetime");
+    }
+}
+
+#[test]
+fn switching_never_panics_and_leaves_no_halves() {
+    let _turn = turn();
+    let work = || {
+        let made_off = info_span!("made off", bytes = 1, host = "a");
+        let recording = Options::new().start().unwrap();
+        let made_on = info_span!("made on", bytes = 2, host = "b");
+        let in_off = made_off.enter();
+        made_off.record("bytes", 3);
+        let in_on = made_on.enter();
+        recording.set_categories(Category::NONE, Level::Error);
+        drop(in_on);
+        drop(in_off);
+        let left_open = made_on.enter();
+        recording.set_categories(Category::ALL, Level::Trace);
+        drop(left_open);
+        info_span!("again").in_scope(|| info!("event"));
+        let capture = recording.stop();
+        info_span!("after").in_scope(|| info!("event"));
+        assert_eq!(capture.account().unfinished, 0);
+        assert!(names(&capture).contains(&"made on") && names(&capture).contains(&"again"));
+        judged(&capture, "switched.pftrace").map(|judge| judge.clean(&[]));
+    };
+    tracing::subscriber::with_default(TraceSubscriber::new(Category::APP), work);
+    tracing::subscriber::with_default(
+        tracing_subscriber::registry().with(TraceLayer::new(Category::APP)),
+        work,
+    );
+    let filtered =
+        tracing_subscriber::registry().with(TraceLayer::new(Category::APP).with_filter());
+    tracing::subscriber::with_default(filtered, work);
+}
+
+#[test]
+fn a_filter_hides_what_is_off_from_all_layers_and_its_absence_does_not() {
+    struct Counting(&'static std::sync::atomic::AtomicUsize);
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counting {
+        fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    static SEEN: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let seen = || SEEN.swap(0, std::sync::atomic::Ordering::Relaxed);
+    let _turn = turn();
+    let open = tracing_subscriber::registry().with(TraceLayer::default()).with(Counting(&SEEN));
+    tracing::subscriber::with_default(open, || info!("off"));
+    assert_eq!(seen(), 1);
+    let filtered = tracing_subscriber::registry()
+        .with(TraceLayer::default().with_filter())
+        .with(Counting(&SEEN));
+    tracing::subscriber::with_default(filtered, || {
+        // One place, asked again when the gate changes.
+        let emit = || info!("filtered");
+        emit();
+        assert_eq!(seen(), 0);
+        let recording = Options::new().start().unwrap();
+        emit();
+        assert_eq!(seen(), 1);
+        drop(recording);
+        emit();
+        assert_eq!(seen(), 0);
+    });
+}
+
+#[test]
+fn names_alone_without_fields() {
+    let _turn = turn();
+    let recording = Options::new().start().unwrap();
+    tracing::subscriber::with_default(TraceSubscriber::default().without_fields(), || {
+        let span = info_span!("span", bytes = 7, text = "t");
+        span.record("bytes", 8);
+        span.in_scope(|| info!(key = 3, "message"));
+    });
+    let capture = recording.stop();
+    assert_eq!(capture.spans()[0].values, []);
+    assert_eq!(capture.marks()[0].name, "message");
+    assert_eq!(capture.marks()[0].values, []);
+}
+
+#[test]
+fn categories_by_target_and_levels() {
+    let _turn = turn();
+    let recording =
+        Options::new().categories(Category::NETWORK).level(Level::Info).start().unwrap();
+    let subscriber = TraceSubscriber::new(Category::APP).with_categories(|metadata| {
+        if metadata.target().starts_with("h2") { Category::NETWORK } else { Category::NONE }
+    });
+    tracing::subscriber::with_default(subscriber, || {
+        info!(target: "h2::frame", "wanted");
+        info!("of the app");
+        tracing::debug!(target: "h2::frame", "too fine");
+    });
+    let capture = recording.stop();
+    assert_eq!(capture.marks().iter().map(|mark| mark.name).collect::<Vec<_>>(), ["wanted"]);
+}
+
+#[test]
+fn the_current_span_is_known() {
+    let _turn = turn();
+    let recording = Options::new().start().unwrap();
+    tracing::subscriber::with_default(TraceSubscriber::default(), || {
+        let outer = info_span!("outer");
+        let _entered = outer.enter();
+        assert_eq!(tracing::Span::current().id(), outer.id());
+        assert_eq!(tracing::Span::current().metadata().unwrap().name(), "outer");
+        let clones: Vec<_> = (0..100).map(|_| outer.clone()).collect();
+        drop(clones);
+        let inner = info_span!("inner");
+        inner.follows_from(&outer);
+        drop(inner);
+    });
+    assert!(tracing::Span::current().is_none());
+    let capture = recording.stop();
+    let Some(judge) = judged(&capture, "follows.pftrace") else { return };
+    let answers = judge
+        .clean(&["select o.name, i.name from flow f join slice o on f.slice_out = o.id
+                                 join slice i on f.slice_in = i.id"]);
+    assert_eq!(text(&answers[0]), [["led to", "follows from"]]);
+}
+
+#[test]
+fn many_spans_on_many_threads() {
+    let _turn = turn();
+    let recording = Options::new().ring_bytes(8 << 20).start().unwrap();
+    let dispatch = tracing::Dispatch::new(TraceSubscriber::default());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                tracing::dispatcher::with_default(&dispatch, || {
+                    for index in 0..20_000u64 {
+                        let span = info_span!("span", index);
+                        let other = span.clone();
+                        span.in_scope(|| ());
+                        drop(span);
+                        drop(other);
+                    }
+                });
+            });
+        }
+    });
+    let capture = recording.stop();
+    assert_eq!(capture.account().missing(), 0);
+    assert_eq!(capture.spans().len(), 80_000);
+}
+
+#[test]
+fn deeper_than_is_kept_is_left_out_whole() {
+    let _turn = turn();
+    let recording = Options::new().start().unwrap();
+    tracing::subscriber::with_default(TraceSubscriber::default(), || {
+        let spans: Vec<_> =
+            (0..300).map(|index: u64| info_span!("deep", index).entered()).collect();
+        spans.into_iter().rev().for_each(drop);
+        info_span!("after").in_scope(|| ());
+    });
+    let capture = recording.stop();
+    assert!(capture.spans().iter().all(|span| !span.unfinished));
+    assert!(names(&capture).contains(&"after"));
+    judged(&capture, "deep.pftrace").map(|judge| judge.clean(&[]));
+}
