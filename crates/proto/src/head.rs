@@ -1,0 +1,524 @@
+//! The head of a message, flat: the bytes it came in, and a list of ranges over them.
+//!
+//! What a parser found stays where it arrived (`raw`, a slice of the chunk); what is set afterwards is
+//! appended to one further buffer (`own`). Every name, value and pseudo-field is a range over one of the
+//! two, so a head costs two vectors whatever it holds, and a recycled one costs no allocation.
+//!
+//! A head never holds what could be read in two ways on the wire: setters refuse names that are not
+//! tokens and replace CR, LF and NUL in values by spaces (RFC 9110 §5.5). Fields that belong to one
+//! connection (`connection`, `transfer-encoding`, …) are taken out by the codecs; `Host` is
+//! [`Head::authority`].
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "well-known names are many: each match means a few and all the others"
+)]
+
+mod header_name;
+mod pool;
+mod types;
+
+use bytes::Bytes;
+
+pub use self::header_name::{HeaderName, InvalidName};
+pub use self::pool::HeadPool;
+pub(crate) use self::types::{Field, Span};
+pub use self::types::{FieldRef, Method, Version};
+use crate::http1::chars::{hex, is_scheme, is_token, trim};
+use crate::name::Name;
+
+/// The longest name that a field can have; a well-formed one never comes near it.
+pub(crate) const MAX_NAME: usize = u16::MAX as usize;
+
+/// The head of a request or response, or a trailer section.
+///
+/// One pointer to move about; a [`HeadPool`] keeps what it points to for the next message.
+#[derive(Clone, Debug, Default)]
+pub struct Head(Box<Parts>);
+
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    raw: Bytes,
+    own: Vec<u8>,
+    fields: Vec<Field>,
+    /// One bit for each `Name` number modulo 64 that was ever present: absent names cost no scan.
+    present: u64,
+    scheme: Span,
+    authority: Span,
+    path: Span,
+    other_method: Span,
+    status: u16,
+    method: Method,
+    version: Version,
+}
+
+impl Head {
+    /// A request. What is not valid in its place is sanitised or left out as by the setters.
+    #[must_use]
+    pub fn request(method: &[u8], scheme: &[u8], authority: &[u8], path: &[u8]) -> Self {
+        let mut head = Self::default();
+        head.set_method(method);
+        head.set_scheme(scheme);
+        head.set_authority(authority);
+        head.set_path(path);
+        head
+    }
+
+    /// A response.
+    #[must_use]
+    pub fn response(status: u16) -> Self {
+        let mut head = Self::default();
+        head.set_status(status);
+        head
+    }
+
+    /// Empties it, keeps its capacity and lets go of the bytes it came in.
+    pub fn reset(&mut self) {
+        let Parts {
+            raw,
+            own,
+            fields,
+            present,
+            scheme,
+            authority,
+            path,
+            other_method,
+            status,
+            method,
+            version,
+        } = &mut *self.0;
+        *raw = Bytes::new();
+        own.clear();
+        fields.clear();
+        *present = 0;
+        (*scheme, *authority, *path, *other_method) = Default::default();
+        (*status, *method, *version) = Default::default();
+    }
+
+    /// Sets the method; returns false and changes nothing when it is not a token.
+    pub fn set_method(&mut self, method: &[u8]) -> bool {
+        let known = Method::from_bytes(method);
+        if known == Method::Other {
+            if !is_token(method) {
+                return false;
+            }
+            self.0.other_method = self.keep(method);
+        }
+        self.0.method = known;
+        true
+    }
+
+    /// Sets the scheme; returns false and changes nothing when it is none (RFC 3986 §3.1).
+    pub fn set_scheme(&mut self, scheme: &[u8]) -> bool {
+        self.0.scheme = match scheme {
+            b"http" => Span::HTTP,
+            b"https" => Span::HTTPS,
+            other if is_scheme(other) => self.keep(other),
+            _ => return false,
+        };
+        true
+    }
+
+    /// Sets the authority: what `Host` or `:authority` says. Bytes that cannot stand in one are dropped.
+    pub fn set_authority(&mut self, authority: &[u8]) {
+        self.0.authority = self.keep_graphic(authority, |_, _| {});
+    }
+
+    /// Sets the path with its query. Bytes that would end it on the wire are percent-encoded.
+    pub fn set_path(&mut self, path: &[u8]) {
+        self.0.path = self.keep_graphic(path, |byte, own| {
+            own.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+        });
+    }
+
+    /// Sets the status.
+    pub fn set_status(&mut self, status: u16) {
+        self.0.status = status;
+    }
+
+    /// Sets the version that the message came in.
+    pub fn set_version(&mut self, version: Version) {
+        self.0.version = version;
+    }
+
+    /// Adds a field after the others. [`Name::Custom`] has no spelling: nothing is added, false returned.
+    pub fn append(&mut self, name: Name, value: &[u8]) -> bool {
+        if name == Name::Custom {
+            return false;
+        }
+        let value = self.keep_value(value);
+        self.push(Field::known(name, value));
+        true
+    }
+
+    /// Adds a field after the others; returns false and adds nothing when the name is not a token.
+    pub fn append_bytes(&mut self, name: &[u8], value: &[u8]) -> bool {
+        match Name::resolve(name) {
+            Name::Custom => {
+                if !is_token(name) || name.len() > MAX_NAME {
+                    return false;
+                }
+                let name = self.keep(name);
+                let value = self.keep_value(value);
+                self.push(Field::custom(name, value));
+                true
+            }
+            known => self.append(known, value),
+        }
+    }
+
+    /// Adds a field by its compiled name.
+    pub fn append_named(&mut self, name: &HeaderName, value: &[u8]) {
+        match name.name() {
+            Name::Custom => {
+                let name = self.keep(name.as_bytes());
+                let value = self.keep_value(value);
+                self.push(Field::custom(name, value));
+            }
+            known => {
+                self.append(known, value);
+            }
+        }
+    }
+
+    /// Makes `value` the only value of `name`, in the place of the first; appends when there is none.
+    pub fn set(&mut self, name: Name, value: &[u8]) -> bool {
+        let Some(index) = self.position(name) else { return self.append(name, value) };
+        self.replace(index, value, |_, field| field.name == name);
+        true
+    }
+
+    /// Makes `value` the only value of the name spelt by `name`.
+    pub fn set_bytes(&mut self, name: &[u8], value: &[u8]) -> bool {
+        match Name::resolve(name) {
+            Name::Custom => match self.position_custom(name) {
+                Some(index) => {
+                    self.replace(index, value, |head, field| head.is_custom(field, name));
+                    true
+                }
+                None => self.append_bytes(name, value),
+            },
+            known => self.set(known, value),
+        }
+    }
+
+    /// Makes `value` the only value of a compiled name.
+    pub fn set_named(&mut self, name: &HeaderName, value: &[u8]) {
+        match name.name() {
+            Name::Custom => self.set_bytes(name.as_bytes(), value),
+            known => self.set(known, value),
+        };
+    }
+
+    /// Removes every field of that name; true when there was one.
+    pub fn remove(&mut self, name: Name) -> bool {
+        if self.0.present & name.bit() == 0 {
+            return false;
+        }
+        let before = self.0.fields.len();
+        self.0.fields.retain(|field| field.name != name || name == Name::Custom);
+        self.0.fields.len() != before
+    }
+
+    /// Removes every field of the name spelt by `name`; true when there was one.
+    pub fn remove_bytes(&mut self, name: &[u8]) -> bool {
+        match Name::resolve(name) {
+            Name::Custom => {
+                let before = self.0.fields.len();
+                self.retain(|field| {
+                    field.name != Name::Custom || !field.name_bytes.eq_ignore_ascii_case(name)
+                });
+                self.0.fields.len() != before
+            }
+            known => self.remove(known),
+        }
+    }
+
+    /// Removes every field of a compiled name; true when there was one.
+    pub fn remove_named(&mut self, name: &HeaderName) -> bool {
+        match name.name() {
+            Name::Custom => self.remove_bytes(name.as_bytes()),
+            known => self.remove(known),
+        }
+    }
+
+    /// Keeps the fields for which `keep` answers true, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(FieldRef<'_>) -> bool) {
+        let mut fields = std::mem::take(&mut self.0.fields);
+        fields.retain(|field| keep(self.field_ref(field)));
+        self.0.fields = fields;
+    }
+
+    /// The method, as far as it is known by number.
+    #[must_use]
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.0.method
+    }
+
+    /// A request of which nothing could be read: it has no method.
+    #[must_use]
+    pub fn unread() -> Self {
+        let mut head = Self::default();
+        head.0.method = Method::Other;
+        head
+    }
+
+    /// The method as it is written.
+    #[must_use]
+    pub fn method_bytes(&self) -> &[u8] {
+        match self.0.method {
+            Method::Other => self.bytes(self.0.other_method),
+            known => known.as_str().as_bytes(),
+        }
+    }
+
+    /// The scheme in lower case; empty when none was received or set.
+    #[must_use]
+    pub fn scheme(&self) -> &[u8] {
+        match self.0.scheme {
+            Span::HTTP => b"http",
+            Span::HTTPS => b"https",
+            span => self.bytes(span),
+        }
+    }
+
+    /// What `Host`, the target or `:authority` said; empty when nothing did.
+    #[must_use]
+    #[inline]
+    pub fn authority(&self) -> &[u8] {
+        self.bytes(self.0.authority)
+    }
+
+    /// The path with its query; `*` for OPTIONS of the server itself, empty for CONNECT.
+    #[must_use]
+    #[inline]
+    pub fn path(&self) -> &[u8] {
+        self.bytes(self.0.path)
+    }
+
+    /// The status; 0 in a request.
+    #[must_use]
+    #[inline]
+    pub fn status(&self) -> u16 {
+        self.0.status
+    }
+
+    /// The version that the message came in; HTTP/1.1 when it came from nowhere.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.0.version
+    }
+
+    /// The first value of a well-known name.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, name: Name) -> Option<&[u8]> {
+        self.position(name).map(|index| self.bytes(self.0.fields[index].value()))
+    }
+
+    /// The first value of the name spelt by `name`, in any case.
+    #[must_use]
+    pub fn get_bytes(&self, name: &[u8]) -> Option<&[u8]> {
+        match Name::resolve(name) {
+            Name::Custom => {
+                self.position_custom(name).map(|index| self.bytes(self.0.fields[index].value()))
+            }
+            known => self.get(known),
+        }
+    }
+
+    /// The first value of a compiled name.
+    #[must_use]
+    pub fn get_named(&self, name: &HeaderName) -> Option<&[u8]> {
+        match name.name() {
+            Name::Custom => self.get_bytes(name.as_bytes()),
+            known => self.get(known),
+        }
+    }
+
+    /// All values of a compiled name, in their order.
+    pub fn get_all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        self.0
+            .fields
+            .iter()
+            .filter(|field| match name.name() {
+                Name::Custom => self.is_custom(field, name.as_bytes()),
+                known => field.name == known,
+            })
+            .map(|field| self.bytes(field.value()))
+    }
+
+    /// All values of a well-known name, in their order.
+    pub fn values(&self, name: Name) -> impl Iterator<Item = &[u8]> {
+        let fields = if self.0.present & name.bit() == 0 { &[] } else { &self.0.fields[..] };
+        fields
+            .iter()
+            .filter(move |field| field.name == name && name != Name::Custom)
+            .map(|field| self.bytes(field.value()))
+    }
+
+    /// All fields in their order, names in the case in which they came.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = FieldRef<'_>> {
+        self.0.fields.iter().map(|field| self.field_ref(field))
+    }
+
+    /// How many fields there are, pseudo-fields not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.fields.len()
+    }
+
+    /// Whether there is no field.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.fields.is_empty()
+    }
+
+    /// The size as Envoy counts it: the lengths of all names and values, pseudo-fields included.
+    #[must_use]
+    pub fn byte_size(&self) -> usize {
+        let pseudo = |name: &str, length: usize| if length == 0 { 0 } else { name.len() + length };
+        let fields: usize =
+            self.iter().map(|field| field.name_bytes.len() + field.value.len()).sum();
+        fields
+            + pseudo(":method", if self.status() == 0 { self.method_bytes().len() } else { 0 })
+            + pseudo(":scheme", self.scheme().len())
+            + pseudo(":authority", self.authority().len())
+            + pseudo(":path", self.path().len())
+            + pseudo(":status", if self.0.status == 0 { 0 } else { 3 })
+    }
+
+    /// Begins a request as a parser found it; the target stands in for the path until it is taken apart.
+    #[inline]
+    pub(crate) fn begin_request(
+        &mut self,
+        method: Method,
+        spelling: Span,
+        target: Span,
+        version: Version,
+    ) {
+        self.0.method = method;
+        self.0.other_method = spelling;
+        self.0.path = target;
+        self.0.version = version;
+    }
+
+    /// Gives it the bytes that the parser's ranges are about.
+    #[inline]
+    pub(crate) fn attach(&mut self, raw: Bytes) {
+        self.0.raw = raw;
+    }
+
+    /// The bytes it came in.
+    pub(crate) fn raw(&self) -> &Bytes {
+        &self.0.raw
+    }
+
+    /// Where the path is.
+    pub(crate) fn path_span(&self) -> Span {
+        self.0.path
+    }
+
+    pub(crate) fn set_authority_span(&mut self, span: Span) {
+        self.0.authority = span;
+    }
+
+    pub(crate) fn set_path_span(&mut self, span: Span) {
+        self.0.path = span;
+    }
+
+    /// Adds a field as a parser found it.
+    #[inline]
+    pub(crate) fn push(&mut self, field: Field) {
+        self.0.present |= field.name.bit();
+        self.0.fields.push(field);
+    }
+
+    fn capacity(&self) -> usize {
+        self.0.own.capacity() + self.0.fields.capacity() * size_of::<Field>()
+    }
+
+    fn position(&self, name: Name) -> Option<usize> {
+        if self.0.present & name.bit() == 0 || name == Name::Custom {
+            return None;
+        }
+        self.0.fields.iter().position(|field| field.name == name)
+    }
+
+    fn position_custom(&self, name: &[u8]) -> Option<usize> {
+        self.0.fields.iter().position(|field| self.is_custom(field, name))
+    }
+
+    fn is_custom(&self, field: &Field, name: &[u8]) -> bool {
+        field.name == Name::Custom && self.bytes(field.name_span()).eq_ignore_ascii_case(name)
+    }
+
+    /// Replaces the value at `index` and removes the later fields for which `same` holds.
+    fn replace(&mut self, index: usize, value: &[u8], same: impl Fn(&Self, &Field) -> bool) {
+        let value = self.keep_value(value);
+        self.0.fields[index].set_value(value);
+        let mut fields = std::mem::take(&mut self.0.fields);
+        let mut at = 0;
+        fields.retain(|field| {
+            at += 1;
+            at <= index + 1 || !same(self, field)
+        });
+        self.0.fields = fields;
+    }
+
+    #[inline(always)]
+    fn field_ref(&self, field: &Field) -> FieldRef<'_> {
+        let name_bytes = match field.name_span() {
+            Span { len: 0, .. } => field.name.as_str().as_bytes(),
+            span => self.bytes(span),
+        };
+        FieldRef { name: field.name, name_bytes, value: self.bytes(field.value()) }
+    }
+
+    #[inline(always)]
+    fn bytes(&self, span: Span) -> &[u8] {
+        match span.own_range() {
+            None => &self.0.raw[span.raw_range()],
+            Some(range) => &self.0.own[range],
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Span {
+        let start = self.0.own.len();
+        self.0.own.extend_from_slice(bytes);
+        Span::own(start, self.0.own.len())
+    }
+
+    fn keep_value(&mut self, value: &[u8]) -> Span {
+        let start = self.0.own.len();
+        self.0.own.extend_from_slice(trim(value));
+        for byte in &mut self.0.own[start..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
+        }
+        Span::own(start, self.0.own.len())
+    }
+
+    /// Keeps visible ASCII without `#`, which no target has (RFC 9112 §3.2); `other` may write something for any other byte.
+    fn keep_graphic(&mut self, bytes: &[u8], mut other: impl FnMut(u8, &mut Vec<u8>)) -> Span {
+        let stays = |byte: u8| byte.is_ascii_graphic() & (byte != b'#');
+        if bytes.iter().fold(true, |all, &byte| all & stays(byte)) {
+            return self.keep(bytes);
+        }
+        let start = self.0.own.len();
+        for &byte in bytes {
+            if stays(byte) {
+                self.0.own.push(byte);
+            } else {
+                other(byte, &mut self.0.own);
+            }
+        }
+        Span::own(start, self.0.own.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! The receiving half that both sides share: chunks in, a head and the pieces of its body out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::Event;
+use super::body::{Body, Piece};
+use super::error::Error;
+use super::facts::Facts;
+use super::options::Options;
+use super::parse::{Cursor, Opening, Progress};
+use crate::head::{Head, HeadPool};
+use crate::name::Name;
+
+/// What has arrived and how far it is understood.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub(super) options: Arc<Options>,
+    input: Bytes,
+    /// Chunks behind `input`.
+    more: VecDeque<Bytes>,
+    /// A head or trailer section of which only a part has come.
+    partial: Option<Box<Partial>>,
+    pub(super) stage: Stage,
+    pub(super) body: Body,
+    pub(super) ended: bool,
+}
+
+/// Where in its message the receiver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    AwaitingHead,
+    AwaitingBody,
+    /// After the last chunk.
+    AwaitingTrailers,
+    Complete,
+    /// The head said that what follows is not HTTP; it waits for `switch_to_raw`.
+    Switching,
+    /// Not HTTP any more: bytes are passed as they come.
+    Raw,
+    /// An error was reported; nothing that follows means anything.
+    Failed(Error),
+}
+
+/// A section of which only a part has come.
+#[derive(Debug)]
+struct Partial {
+    bytes: BytesMut,
+    cursor: Cursor,
+    head: Head,
+    facts: Facts,
+}
+
+impl Receiver {
+    pub(super) fn new(options: Arc<Options>) -> Self {
+        Self {
+            options,
+            input: Bytes::new(),
+            more: VecDeque::new(),
+            partial: None,
+            stage: Stage::AwaitingHead,
+            body: Body::Empty,
+            ended: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn receive(&mut self, chunk: Bytes) {
+        if self.input.is_empty() {
+            self.input = chunk;
+        } else if !chunk.is_empty() {
+            self.more.push_back(chunk);
+        }
+    }
+
+    /// The next head, with its facts in `facts`, which come in fresh. Its bytes are attached; nothing in
+    /// it is interpreted yet.
+    #[inline]
+    pub(super) fn poll_head(
+        &mut self,
+        opening: Opening,
+        facts: &mut Facts,
+        pool: &mut HeadPool,
+    ) -> Result<Option<Head>, Error> {
+        if self.partial.is_none() {
+            if self.input.is_empty() {
+                return Ok(None);
+            }
+            let mut head = pool.take();
+            let mut cursor = Cursor::new(opening);
+            match cursor.advance(&self.input, &mut head, facts, &self.options) {
+                Ok(Progress::Whole(length)) => {
+                    head.attach(self.input.split_to(length));
+                    self.refill();
+                    return Ok(Some(head));
+                }
+                Ok(Progress::Partial) => {
+                    let bytes = BytesMut::from(&self.input[..]);
+                    self.input = Bytes::new();
+                    let facts = std::mem::take(facts);
+                    self.partial = Some(Box::new(Partial { bytes, cursor, head, facts }));
+                }
+                Err(error) => {
+                    pool.give(head);
+                    return Err(error);
+                }
+            }
+            self.refill();
+        }
+        self.continue_head(facts, pool)
+    }
+
+    /// Goes on with a section that came in pieces.
+    #[cold]
+    fn continue_head(
+        &mut self,
+        found: &mut Facts,
+        pool: &mut HeadPool,
+    ) -> Result<Option<Head>, Error> {
+        let Some(mut partial) = self.partial.take() else { return Ok(None) };
+        while !self.input.is_empty() {
+            let seen = partial.bytes.len();
+            partial.bytes.extend_from_slice(&self.input);
+            let Partial { bytes, cursor, head, facts } = &mut *partial;
+            match cursor.advance(bytes, head, facts, &self.options) {
+                Ok(Progress::Whole(length)) => {
+                    self.input.advance(length - seen);
+                    self.refill();
+                    bytes.truncate(length);
+                    let Partial { bytes, mut head, facts, .. } = *partial;
+                    head.attach(bytes.freeze());
+                    *found = facts;
+                    return Ok(Some(head));
+                }
+                Ok(Progress::Partial) => {
+                    self.input = Bytes::new();
+                    self.refill();
+                }
+                Err(error) => {
+                    pool.give(partial.head);
+                    return Err(error);
+                }
+            }
+        }
+        self.partial = Some(partial);
+        Ok(None)
+    }
+
+    /// The next piece of the body of the current message.
+    pub(super) fn poll_body(&mut self, pool: &mut HeadPool) -> Result<Option<Event>, Error> {
+        if self.stage == Stage::AwaitingTrailers {
+            return self.poll_trailers(pool);
+        }
+        match &mut self.body {
+            Body::Empty => {
+                self.stage = Stage::Complete;
+                Ok(Some(Event::End))
+            }
+            Body::Length(left) => {
+                if self.input.is_empty() {
+                    return Ok(None);
+                }
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(self.input.len());
+                *left -= take as u64;
+                if *left == 0 {
+                    self.body = Body::Empty;
+                }
+                Ok(Some(Event::Data(self.take(take))))
+            }
+            Body::Chunked(chunked) => loop {
+                match chunked.advance(&self.input, self.options.max_chunk_extension_bytes)? {
+                    Piece::Content { skip, take } => {
+                        self.input.advance(skip);
+                        return Ok(Some(Event::Data(self.take(take))));
+                    }
+                    Piece::Last { skip } => {
+                        self.take(skip);
+                        self.stage = Stage::AwaitingTrailers;
+                        return self.poll_trailers(pool);
+                    }
+                    Piece::Partial => {
+                        self.input = self.more.pop_front().unwrap_or_default();
+                        if self.input.is_empty() {
+                            return Ok(None);
+                        }
+                    }
+                }
+            },
+            Body::UntilClose => {
+                if !self.input.is_empty() {
+                    return Ok(Some(Event::Data(self.take(self.input.len()))));
+                }
+                if !self.ended {
+                    return Ok(None);
+                }
+                self.stage = Stage::Complete;
+                Ok(Some(Event::End))
+            }
+        }
+    }
+
+    fn poll_trailers(&mut self, pool: &mut HeadPool) -> Result<Option<Event>, Error> {
+        if self.partial.is_none() && self.input.starts_with(b"\r\n") {
+            self.take(2);
+            self.stage = Stage::Complete;
+            return Ok(Some(Event::End));
+        }
+        let mut facts = Facts { trailers: true, ..Facts::default() };
+        let Some(mut trailers) = self.poll_head(Opening::Nothing, &mut facts, pool)? else {
+            return Ok(None);
+        };
+        self.stage = Stage::Complete;
+        trailers.retain(|field| may_trail(field.name));
+        if trailers.is_empty() || !self.options.enable_trailers {
+            pool.give(trailers);
+            return Ok(Some(Event::End));
+        }
+        Ok(Some(Event::Trailers(trailers)))
+    }
+
+    /// The next bytes of a connection that does not speak HTTP any more.
+    pub(super) fn poll_raw(&mut self) -> Option<Event> {
+        if !self.input.is_empty() {
+            return Some(Event::Data(self.take(self.input.len())));
+        }
+        if self.ended {
+            self.stage = Stage::Complete;
+            return Some(Event::End);
+        }
+        None
+    }
+
+    /// Notes an error, so that every further call repeats it, and lets go of everything.
+    #[cold]
+    pub(super) fn fail(&mut self, error: Error) -> Error {
+        self.stage = Stage::Failed(error);
+        self.input = Bytes::new();
+        self.more = VecDeque::new();
+        self.partial = None;
+        error
+    }
+
+    /// Switches to raw bytes; answers those that have come already.
+    pub(super) fn switch_to_raw(&mut self) -> Bytes {
+        self.stage = Stage::Raw;
+        self.partial = None;
+        let first = std::mem::take(&mut self.input);
+        if self.more.is_empty() {
+            return first;
+        }
+        let mut all = BytesMut::from(&first[..]);
+        for chunk in std::mem::take(&mut self.more) {
+            all.extend_from_slice(&chunk);
+        }
+        all.freeze()
+    }
+
+    /// Whether no byte of the next message has come.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.stage == Stage::AwaitingHead
+            && self.input.is_empty()
+            && self.partial.as_ref().is_none_or(|partial| partial.cursor.is_fresh(&partial.bytes))
+    }
+
+    pub(super) fn buffered(&self) -> usize {
+        self.input.len()
+            + self.more.iter().map(Bytes::len).sum::<usize>()
+            + self.partial.as_ref().map_or(0, |partial| partial.bytes.len())
+    }
+
+    /// Takes bytes off the front of `input`, which has that many.
+    #[inline]
+    fn take(&mut self, length: usize) -> Bytes {
+        let bytes = self.input.split_to(length);
+        self.refill();
+        bytes
+    }
+
+    /// Brings the next chunk to the front when the current one is used up.
+    #[inline]
+    fn refill(&mut self) {
+        if self.input.is_empty() {
+            self.input = self.more.pop_front().unwrap_or_default();
+        }
+    }
+}
+
+/// RFC 9110 §6.5.1: what frames, routes, authenticates or describes the content comes before it or not
+/// at all. Framing names never come here.
+fn may_trail(name: Name) -> bool {
+    !matches!(
+        name,
+        Name::Authorization
+            | Name::ProxyAuthenticate
+            | Name::ProxyAuthorization
+            | Name::CacheControl
+            | Name::ContentEncoding
+            | Name::ContentType
+            | Name::Cookie
+            | Name::SetCookie
+            | Name::Date
+            | Name::Expires
+            | Name::Forwarded
+            | Name::IfModifiedSince
+            | Name::IfNoneMatch
+            | Name::Location
+            | Name::Range
+            | Name::RetryAfter
+            | Name::Vary
+            | Name::XForwardedFor
+            | Name::XForwardedHost
+            | Name::XForwardedPort
+            | Name::XForwardedProto
+            | Name::XForwardedClientCert
+    )
+}

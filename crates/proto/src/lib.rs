@@ -1,0 +1,30 @@
+//! Sans-IO protocol machines and the one door through which drivers run them.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`head`] | [`Head`]: a message head as ranges over the bytes it came in |
+//! | [`name`] | [`Name`]: well-known header names as small integers |
+//! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
+//! | [`machine`] | the [`Machine`] trait, its [`Input`] and [`Output`], ids and addresses |
+//! | [`time`] | [`Instant`]: 64-bit nanoseconds that only a driver or a simulator can advance |
+//! | [`timer`] | [`Timers`]: one lazily re-armed deadline for each slot |
+//!
+//! Nothing here opens a socket, starts a thread, reads a clock or a file. Bytes and time come in
+//! through [`Machine::handle`]; bytes, interests and the next deadline leave through [`Machine::poll`].
+#![forbid(unsafe_code)]
+
+pub mod head;
+pub mod http1;
+pub mod machine;
+pub mod name;
+pub mod time;
+pub mod timer;
+
+pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
+pub use machine::{
+    Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, Input, Keepalive,
+    ListenOptions, ListenerId, Machine, Output, QueryId, ReadInterest, SocketOption, SocketState,
+};
+pub use name::Name;
+pub use time::Instant;
+pub use timer::Timers;

@@ -1,0 +1,339 @@
+//! Well-known header names as small integers, so that the path compares bytes, not strings.
+//!
+//! A name is resolved once, while its line is parsed: three of its bytes and its length pick one
+//! candidate from a table that the compiler fills, and one comparison of whole words decides. A hit
+//! also proves that the name is a valid token, because every name in the table is one.
+
+/// Declares [`Name`], its spelling and its list in one place.
+macro_rules! names {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
+        /// A well-known header name, or [`Name::Custom`] for all others.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Name {
+            /// A name that is not in the list; its bytes are beside it.
+            #[default]
+            Custom = 0,
+            $(#[doc = concat!("`", $text, "`")] $(#[$doc])* $variant,)+
+        }
+
+        impl Name {
+            /// Every well-known name, in the order of its number; the first is [`Name::Custom`].
+            pub const ALL: &[Self] = &[Self::Custom, $(Self::$variant,)+];
+
+            /// The name in lower case; empty for [`Name::Custom`].
+            #[must_use]
+            #[inline]
+            pub const fn as_str(self) -> &'static str {
+                TEXTS[self as usize]
+            }
+
+            /// The name in lower case with what stands between it and its value: `host: `.
+            #[inline]
+            pub(crate) const fn line_start(self) -> &'static [u8] {
+                LINE_STARTS[self as usize].as_bytes()
+            }
+        }
+
+        const TEXTS: &[&str] = &["", $($text,)+];
+        static LINE_STARTS: &[&str] = &["", $(concat!($text, ": "),)+];
+    };
+}
+
+// The first eleven are those that HTTP/1 itself acts upon: `Name::is_framing` is one comparison.
+names! {
+    Host = "host",
+    Connection = "connection",
+    ContentLength = "content-length",
+    TransferEncoding = "transfer-encoding",
+    Te = "te",
+    Trailer = "trailer",
+    Upgrade = "upgrade",
+    Expect = "expect",
+    KeepAlive = "keep-alive",
+    ProxyConnection = "proxy-connection",
+    Http2Settings = "http2-settings",
+    Date = "date",
+    Server = "server",
+    Via = "via",
+    UserAgent = "user-agent",
+    Accept = "accept",
+    AcceptEncoding = "accept-encoding",
+    AcceptLanguage = "accept-language",
+    Authorization = "authorization",
+    CacheControl = "cache-control",
+    Cookie = "cookie",
+    ContentType = "content-type",
+    ContentEncoding = "content-encoding",
+    Etag = "etag",
+    LastModified = "last-modified",
+    Expires = "expires",
+    IfNoneMatch = "if-none-match",
+    IfModifiedSince = "if-modified-since",
+    Location = "location",
+    Origin = "origin",
+    Range = "range",
+    Referer = "referer",
+    RetryAfter = "retry-after",
+    SetCookie = "set-cookie",
+    Vary = "vary",
+    ProxyAuthenticate = "proxy-authenticate",
+    ProxyAuthorization = "proxy-authorization",
+    Forwarded = "forwarded",
+    XForwardedFor = "x-forwarded-for",
+    XForwardedProto = "x-forwarded-proto",
+    XForwardedHost = "x-forwarded-host",
+    XForwardedPort = "x-forwarded-port",
+    XForwardedClientCert = "x-forwarded-client-cert",
+    XRequestId = "x-request-id",
+    XClientTraceId = "x-client-trace-id",
+    Traceparent = "traceparent",
+    Tracestate = "tracestate",
+    Baggage = "baggage",
+    XB3TraceId = "x-b3-traceid",
+    XB3SpanId = "x-b3-spanid",
+    XB3ParentSpanId = "x-b3-parentspanid",
+    XB3Sampled = "x-b3-sampled",
+    XB3Flags = "x-b3-flags",
+    B3 = "b3",
+    GrpcStatus = "grpc-status",
+    GrpcMessage = "grpc-message",
+    GrpcTimeout = "grpc-timeout",
+    CdnLoop = "cdn-loop",
+    XEnvoyAttemptCount = "x-envoy-attempt-count",
+    XEnvoyDecoratorOperation = "x-envoy-decorator-operation",
+    XEnvoyDegraded = "x-envoy-degraded",
+    XEnvoyDownstreamServiceCluster = "x-envoy-downstream-service-cluster",
+    XEnvoyDownstreamServiceNode = "x-envoy-downstream-service-node",
+    XEnvoyExpectedRqTimeoutMs = "x-envoy-expected-rq-timeout-ms",
+    XEnvoyExternalAddress = "x-envoy-external-address",
+    XEnvoyForceTrace = "x-envoy-force-trace",
+    XEnvoyHedgeOnPerTryTimeout = "x-envoy-hedge-on-per-try-timeout",
+    XEnvoyImmediateHealthCheckFail = "x-envoy-immediate-health-check-fail",
+    XEnvoyInternal = "x-envoy-internal",
+    XEnvoyIpTags = "x-envoy-ip-tags",
+    XEnvoyLocalOverloaded = "x-envoy-local-overloaded",
+    XEnvoyMaxRetries = "x-envoy-max-retries",
+    XEnvoyOriginalHost = "x-envoy-original-host",
+    XEnvoyOriginalMethod = "x-envoy-original-method",
+    XEnvoyOriginalPath = "x-envoy-original-path",
+    XEnvoyOriginalUrl = "x-envoy-original-url",
+    XEnvoyOverloaded = "x-envoy-overloaded",
+    XEnvoyPeerMetadata = "x-envoy-peer-metadata",
+    XEnvoyPeerMetadataId = "x-envoy-peer-metadata-id",
+    XEnvoyRateLimited = "x-envoy-ratelimited",
+    XEnvoyRetriableHeaderNames = "x-envoy-retriable-header-names",
+    XEnvoyRetriableStatusCodes = "x-envoy-retriable-status-codes",
+    XEnvoyRetryGrpcOn = "x-envoy-retry-grpc-on",
+    XEnvoyRetryOn = "x-envoy-retry-on",
+    XEnvoyUpstreamAltStatName = "x-envoy-upstream-alt-stat-name",
+    XEnvoyUpstreamCanary = "x-envoy-upstream-canary",
+    XEnvoyUpstreamHealthCheckedCluster = "x-envoy-upstream-healthchecked-cluster",
+    XEnvoyUpstreamRqPerTryTimeoutMs = "x-envoy-upstream-rq-per-try-timeout-ms",
+    XEnvoyUpstreamRqTimeoutAltResponse = "x-envoy-upstream-rq-timeout-alt-response",
+    XEnvoyUpstreamRqTimeoutMs = "x-envoy-upstream-rq-timeout-ms",
+    XEnvoyUpstreamServiceTime = "x-envoy-upstream-service-time",
+    XEnvoyUpstreamStreamDurationMs = "x-envoy-upstream-stream-duration-ms",
+}
+
+impl Name {
+    /// The well-known name that `bytes` spell in whatever case, or [`Name::Custom`].
+    #[must_use]
+    #[inline]
+    pub fn resolve(bytes: &[u8]) -> Self {
+        let Some(slot) = slot_of(bytes) else { return Self::Custom };
+        let number = TABLE[slot] as usize;
+        if SPELLINGS[number].is(bytes) { Self::ALL[number] } else { Self::Custom }
+    }
+
+    /// Its bit in a set that folds all names into 64.
+    #[inline]
+    pub(crate) const fn bit(self) -> u64 {
+        1 << (self as u8 & 63)
+    }
+
+    /// Whether HTTP/1 framing or connection handling depends on this name.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_framing(self) -> bool {
+        (self as u8).wrapping_sub(1) < Self::Http2Settings as u8
+    }
+}
+
+/// The table slot of a name, or nothing for a length that no well-known name has.
+#[inline]
+const fn slot_of(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.len();
+    if length < SHORTEST || length > LONGEST {
+        return None;
+    }
+    let (middle, late, last) = (bytes[length / 2], bytes[length * 3 / 4], bytes[length - 1]);
+    let key = ((middle | 0x20) as u32)
+        | (((late | 0x20) as u32) << 8)
+        | (((last | 0x20) as u32) << 16)
+        | ((length as u32) << 24);
+    Some((key.wrapping_mul(MULTIPLIER) >> (32 - TABLE_BITS)) as usize)
+}
+
+/// A well-known name cut into words for comparing.
+struct Spelling {
+    /// The words at 0, 8, 16 and 24 that lie inside the name, then its last one.
+    words: [u64; 5],
+    length: u8,
+}
+
+impl Spelling {
+    const fn new(text: &[u8]) -> Self {
+        let mut words = [0; 5];
+        let mut index = 0;
+        while index * 8 + 8 < text.len() {
+            words[index] = word_at(text, index * 8);
+            index += 1;
+        }
+        words[4] = last_word(text);
+        Self { words, length: text.len() as u8 }
+    }
+
+    /// Whether `bytes` spell it in any case.
+    #[inline(always)]
+    fn is(&self, bytes: &[u8]) -> bool {
+        if bytes.len() != self.length as usize || !same_word(last_word(bytes), self.words[4]) {
+            return false;
+        }
+        if bytes.len() <= 8 {
+            return true;
+        }
+        let (words, _) = bytes[..bytes.len() - 1].as_chunks::<8>();
+        words
+            .iter()
+            .zip(&self.words)
+            .all(|(word, known)| same_word(u64::from_le_bytes(*word), *known))
+    }
+}
+
+/// Compares eight bytes in any case with eight of a well-known name (lower-case letters, digits, hyphens).
+///
+/// Exact: a byte may differ by 0x20 only where the well-known name has a letter, and letters are
+/// the only bytes of its alphabet with 0x40 set.
+#[inline(always)]
+const fn same_word(word: u64, known: u64) -> bool {
+    let letters = (known & 0x4040_4040_4040_4040) >> 1;
+    (word ^ known) & !letters == 0
+}
+
+/// The last eight bytes, or all bytes of a shorter name (some of them twice).
+#[inline(always)]
+const fn last_word(bytes: &[u8]) -> u64 {
+    if let Some(last) = bytes.last_chunk::<8>() {
+        return u64::from_le_bytes(*last);
+    }
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            u32::from_le_bytes(*first) as u64 | ((u32::from_le_bytes(*last) as u64) << 32)
+        }
+        _ => match bytes {
+            [] => 0,
+            [first, ..] => {
+                let (middle, last) = (bytes[bytes.len() / 2], bytes[bytes.len() - 1]);
+                *first as u64 | ((middle as u64) << 8) | ((last as u64) << 16)
+            }
+        },
+    }
+}
+
+const fn word_at(bytes: &[u8], at: usize) -> u64 {
+    match bytes.split_at(at).1.first_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => panic!("the word lies inside the name"),
+    }
+}
+
+static SPELLINGS: [Spelling; TEXTS.len()] = {
+    let mut spellings = [const { Spelling::new(b"") }; TEXTS.len()];
+    let mut index = 1;
+    while index < TEXTS.len() {
+        spellings[index] = Spelling::new(TEXTS[index].as_bytes());
+        index += 1;
+    }
+    spellings
+};
+
+const SHORTEST: usize = 2;
+const LONGEST: usize = 40;
+const TABLE_BITS: u32 = 9;
+
+/// Found by trying random odd numbers; [`table`] does not compile with one that makes two names collide.
+const MULTIPLIER: u32 = 0xbffe_5a3f;
+
+static TABLE: [u8; 1 << TABLE_BITS] = table();
+
+const fn table() -> [u8; 1 << TABLE_BITS] {
+    let mut table = [0; 1 << TABLE_BITS];
+    let mut index = 1;
+    while index < TEXTS.len() {
+        match slot_of(TEXTS[index].as_bytes()) {
+            Some(slot) => {
+                assert!(table[slot] == 0, "two names share a slot: choose another MULTIPLIER");
+                table[slot] = index as u8;
+            }
+            None => panic!("a name is shorter or longer than the limits say"),
+        }
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_every_case() {
+        for &name in &Name::ALL[1..] {
+            let lower = name.as_str();
+            let mixed: String = (0..)
+                .zip(lower.chars())
+                .map(|(at, c)| if at % 3 == 0 { c.to_ascii_uppercase() } else { c })
+                .collect();
+            for text in [lower.to_owned(), lower.to_ascii_uppercase(), mixed] {
+                assert_eq!(Name::resolve(text.as_bytes()), name, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_with_any_one_byte_changed_is_custom() {
+        for &name in &Name::ALL[1..] {
+            for at in 0..name.as_str().len() {
+                for byte in 0..=u8::MAX {
+                    let mut bytes = name.as_str().as_bytes().to_vec();
+                    bytes[at] = byte;
+                    let known = bytes.eq_ignore_ascii_case(name.as_str().as_bytes());
+                    let found = Name::resolve(&bytes);
+                    assert_eq!(found == name, known, "{}", bytes.escape_ascii());
+                    // Some names differ in one byte only from another.
+                    assert!(
+                        known
+                            || found == Name::Custom
+                            || bytes.eq_ignore_ascii_case(found.as_str().as_bytes())
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_the_table_are_custom() {
+        for length in 0..100 {
+            assert_eq!(Name::resolve(&vec![b'x'; length]), Name::Custom);
+        }
+    }
+
+    #[test]
+    fn framing_names_are_the_first_ones() {
+        let framing: Vec<Name> =
+            Name::ALL.iter().copied().filter(|name| name.is_framing()).collect();
+        assert_eq!(framing, Name::ALL[1..12]);
+        assert_eq!(framing.last(), Some(&Name::Http2Settings));
+    }
+}
