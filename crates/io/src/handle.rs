@@ -1,0 +1,180 @@
+//! How other threads reach a machine: messages in, and the order to stop.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mio::Waker;
+use towpath_proto::{Failure, QueryId};
+
+use crate::counters::Counters;
+
+/// A driver's remote control; cheap to clone, usable from any thread.
+pub struct Handle<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// A message that was not taken, given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SendError<T> {
+    /// The driver has not kept up: `Options::max_messages` are waiting.
+    Full(T),
+    /// The driver is gone.
+    Gone(T),
+}
+
+/// What the driver takes from other threads.
+pub(crate) enum Letter<T> {
+    Message(T),
+    Resolved { query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure> },
+}
+
+/// The driver's end and the handles' common ground.
+pub(crate) struct Shared<T> {
+    letters: Mutex<Letters<T>>,
+    waker: Waker,
+    stopping: AtomicBool,
+    max_messages: usize,
+    pub(crate) counters: Counters,
+}
+
+struct Letters<T> {
+    waiting: VecDeque<Letter<T>>,
+    gone: bool,
+}
+
+impl<T> Handle<T> {
+    pub(crate) const fn new(shared: Arc<Shared<T>>) -> Self {
+        Self { shared }
+    }
+
+    /// Hands a message to the machine, as `Input::Message` in the driver's next turn.
+    ///
+    /// # Errors
+    /// Gives the message back when the driver is gone or too many messages wait.
+    pub fn send(&self, message: T) -> Result<(), SendError<T>> {
+        self.shared.send(message)
+    }
+
+    /// Ends [`crate::readiness::Driver::run`] after its current turn. Nothing is flushed: a machine that wants to
+    /// drain is told so by a message first.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake();
+    }
+
+    /// What the driver has done so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("counters", &self.shared.counters).finish_non_exhaustive()
+    }
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(waker: Waker, max_messages: usize) -> Self {
+        Self {
+            letters: Mutex::new(Letters { waiting: VecDeque::new(), gone: false }),
+            waker,
+            stopping: AtomicBool::new(false),
+            max_messages,
+            counters: Counters::default(),
+        }
+    }
+
+    /// An answer of the resolver; not counted against the limit, which its own queue bounds.
+    pub(crate) fn resolved(&self, query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure>) {
+        let mut letters = self.lock();
+        letters.waiting.push_back(Letter::Resolved { query, outcome });
+        drop(letters);
+        self.wake();
+    }
+
+    /// Swaps what waits into `empty`, whose capacity is used for what comes next.
+    pub(crate) fn take(&self, empty: &mut VecDeque<Letter<T>>) {
+        mem::swap(&mut self.lock().waiting, empty);
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The driver's last word: what waits is dropped, and nothing more is taken.
+    pub(crate) fn close(&self) {
+        let mut letters = self.lock();
+        letters.gone = true;
+        let waiting = mem::take(&mut letters.waiting);
+        drop(letters);
+        drop(waiting);
+    }
+
+    fn send(&self, message: T) -> Result<(), SendError<T>> {
+        let mut letters = self.lock();
+        if letters.gone {
+            return Err(SendError::Gone(message));
+        }
+        if letters.waiting.len() >= self.max_messages {
+            return Err(SendError::Full(message));
+        }
+        let first = letters.waiting.is_empty();
+        letters.waiting.push_back(Letter::Message(message));
+        drop(letters);
+        // Whoever found the queue empty wakes the driver, which takes everything at once.
+        if first {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    fn wake(&self) {
+        // Fails only when the eventfd itself is broken; the driver then sees the letter at its next turn.
+        let _ = self.waker.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Letters<T>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> SendError<T> {
+    /// The message.
+    pub fn into_message(self) -> T {
+        match self {
+            Self::Full(message) | Self::Gone(message) => message,
+        }
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Gone(_) => "Gone(..)",
+        })
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "too many messages wait for the driver",
+            Self::Gone(_) => "the driver is gone",
+        })
+    }
+}
+
+impl<T> Error for SendError<T> {}

@@ -1,0 +1,42 @@
+//! Drivers that run any [`Machine`](towpath_proto::Machine) on real sockets.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`readiness`] | [`readiness::Driver`]: one machine, one thread, edge-triggered readiness (epoll through mio) |
+//! | [`listeners`] | [`Listeners`]: the listening sockets that several shards share |
+//! | [`handle`] | [`Handle`]: how other threads send messages to a machine and stop its driver |
+//! | [`memory`] | giving back what a start-up left behind |
+//! | [`counters`] | [`Counters`]: what a driver did, readable from any thread |
+//!
+//! A driver knows nothing about protocols, routes or pools. What arrives are events of the kernel,
+//! what leaves are the machine's wishes, turned into system calls.
+//!
+//! ```no_run
+//! use towpath_io::readiness::{Driver, Options};
+//! # fn example<M: towpath_proto::Machine<Message = ()>>(machine: M) -> std::io::Result<()> {
+//! let mut driver = Driver::new(machine, Options::default(), |()| {})?;
+//! let handle = driver.handle();
+//! std::thread::spawn(move || {
+//!     std::thread::sleep(std::time::Duration::from_secs(1));
+//!     handle.stop();
+//! });
+//! driver.run()
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod buffers;
+mod clock;
+pub mod counters;
+mod failure;
+pub mod handle;
+pub mod listeners;
+pub mod memory;
+pub mod readiness;
+mod resolver;
+mod socket;
+mod sys;
+
+pub use counters::Counters;
+pub use handle::{Handle, SendError};
+pub use listeners::Listeners;

@@ -1,0 +1,321 @@
+//! The readiness driver: one machine, one thread, edge-triggered events.
+//!
+//! One **turn**:
+//!
+//! 1. wait until something is ready, a message comes or a deadline passes; read the clock;
+//! 2. read every ready socket until it is short or its budget is used up, and hand over what came;
+//! 3. finish connects, accept, take messages, and say when the machine's deadline has passed;
+//! 4. poll the machine until it waits, then write each touched connection once; what was sent is
+//!    reported, and if anything was, the machine is polled once more.
+//!
+//! What it costs on the steady path: one wait for a turn, one `recv` for each ready connection, one
+//! `send` or `sendmsg` for each touched one. Descriptors are registered once, for both directions;
+//! everything that is switched on and off later is remembered here and costs no call. Nothing is
+//! allocated, and an idle connection owns no buffer (see `buffers.rs`).
+//!
+//! How connections end:
+//!
+//! - [`Close::Flush`](towpath_proto::Close::Flush) writes the queue, sends FIN, and then reads and drops what still comes until the
+//!   peer's FIN or [`Options::linger`]: closing a socket with unread bytes makes the kernel send a
+//!   reset, which destroys what the peer has not read yet.
+//! - [`Close::Half`](towpath_proto::Close::Half) writes the queue and sends FIN.
+//! - [`Close::Abort`](towpath_proto::Close::Abort) sends RST (`SO_LINGER` 0).
+//! - When writing fails, what the peer sent before it went is read first and `Closed` comes after it.
+//! - A connection that ended in both directions is still the machine's, until it closes it.
+
+mod connecting;
+mod connection;
+mod listening;
+mod poller;
+mod reading;
+mod writing;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{self, Duration};
+
+use towpath_proto::{AttemptId, ConnectionId, Failure, Input, Instant, Machine};
+
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::handle::{Handle, Letter, Shared};
+use crate::listeners::{Listeners, Shard};
+use crate::resolver::Resolver;
+
+use connection::Connections;
+use listening::Listener;
+use poller::{Poller, Readiness};
+
+/// How a driver runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which shard this is, from 0.
+    pub shard: usize,
+    /// How many shards share the listeners.
+    pub shards: usize,
+    /// The sockets that the shards share: clones of one registry.
+    pub listeners: Listeners,
+    /// Where `Instant::ZERO` is; the same for all shards.
+    pub epoch: time::Instant,
+    /// The buffer that connections with a lot to say are read into.
+    pub read_bytes: usize,
+    /// Bytes read from one connection in one turn; the rest waits for the next.
+    pub read_budget_bytes: usize,
+    /// Connections accepted from one listener in one turn, if the listener does not say less.
+    pub max_accepts: u32,
+    /// Messages that may wait; `Handle::send` refuses more.
+    pub max_messages: usize,
+    /// How long accepting pauses after it failed for want of descriptors or memory.
+    pub accept_pause: Duration,
+    /// How long a closing connection may make no progress before it is cut.
+    pub linger: Duration,
+    /// How long a closing connection may take in all.
+    pub max_flush: Duration,
+    /// Connections that may be closing at once; the one that began first is cut for one more.
+    pub max_closing: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shard: 0,
+            shards: 1,
+            listeners: Listeners::new(),
+            epoch: time::Instant::now(),
+            read_bytes: 512 * 1024,
+            read_budget_bytes: 512 * 1024,
+            max_accepts: 256,
+            max_messages: 65_536,
+            accept_pause: Duration::from_millis(50),
+            linger: Duration::from_secs(5),
+            max_flush: Duration::from_secs(300),
+            max_closing: 16_384,
+        }
+    }
+}
+
+/// Runs one machine on one thread.
+pub struct Driver<M: Machine> {
+    machine: M,
+    mailbox: Box<dyn FnMut(M::Message)>,
+    options: Options,
+    clock: Clock,
+    poller: Poller,
+    shared: Arc<Shared<M::Message>>,
+    resolver: Resolver,
+    buffers: Buffers,
+    connections: Connections,
+    attempts: HashMap<AttemptId, ConnectionId>,
+    listeners: Vec<Option<Listener>>,
+    /// Slots to read, each at most once.
+    reads: Vec<usize>,
+    /// Slots to write, each at most once.
+    writes: Vec<usize>,
+    /// Listeners to accept from.
+    accepts: Vec<usize>,
+    /// Listeners that wait for `accept_again`.
+    paused: Vec<usize>,
+    accept_again: Instant,
+    /// Closing connections in the order of their time limits.
+    closing: VecDeque<(Instant, ConnectionId)>,
+    /// What the machine is told once its round is over.
+    answers: Vec<Input<M::Message>>,
+    letters: VecDeque<Letter<M::Message>>,
+    deadline: Instant,
+    /// Which turn this is, modulo 2³².
+    turn: u32,
+    /// The machine has not been polled since it was last told something.
+    unpolled: bool,
+    // Kept for their capacity.
+    ready: Vec<Readiness>,
+    slots: Vec<usize>,
+    told: Vec<Input<M::Message>>,
+}
+
+const WAKER: usize = usize::MAX;
+const FIRST_LISTENER: usize = 1 << 31;
+/// Rounds in one turn before other connections are looked at again.
+const MAX_ROUNDS: usize = 8;
+/// Letters taken in one turn.
+const MAX_LETTERS: usize = 1024;
+
+impl<M: Machine> Driver<M>
+where
+    M::Message: Send + 'static,
+{
+    /// A driver for `machine`. What the machine says to other threads goes to `mailbox`, on the
+    /// driver's thread: it must not block.
+    ///
+    /// # Errors
+    /// When the kernel gives no descriptors for waiting and waking.
+    pub fn new(
+        machine: M,
+        options: Options,
+        mailbox: impl FnMut(M::Message) + 'static,
+    ) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let waker = poller.waker(WAKER)?;
+        Ok(Self {
+            machine,
+            mailbox: Box::new(mailbox),
+            clock: Clock::new(options.epoch),
+            poller,
+            shared: Arc::new(Shared::new(waker, options.max_messages)),
+            resolver: Resolver::new(),
+            buffers: Buffers::new(options.read_bytes),
+            options,
+            connections: Connections::default(),
+            attempts: HashMap::new(),
+            listeners: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            accepts: Vec::new(),
+            paused: Vec::new(),
+            accept_again: Instant::FAR_FUTURE,
+            closing: VecDeque::new(),
+            answers: Vec::new(),
+            letters: VecDeque::new(),
+            deadline: Instant::FAR_FUTURE,
+            turn: 0,
+            unpolled: true,
+            ready: Vec::new(),
+            slots: Vec::new(),
+            told: Vec::new(),
+        })
+    }
+
+    /// Turns until [`Handle::stop`].
+    ///
+    /// # Errors
+    /// When waiting fails, which it does not for reasons of the outside world.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.shared.stopping() {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// One turn, for a thread that has other things to do: waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Driver::run`].
+    pub fn turn(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        let timeout = self.timeout(limit);
+        let mut ready = std::mem::take(&mut self.ready);
+        let waited = self.poller.wait(timeout, &mut ready);
+        let now = self.clock.now();
+        self.shared.counters.wakeups.add(1);
+        self.turn = self.turn.wrapping_add(1);
+        self.buffers.rewind();
+        for &event in &ready {
+            self.on_ready(event, now);
+        }
+        self.ready = ready;
+        waited?;
+        self.receive(now);
+        self.accept(now);
+        self.take_letters(now);
+        self.on_time(now);
+        self.rounds(now);
+        Ok(())
+    }
+
+    /// A remote control for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle<M::Message> {
+        Handle::new(Arc::clone(&self.shared))
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
+        let busy = self.unpolled
+            || !self.reads.is_empty()
+            || !self.accepts.is_empty()
+            || !self.letters.is_empty();
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let closing = self.closing.front().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
+        let next = self.deadline.min(closing).min(self.accept_again);
+        if next == Instant::FAR_FUTURE {
+            return limit;
+        }
+        // The turn took time since its clock was read, and a deadline counts from the true now.
+        let rest = next.since(self.clock.now());
+        Some(limit.map_or(rest, |limit| limit.min(rest)))
+    }
+
+    /// Polls, writes and answers until the machine has nothing to add.
+    fn rounds(&mut self, now: Instant) {
+        for _ in 0..MAX_ROUNDS {
+            if self.unpolled {
+                self.poll(now);
+            }
+            self.write(now);
+            if !self.answer(now) {
+                return;
+            }
+        }
+    }
+
+    /// Tells the machine what its round led to; false when there was nothing to tell.
+    fn answer(&mut self, now: Instant) -> bool {
+        if self.answers.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut self.answers, &mut self.told);
+        for input in self.told.drain(..) {
+            self.machine.handle(input, now);
+        }
+        self.unpolled = true;
+        true
+    }
+
+    fn tell(&mut self, input: Input<M::Message>, now: Instant) {
+        self.machine.handle(input, now);
+        self.unpolled = true;
+    }
+
+    fn closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
+        let machines = self.connections.open(id).is_some();
+        self.remove(id);
+        if machines {
+            self.tell(Input::Closed { connection: id, failure }, now);
+        }
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        if self.connections.find(id).is_some() {
+            self.connections.remove(id.slot());
+            self.shared.counters.closes.add(1);
+        }
+    }
+
+    const fn shard(&self) -> Shard {
+        Shard { index: self.options.shard, of: self.options.shards }
+    }
+
+    /// The counters, for whoever holds the driver itself.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl<M: Machine> Drop for Driver<M> {
+    fn drop(&mut self) {
+        self.shared.close();
+        let shard = Shard { index: self.options.shard, of: self.options.shards };
+        for listener in self.listeners.drain(..).flatten() {
+            let _ = self.poller.deregister(&listener.socket);
+            self.options.listeners.release(shard, listener.id, &listener.asked);
+        }
+    }
+}

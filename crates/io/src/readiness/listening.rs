@@ -1,0 +1,240 @@
+//! Listening sockets of one shard, and what is accepted from them.
+
+use std::io;
+use std::sync::Arc;
+
+use socket2::Socket;
+use towpath_proto::{
+    Address, ConnectionId, Failure, Input, Instant, ListenOptions, ListenerId, Machine,
+};
+
+use crate::{failure, socket};
+
+use super::connection::{Connection, Phase};
+use super::{Driver, FIRST_LISTENER};
+
+pub(super) struct Listener {
+    pub(super) id: ListenerId,
+    /// As the machine asked; the registry's key.
+    pub(super) asked: Address,
+    bound: Address,
+    /// Accepted connections have the listener's own address: nothing to ask the kernel.
+    exact: bool,
+    pub(super) socket: Socket,
+    options: Arc<ListenOptions>,
+    in_accepts: bool,
+}
+
+impl Listener {
+    /// The address that a connection from it was accepted on.
+    fn local(&self, accepted: &Socket) -> io::Result<Address> {
+        if self.exact { Ok(self.bound.clone()) } else { socket::local_address(accepted) }
+    }
+}
+
+/// What one `accept` came to.
+enum Accept {
+    Taken(Socket, Address),
+    /// The peer went away while it waited, or a filter refused it: the next one.
+    Skipped,
+    /// Nobody waits.
+    Drained,
+    /// No descriptors, no memory, or something that will not be better at once.
+    Exhausted,
+}
+
+impl<M: Machine> Driver<M>
+where
+    M::Message: Send + 'static,
+{
+    pub(super) fn listen(
+        &mut self,
+        id: ListenerId,
+        address: &Address,
+        options: &Arc<ListenOptions>,
+    ) -> Result<Address, Failure> {
+        if self.listeners.iter().flatten().any(|listener| listener.id == id) {
+            return Err(Failure::AddressInUse);
+        }
+        let shard = self.shard();
+        let (sockets, bound) = self.options.listeners.acquire(shard, id, address, options)?;
+        for socket in sockets {
+            let listener = Listener {
+                id,
+                asked: address.clone(),
+                exact: is_exact(&bound, options),
+                bound: bound.clone(),
+                socket,
+                options: Arc::clone(options),
+                in_accepts: false,
+            };
+            if let Err(error) = self.add_listener(listener) {
+                self.unlisten(id);
+                return Err(failure::of(&error));
+            }
+        }
+        Ok(bound)
+    }
+
+    pub(super) fn add_listener(&mut self, listener: Listener) -> io::Result<()> {
+        let free = self.listeners.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.listeners.len());
+        self.poller.register_listener(&listener.socket, FIRST_LISTENER + index)?;
+        if index == self.listeners.len() {
+            self.listeners.push(None);
+        }
+        self.listeners[index] = Some(listener);
+        Ok(())
+    }
+
+    /// Closing a listening socket resets the connections that wait in it, whose clients may have sent a request
+    /// already: they are taken before.
+    pub(super) fn unlisten(&mut self, id: ListenerId) {
+        let shard = self.shard();
+        for index in 0..self.listeners.len() {
+            let taken = self.listeners[index].take_if(|listener| listener.id == id);
+            let Some(listener) = taken else {
+                continue;
+            };
+            // A duplicate elsewhere keeps the open file, and with it the registration, alive.
+            let _ = self.poller.deregister(&listener.socket);
+            let asked = listener.asked.clone();
+            // Whoever comes between the last accept and the close is lost: nothing stands between them.
+            self.take_waiting(&listener);
+            drop(listener);
+            self.options.listeners.release(shard, id, &asked);
+        }
+    }
+
+    fn take_waiting(&mut self, listener: &Listener) {
+        for _ in 0..MAX_WAITING {
+            match accept(&listener.socket) {
+                Accept::Taken(socket, peer) => {
+                    let Ok(local) = listener.local(&socket) else {
+                        continue;
+                    };
+                    if let Some(input) = self.admit(listener.id, socket, local, peer) {
+                        self.answers.push(input);
+                    }
+                }
+                Accept::Skipped => {}
+                Accept::Drained | Accept::Exhausted => return,
+            }
+        }
+    }
+
+    pub(super) fn on_listener_ready(&mut self, index: usize) {
+        if let Some(Some(listener)) = self.listeners.get_mut(index)
+            && !listener.in_accepts
+        {
+            listener.in_accepts = true;
+            self.accepts.push(index);
+        }
+    }
+
+    pub(super) fn accept(&mut self, now: Instant) {
+        if self.accepts.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.accepts, &mut self.slots);
+        let mut slots = std::mem::take(&mut self.slots);
+        for index in slots.drain(..) {
+            self.accept_from(index, now);
+        }
+        self.slots = slots;
+    }
+
+    pub(super) fn accept_from(&mut self, index: usize, now: Instant) {
+        let Some(Some(listener)) = self.listeners.get_mut(index) else {
+            return;
+        };
+        listener.in_accepts = false;
+        let limit = listener.options.accepts_per_wake.clamp(1, self.options.max_accepts.max(1));
+        for _ in 0..limit {
+            let Some(Some(listener)) = self.listeners.get_mut(index) else {
+                return;
+            };
+            match accept(&listener.socket) {
+                Accept::Taken(socket, peer) => {
+                    let id = listener.id;
+                    let Ok(local) = listener.local(&socket) else {
+                        continue;
+                    };
+                    if let Some(input) = self.admit(id, socket, local, peer) {
+                        self.tell(input, now);
+                    }
+                }
+                Accept::Skipped => {}
+                Accept::Drained => return,
+                Accept::Exhausted => {
+                    self.shared.counters.accepts_exhausted.add(1);
+                    self.paused.push(index);
+                    self.accept_again = now + self.options.accept_pause;
+                    return;
+                }
+            }
+        }
+        self.on_listener_ready(index);
+    }
+
+    /// A new connection; none when the kernel has no room to watch it.
+    fn admit(
+        &mut self,
+        listener: ListenerId,
+        socket: Socket,
+        local: Address,
+        peer: Address,
+    ) -> Option<Input<M::Message>> {
+        let connection = self.connections.insert(Connection::new(socket, Phase::Open));
+        if self.register(connection).is_err() {
+            self.connections.remove(connection.slot());
+            self.shared.counters.accepts_exhausted.add(1);
+            return None;
+        }
+        self.shared.counters.accepts.add(1);
+        Some(Input::Accepted { listener, connection, local, peer })
+    }
+
+    pub(super) fn register(&mut self, id: ConnectionId) -> io::Result<()> {
+        match self.connections.find(id) {
+            Some(connection) => self.poller.register(&connection.socket, id.slot()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Connections taken from a socket that is being closed; no backlog is longer, and new ones keep coming meanwhile.
+const MAX_WAITING: usize = 65_536;
+
+fn is_exact(bound: &Address, options: &ListenOptions) -> bool {
+    match bound {
+        Address::Ip(ip) => !ip.ip().is_unspecified() && !options.transparent,
+        Address::Unix(_) => true,
+    }
+}
+
+fn accept(listener: &Socket) -> Accept {
+    let error = match accept_non_blocking(listener) {
+        Ok((socket, peer)) => return Accept::Taken(socket, peer),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => Accept::Drained,
+        Some(libc::ECONNABORTED | libc::ECONNRESET | libc::EPROTO | libc::EPERM | libc::EINTR) => {
+            Accept::Skipped
+        }
+        Some(_) | None => Accept::Exhausted,
+    }
+}
+
+fn accept_non_blocking(listener: &Socket) -> io::Result<(Socket, Address)> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let (socket, peer) = listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let (socket, peer) = {
+        let (socket, peer) = listener.accept()?;
+        socket.set_nonblocking(true)?;
+        (socket, peer)
+    };
+    Ok((socket, socket::from_system(&peer)))
+}

@@ -1,0 +1,210 @@
+//! From readiness to inputs: what a turn takes from the kernel, the other threads and the clock.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use towpath_proto::{ConnectionId, Input, Instant, Machine};
+
+use crate::failure;
+use crate::handle::Letter;
+
+use super::connection::Phase;
+use super::poller::Readiness;
+use super::{Driver, FIRST_LISTENER, MAX_LETTERS, WAKER};
+
+impl<M: Machine> Driver<M>
+where
+    M::Message: Send + 'static,
+{
+    pub(super) fn on_ready(&mut self, event: Readiness, now: Instant) {
+        if event.token == WAKER {
+            return self.shared.take(&mut self.letters);
+        }
+        if event.token >= FIRST_LISTENER {
+            return self.on_listener_ready(event.token - FIRST_LISTENER);
+        }
+        let slot = event.token;
+        let Some((id, connection)) = self.connections.at(slot) else {
+            return;
+        };
+        if let Phase::Connecting(attempt) = connection.phase {
+            return self.on_connect_ready(attempt, id, event, now);
+        }
+        if event.readable || event.hung_up {
+            connection.readable = true;
+            connection.hung_up |= event.hung_up;
+            if connection.reads() && !connection.in_reads {
+                connection.in_reads = true;
+                self.reads.push(slot);
+            }
+        }
+        if event.writable && !connection.writable {
+            connection.writable = true;
+            if !connection.queue.is_empty() && !connection.in_writes {
+                connection.in_writes = true;
+                self.writes.push(slot);
+            }
+        }
+        // Nobody reads, so nobody would find out.
+        if event.failed
+            && !connection.reads()
+            && let Some(failure) = connection.take_error()
+        {
+            self.closed(id, failure, now);
+        }
+    }
+
+    pub(super) fn receive(&mut self, now: Instant) {
+        std::mem::swap(&mut self.reads, &mut self.slots);
+        let mut slots = std::mem::take(&mut self.slots);
+        for slot in slots.drain(..) {
+            self.receive_from(slot, now);
+        }
+        self.slots = slots;
+    }
+
+    pub(super) fn receive_from(&mut self, slot: usize, now: Instant) {
+        let Some((id, connection)) = self.connections.at(slot) else {
+            return;
+        };
+        connection.in_reads = false;
+        if connection.phase != Phase::Open {
+            return self.discard_from(id, now);
+        }
+        let mut budget = self.options.read_budget_bytes;
+        while connection.readable && connection.reads() {
+            self.shared.counters.reads.add(1);
+            match self.buffers.receive(connection.socket.as_fd(), connection.size) {
+                Ok(Some(chunk)) => {
+                    connection.size = chunk.next;
+                    connection.readable = chunk.filled || connection.hung_up;
+                    budget = budget.saturating_sub(chunk.bytes.len());
+                    self.shared.counters.bytes_read.add(chunk.bytes.len() as u64);
+                    let input = Input::Received { connection: id, chunk: chunk.bytes };
+                    self.machine.handle(input, now);
+                    self.unpolled = true;
+                }
+                Ok(None) => {
+                    connection.readable = false;
+                    connection.ended = true;
+                    if let Some(failure) = connection.failure {
+                        return self.closed(id, failure, now);
+                    }
+                    return self.tell(Input::Ended { connection: id }, now);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    connection.readable = false;
+                    if let Some(failure) = connection.failure {
+                        return self.closed(id, failure, now);
+                    }
+                }
+                Err(error) => {
+                    let failure = failure::of_code(error.raw_os_error());
+                    return self.closed(id, failure, now);
+                }
+            }
+            if budget == 0 {
+                if connection.readable {
+                    connection.in_reads = true;
+                    self.reads.push(slot);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Reads what nobody wants, so that closing does not turn into a reset.
+    pub(super) fn discard_from(&mut self, id: ConnectionId, now: Instant) {
+        let mut budget = self.options.read_budget_bytes;
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        while budget > 0 {
+            self.shared.counters.reads.add(1);
+            match self.buffers.discard(connection.socket.as_fd()) {
+                Ok(0) => {
+                    connection.ended = true;
+                    if connection.queue.is_empty() {
+                        self.remove(id);
+                    }
+                    return;
+                }
+                Ok(bytes) => {
+                    budget = budget.saturating_sub(bytes);
+                    connection.note_progress(now);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    connection.readable = false;
+                    return;
+                }
+                Err(_) => return self.remove(id),
+            }
+        }
+        connection.in_reads = true;
+        self.reads.push(id.slot());
+    }
+
+    pub(super) fn take_letters(&mut self, now: Instant) {
+        for _ in 0..MAX_LETTERS {
+            match self.letters.pop_front() {
+                Some(Letter::Message(message)) => {
+                    self.shared.counters.messages.add(1);
+                    self.tell(Input::Message(message), now);
+                }
+                Some(Letter::Resolved { query, outcome }) => {
+                    self.tell(Input::Resolved { query, outcome }, now);
+                }
+                None => return,
+            }
+        }
+    }
+
+    pub(super) fn on_time(&mut self, now: Instant) {
+        if self.accept_again <= now {
+            self.accept_again = Instant::FAR_FUTURE;
+            for index in std::mem::take(&mut self.paused) {
+                self.on_listener_ready(index);
+            }
+        }
+        while let Some(&(at, id)) = self.closing.front() {
+            if at > now {
+                break;
+            }
+            self.closing.pop_front();
+            self.on_closing_late(id, now);
+        }
+        if self.deadline <= now {
+            self.deadline = Instant::FAR_FUTURE;
+            self.tell(Input::Timeout, now);
+        }
+    }
+
+    pub(super) fn on_closing_late(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        let Phase::Closing { begun, progress } = connection.phase else {
+            return;
+        };
+        let stalled = now.since(progress) >= self.options.linger;
+        if stalled || now.since(begun) >= self.options.max_flush {
+            self.cut(id);
+        } else {
+            self.closing.push_back((now + self.options.linger, id));
+        }
+    }
+
+    /// Ends a closing connection now, whatever it still has to say.
+    pub(super) fn cut(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        if !connection.queue.is_empty() {
+            self.shared.counters.flushes_cut.add(1);
+            connection.abort();
+        }
+        self.remove(id);
+    }
+}

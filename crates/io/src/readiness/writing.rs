@@ -1,0 +1,198 @@
+//! From wishes to system calls: polls the machine, then writes what it left.
+
+use bytes::Bytes;
+use towpath_proto::{
+    Close, ConnectionId, Failure, Input, Instant, Machine, Output, QueryId, ReadInterest,
+};
+
+use crate::buffers::Size;
+
+use super::Driver;
+use super::connection::{Ours, Phase};
+
+impl<M: Machine> Driver<M>
+where
+    M::Message: Send + 'static,
+{
+    pub(super) fn poll(&mut self, now: Instant) {
+        self.unpolled = false;
+        loop {
+            match self.machine.poll(now) {
+                Output::Send { connection, chunk } => self.send(connection, chunk),
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    return;
+                }
+                Output::Idle => {
+                    self.deadline = Instant::FAR_FUTURE;
+                    return;
+                }
+                Output::ReadInterest { connection, interest } => {
+                    self.read_interest(connection, interest);
+                }
+                Output::Close { connection, how } => self.close(connection, how, now),
+                Output::Connect { attempt, address, options } => {
+                    self.connect(attempt, &address, &options);
+                }
+                Output::CancelConnect { attempt } => self.cancel_connect(attempt),
+                Output::Listen { listener, address, options } => {
+                    let outcome = self.listen(listener, &address, &options);
+                    self.answers.push(Input::Listening { listener, outcome });
+                }
+                Output::Unlisten { listener } => self.unlisten(listener),
+                Output::Resolve { query, name } => self.resolve(query, name),
+                Output::Message(message) => (self.mailbox)(message),
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, now: Instant) {
+        if self.writes.is_empty() {
+            return;
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        std::mem::swap(&mut self.writes, &mut slots);
+        for slot in slots.drain(..) {
+            self.write_to(slot, now);
+        }
+        self.slots = slots;
+    }
+
+    pub(super) fn write_to(&mut self, slot: usize, now: Instant) {
+        let Some((id, connection)) = self.connections.at(slot) else {
+            return;
+        };
+        connection.in_writes = false;
+        if matches!(connection.phase, Phase::Connecting(_)) {
+            return;
+        }
+        let written = connection.write(&self.shared.counters);
+        let closing = connection.phase != Phase::Open;
+        if written.bytes > 0 {
+            connection.note_progress(now);
+            if !closing {
+                self.answers.push(Input::Sent { connection: id, bytes: written.bytes });
+            }
+        }
+        if let Some(failure) = written.failure {
+            return self.write_failed(id, failure);
+        }
+        if !connection.queue.is_empty() {
+            return;
+        }
+        if closing && connection.ended {
+            return self.remove(id);
+        }
+        if connection.ours == Ours::Ending {
+            connection.end();
+        }
+    }
+
+    pub(super) fn write_failed(&mut self, id: ConnectionId, failure: Failure) {
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        if connection.phase != Phase::Open {
+            return self.remove(id);
+        }
+        connection.queue.clear();
+        if !connection.reads() {
+            self.remove(id);
+            self.answers.push(Input::Closed { connection: id, failure });
+            return;
+        }
+        connection.failure = Some(failure);
+        connection.readable = true;
+        connection.hung_up = true;
+        if !connection.in_reads {
+            connection.in_reads = true;
+            self.reads.push(id.slot());
+        }
+    }
+
+    pub(super) fn send(&mut self, id: ConnectionId, chunk: Bytes) {
+        let Some(connection) = self.connections.open(id) else {
+            return;
+        };
+        if chunk.is_empty() || connection.ours != Ours::Open || connection.failure.is_some() {
+            return;
+        }
+        connection.queue.push_back(chunk);
+        if connection.writable && !connection.in_writes {
+            connection.in_writes = true;
+            self.writes.push(id.slot());
+        }
+    }
+
+    pub(super) fn read_interest(&mut self, id: ConnectionId, interest: ReadInterest) {
+        let Some(connection) = self.connections.open(id) else {
+            return;
+        };
+        connection.wanted = interest == ReadInterest::On;
+        if !connection.wanted {
+            connection.paused_in = self.turn;
+        } else if connection.paused_in != self.turn {
+            // Back-pressure that outlasted a turn: the other side is slow, so take less at a time.
+            connection.size = Size::Page;
+        }
+        if let (Some(failure), false) = (connection.failure, connection.wanted) {
+            self.remove(id);
+            self.answers.push(Input::Closed { connection: id, failure });
+            return;
+        }
+        if connection.reads() && connection.readable && !connection.in_reads {
+            connection.in_reads = true;
+            self.reads.push(id.slot());
+        }
+    }
+
+    pub(super) fn close(&mut self, id: ConnectionId, how: Close, now: Instant) {
+        let Some(connection) = self.connections.open(id) else {
+            return;
+        };
+        match how {
+            Close::Abort => {
+                connection.abort();
+                return self.remove(id);
+            }
+            Close::Half => {
+                if connection.ours == Ours::Open {
+                    connection.ours = Ours::Ending;
+                }
+            }
+            Close::Flush => {
+                if connection.failure.is_some() || (connection.ended && connection.queue.is_empty())
+                {
+                    return self.remove(id);
+                }
+                connection.phase = Phase::Closing { begun: now, progress: now };
+                if connection.ours == Ours::Open {
+                    connection.ours = Ours::Ending;
+                }
+                if connection.readable && !connection.in_reads {
+                    connection.in_reads = true;
+                    self.reads.push(id.slot());
+                }
+                self.closing.push_back((now + self.options.linger, id));
+                if self.closing.len() > self.options.max_closing
+                    && let Some((_, oldest)) = self.closing.pop_front()
+                {
+                    self.cut(oldest);
+                }
+            }
+        }
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        if !connection.in_writes {
+            connection.in_writes = true;
+            self.writes.push(id.slot());
+        }
+    }
+
+    pub(super) fn resolve(&mut self, query: QueryId, name: String) {
+        if let Err(failure) = self.resolver.ask(query, name, &self.shared) {
+            self.answers.push(Input::Resolved { query, outcome: Err(failure) });
+        }
+    }
+}

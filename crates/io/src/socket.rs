@@ -1,0 +1,224 @@
+//! Opening sockets: binding, connecting, options, addresses.
+
+use std::ffi::OsStr;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use towpath_proto::{Address, ConnectOptions, Keepalive, ListenOptions, SocketOption, SocketState};
+
+use crate::sys;
+
+/// A socket bound to `address` with every option of `options` that comes before `listen`.
+///
+/// `share_port` sets `SO_REUSEPORT`. A unix socket's file must not exist.
+pub(crate) fn bind(
+    address: &Address,
+    options: &ListenOptions,
+    share_port: bool,
+) -> io::Result<Socket> {
+    let socket = open(address)?;
+    if let Some(ip) = address.ip() {
+        socket.set_reuse_address(true)?;
+        // Accepted sockets inherit it on Linux and the BSDs: one call for all of them.
+        socket.set_tcp_nodelay(true)?;
+        if share_port {
+            socket.set_reuse_port(true)?;
+        }
+        set_foreign_address_options(&socket, ip, options)?;
+    }
+    set_options(&socket, &options.socket_options, SocketState::PreBind)?;
+    socket.bind(&to_system(address)?)?;
+    set_options(&socket, &options.socket_options, SocketState::Bound)?;
+    Ok(socket)
+}
+
+/// Starts listening on what [`bind`] made.
+pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()> {
+    // The kernel clamps to `net.core.somaxconn`.
+    let backlog = if options.backlog == 0 { i32::MAX } else { clamp(options.backlog) };
+    socket.listen(backlog)?;
+    set_options(socket, &options.socket_options, SocketState::Listening)
+}
+
+/// A socket whose connect has begun; `true` when it has already ended well.
+pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result<(Socket, bool)> {
+    let socket = open(address)?;
+    if address.ip().is_some() {
+        socket.set_tcp_nodelay(true)?;
+        if let Some(keepalive) = &options.keepalive {
+            set_keepalive(&socket, keepalive)?;
+        }
+    }
+    set_options(&socket, &options.socket_options, SocketState::PreBind)?;
+    if let (Some(source), Some(_)) = (options.source, address.ip()) {
+        bind_source(&socket, source)?;
+    }
+    match socket.connect(&to_system(address)?) {
+        Ok(()) => Ok((socket, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok((socket, false)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Our address of a connected or listening socket.
+pub(crate) fn local_address(socket: &Socket) -> io::Result<Address> {
+    Ok(from_system(&socket.local_addr()?))
+}
+
+/// What the kernel calls an address, in our words.
+pub(crate) fn from_system(address: &SockAddr) -> Address {
+    if let Some(ip) = address.as_socket() {
+        return Address::Ip(ip);
+    }
+    if let Some(path) = address.as_pathname() {
+        return Address::Unix(Arc::from(path));
+    }
+    let mut name = Vec::new();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(rest) = address.as_abstract_namespace() {
+        name.push(b'@');
+        name.extend_from_slice(rest);
+    }
+    Address::Unix(Arc::from(Path::new(OsStr::from_bytes(&name))))
+}
+
+/// The file of a unix socket that has one.
+pub(crate) fn file(address: &Address) -> Option<&Path> {
+    match address {
+        Address::Unix(path) if !is_abstract(path) => Some(path),
+        Address::Unix(_) | Address::Ip(_) => None,
+    }
+}
+
+fn open(address: &Address) -> io::Result<Socket> {
+    let (domain, protocol) = match address {
+        Address::Ip(SocketAddr::V4(_)) => (Domain::IPV4, Some(Protocol::TCP)),
+        Address::Ip(SocketAddr::V6(_)) => (Domain::IPV6, Some(Protocol::TCP)),
+        Address::Unix(_) => (Domain::UNIX, None),
+    };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        Socket::new(domain, Type::STREAM.nonblocking(), protocol)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let socket = Socket::new(domain, Type::STREAM, protocol)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
+
+fn to_system(address: &Address) -> io::Result<SockAddr> {
+    match address {
+        Address::Ip(ip) => Ok(SockAddr::from(*ip)),
+        Address::Unix(path) if path.as_os_str().is_empty() => {
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
+        }
+        Address::Unix(path) if is_abstract(path) => {
+            // socket2 and the kernel want a leading NUL where people write `@`.
+            let mut name = path.as_os_str().as_bytes().to_vec();
+            name[0] = 0;
+            SockAddr::unix(OsStr::from_bytes(&name))
+        }
+        Address::Unix(path) => SockAddr::unix(path),
+    }
+}
+
+fn is_abstract(path: &Path) -> bool {
+    path.as_os_str().as_bytes().first() == Some(&b'@')
+}
+
+fn set_foreign_address_options(
+    socket: &Socket,
+    ip: SocketAddr,
+    options: &ListenOptions,
+) -> io::Result<()> {
+    let v4 = ip.is_ipv4();
+    if !v4 {
+        socket.set_only_v6(options.v6_only)?;
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        if options.freebind {
+            if v4 { socket.set_freebind_v4(true)? } else { socket.set_freebind_v6(true)? }
+        }
+        if options.transparent {
+            if v4 {
+                socket.set_ip_transparent_v4(true)?
+            } else {
+                socket.set_ip_transparent_v6(true)?
+            }
+        }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    if options.freebind || options.transparent {
+        return Err(io::Error::from(io::ErrorKind::Unsupported));
+    }
+    Ok(())
+}
+
+fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if source.port() == 0 {
+        // ip(7): the port is chosen by `connect`, where only the whole four-tuple must be free.
+        let one = 1_i32.to_ne_bytes();
+        sys::set_option(socket, libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, &one)?;
+    }
+    socket.bind(&SockAddr::from(source))
+}
+
+fn set_keepalive(socket: &Socket, wanted: &Keepalive) -> io::Result<()> {
+    let mut keepalive = TcpKeepalive::new();
+    if let Some(time) = wanted.time {
+        keepalive = keepalive.with_time(time);
+    }
+    if let Some(interval) = wanted.interval {
+        keepalive = keepalive.with_interval(interval);
+    }
+    if let Some(probes) = wanted.probes {
+        keepalive = keepalive.with_retries(probes);
+    }
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
+}
+
+fn set_options(socket: &Socket, options: &[SocketOption], state: SocketState) -> io::Result<()> {
+    for option in options.iter().filter(|option| option.state == state) {
+        sys::set_option(socket, option.level, option.name, &option.value)?;
+    }
+    Ok(())
+}
+
+fn clamp(backlog: u32) -> i32 {
+    i32::try_from(backlog).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abstract_names_survive_the_round_trip() {
+        let address = Address::Unix(Arc::from(Path::new("@towpath/name")));
+        assert_eq!(from_system(&to_system(&address).unwrap()), address);
+        assert_eq!(file(&address), None);
+    }
+
+    #[test]
+    fn paths_survive_the_round_trip() {
+        let address = Address::Unix(Arc::from(Path::new("/run/towpath.sock")));
+        assert_eq!(from_system(&to_system(&address).unwrap()), address);
+        assert_eq!(file(&address), Some(Path::new("/run/towpath.sock")));
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_is_an_error() {
+        let empty = Address::Unix(Arc::from(Path::new("")));
+        assert!(to_system(&empty).is_err());
+        let long = Address::Unix(Arc::from(Path::new(&"x".repeat(200))));
+        assert!(to_system(&long).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! The only `unsafe` of this crate's readiness side: calls for which no safe wrapper exists.
+#![expect(unsafe_code, reason = "each block names the invariant it relies on")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use bytes::{BufMut, BytesMut};
+use rustix::net::RecvFlags;
+
+/// Reads once from a socket into the spare capacity of `buffer`; `0` means the peer's FIN.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut BytesMut) -> rustix::io::Result<usize> {
+    let ((filled, _), _) =
+        rustix::net::recv(socket, buffer.spare_capacity_mut(), RecvFlags::empty())?;
+    let bytes = filled.len();
+    // SAFETY: `filled` is the initialised front of the spare capacity, so that the first `bytes`
+    // bytes after the length are initialised and inside the allocation.
+    unsafe { buffer.advance_mut(bytes) };
+    Ok(bytes)
+}
+
+/// Sets a raw socket option whose value is `value`'s bytes.
+pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(value.len())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: `value` is readable for `length` bytes during the call, and the kernel keeps no
+    // pointer to it; the descriptor is borrowed, hence open.
+    let result = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), length)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Hands free pages of the C library's heap back to the kernel; elsewhere does nothing.
+pub(crate) fn trim_heap() {
+    // SAFETY: `malloc_trim` takes the allocator's own locks and touches free memory only.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Drops the pages of a private, read-only mapping of a file; the kernel reads those again that are still used.
+///
+/// Only [`crate::memory`] calls this, with ranges that the kernel itself listed as such mappings.
+#[cfg(target_os = "linux")]
+pub(crate) fn drop_file_pages(start: usize, length: usize) {
+    // SAFETY: the range is a whole mapping of a file without write permission, of which the kernel said just before
+    // that no page differs from the file. So dropping them changes nothing that a program can see; the
+    // addresses are not turned into references.
+    unsafe {
+        libc::madvise(std::ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED);
+    }
+}

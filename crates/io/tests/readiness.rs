@@ -1,0 +1,120 @@
+//! The drivers' suite, run against the readiness driver.
+#![expect(clippy::wildcard_enum_match_arm, reason = "a story answers what concerns it")]
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+#![expect(unreachable_pub, reason = "the suite is no library")]
+
+#[macro_use]
+mod suite;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use suite::{Runner, Running, Settings};
+use towpath_io::readiness::{Driver, Options};
+use towpath_proto::Machine;
+
+struct Readiness;
+
+impl Runner for Readiness {
+    fn start<M>(
+        make: impl FnOnce() -> M + Send + 'static,
+        settings: Settings,
+        mailbox: impl FnMut(M::Message) + Send + 'static,
+    ) -> Running<M::Message>
+    where
+        M: Machine + 'static,
+        M::Message: Send + 'static,
+    {
+        let (sender, receiver) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut driver = Driver::new(make(), options(settings), mailbox).unwrap();
+            sender.send(driver.handle()).unwrap();
+            driver.run().unwrap();
+        });
+        Running { handle: receiver.recv().unwrap(), thread: Some(thread) }
+    }
+}
+
+fn options(settings: Settings) -> Options {
+    let defaults = Options::default();
+    Options {
+        shard: settings.shard,
+        shards: settings.shards.max(1),
+        listeners: settings.listeners,
+        max_messages: settings.max_messages.unwrap_or(defaults.max_messages),
+        linger: settings.linger.unwrap_or(defaults.linger),
+        ..defaults
+    }
+}
+
+driver_suite! { Readiness:
+    traffic :: {
+        an_echo_returns_what_was_sent,
+        an_echo_over_ipv6,
+        an_echo_over_a_unix_socket,
+        an_echo_in_the_abstract_namespace,
+        many_connections_at_once,
+        many_chunks_leave_in_few_writes,
+        what_is_not_read_stays_with_the_peer,
+        what_arrived_while_not_read_comes_when_it_is,
+        sent_counts_every_byte_the_kernel_took,
+        a_gigabyte_streams_through_in_bounded_memory,
+        a_loud_connection_does_not_drown_a_quiet_one,
+    }
+    ending :: {
+        the_peers_end_leaves_our_direction_open,
+        our_end_leaves_the_peers_direction_open,
+        a_flushed_close_delivers_everything,
+        a_flushed_close_bears_a_peer_that_goes_on_talking,
+        a_closing_connection_is_cut_when_its_peer_does_nothing,
+        an_abort_is_a_reset,
+        a_reset_is_told_whether_we_read_or_not,
+        a_reset_after_the_peers_end_is_told,
+        what_the_peer_said_before_it_went_is_read_first,
+        a_closed_id_is_dead,
+    }
+    connecting :: {
+        a_connect_tells_our_own_address,
+        bytes_that_come_with_the_connect_are_read,
+        nobody_there_is_refused,
+        a_cancelled_connect_is_never_answered,
+        a_connect_that_ends_at_once_can_still_be_cancelled,
+        a_connect_comes_from_where_it_is_told_to,
+        names_are_resolved_by_the_system,
+        a_dead_connection_is_told_as_such,
+    }
+    listening :: {
+        shards_share_port_zero_and_its_connections,
+        shards_share_a_unix_socket,
+        a_taken_address_is_told,
+        a_stopped_listener_refuses_and_its_connections_live_on,
+        a_stopped_unix_listener_takes_its_file_along,
+        a_wildcard_listener_tells_the_address_that_was_dialled,
+        an_ipv6_wildcard_takes_ipv4_when_asked,
+        few_accepts_at_a_time_lose_nobody,
+        child_with_few_descriptors,
+        descriptors_run_out_and_come_back,
+    }
+    time :: {
+        timers_are_never_early_and_hardly_late,
+        a_deadline_in_the_past_fires_at_once_and_once,
+        a_later_wait_replaces_an_earlier_one,
+        a_flood_of_messages_arrives_whole_and_in_order,
+        messages_beyond_the_limit_and_after_the_end_come_back,
+    }
+}
+
+/// A thread that is only lent gets it back in time.
+#[test]
+fn a_turn_takes_no_longer_than_it_may() {
+    let puppet = suite::puppet::Puppet::default();
+    let mut driver = Driver::new(puppet, Options::default(), |_| {}).unwrap();
+    driver.turn(None).unwrap();
+    let start = std::time::Instant::now();
+    driver.turn(Some(Duration::from_millis(30))).unwrap();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(30) && took < Duration::from_secs(2), "{took:?}");
+    let start = std::time::Instant::now();
+    driver.turn(Some(Duration::ZERO)).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(30));
+}
