@@ -1,0 +1,180 @@
+//! What one request costs in routing, picking a host, writing an access-log line and counting.
+#![allow(missing_docs, reason = "criterion makes the entry point")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use towpath_engine::balancer::{Balancer, Host};
+use towpath_engine::format::{Facts, Format, FormatOptions, JsonTemplate};
+use towpath_engine::record::Record;
+use towpath_engine::route::{HostIndex, PathRules};
+use towpath_engine::snapshot::cluster::{self, Endpoint, Health};
+use towpath_engine::snapshot::http::EscapedSlashes;
+use towpath_engine::snapshot::route::{
+    Action, HeaderOps, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost,
+};
+use towpath_engine::stats::{ClusterStats, Query, Registry, Scope};
+use towpath_proto::{Address, Head, Instant, Name, Version};
+
+fn route(prefix: &str) -> Arc<Route> {
+    Arc::new(Route {
+        name: prefix.into(),
+        path: PathMatch::Prefix(Text::new(prefix, true)),
+        headers: Vec::new(),
+        query: Vec::new(),
+        fraction: None,
+        grpc_only: false,
+        action: Action::Direct { status: 200, body: (*b"").into() },
+        request_headers: HeaderOps::default(),
+        response_headers: HeaderOps::default(),
+        retry_buffer_limit: None,
+    })
+}
+
+fn table(domains: &[String], prefixes: &[String]) -> RouteTable {
+    let host = |domain: &String| VirtualHost {
+        name: domain.as_str().into(),
+        domains: vec![domain.as_str().into()],
+        routes: prefixes.iter().map(|prefix| route(prefix)).collect(),
+        require_tls: RequireTls::None,
+        request_headers: HeaderOps::default(),
+        response_headers: HeaderOps::default(),
+        attempt_count_in_request: false,
+        attempt_count_in_response: false,
+    };
+    let hosts: Vec<_> = domains.iter().map(host).collect();
+    let index = HostIndex::new(domains.iter().map(String::as_str).zip(0..)).unwrap_or_default();
+    RouteTable { hosts, index, ..RouteTable::default() }
+}
+
+fn request() -> Head {
+    let mut head =
+        Head::request(b"GET", b"http", b"service-7.namespace.svc:8080", b"/api/v1/items/42?q=1");
+    head.append(Name::UserAgent, b"curl/8.5.0");
+    head.append(Name::XRequestId, b"7d85eb1c-3970-4393-ac6b-689741a075f5");
+    head.append(Name::XForwardedFor, b"10.1.2.3");
+    head
+}
+
+fn routes(c: &mut Criterion) {
+    let head = request();
+    let strings = |count: usize, text: &str| {
+        (0..count).map(|n| text.replace('#', &n.to_string())).collect::<Vec<_>>()
+    };
+    let simple = table(&["*".to_owned()], &["/".to_owned()]);
+    c.bench_function("route/one", |b| b.iter(|| black_box(simple.pick(black_box(&head), 7))));
+    let domains = strings(50, "service-#.namespace.svc:8080");
+    let mut prefixes = strings(9, "/other/#");
+    prefixes.push("/api".to_owned());
+    let mesh = table(&domains, &prefixes);
+    c.bench_function("route/50 hosts, 10 routes", |b| {
+        b.iter(|| black_box(mesh.pick(black_box(&head), 7)));
+    });
+    let rules = PathRules {
+        normalize: true,
+        merge_slashes: true,
+        escaped_slashes: EscapedSlashes::UnescapeAndForward,
+    };
+    let mut out = Vec::new();
+    c.bench_function("route/canonical path", |b| {
+        b.iter(|| black_box(rules.sanitize(black_box(head.path()), &mut out)));
+    });
+}
+
+fn formats(c: &mut Criterion) {
+    let (head, response) = (request(), Head::response(200));
+    let address = |text: &str| text.parse().ok().map(Address::Ip);
+    let record = Record {
+        start: Instant::from_nanos(1_000_000),
+        end: Some(Instant::from_nanos(5_000_000)),
+        status: 200,
+        bytes_sent: 1024,
+        protocol: Some(Version::Http11),
+        upstream_host: address("10.0.0.7:8080"),
+        ..Record::default()
+    };
+    let facts = Facts {
+        request: Some(&head),
+        response: Some(&response),
+        epoch_unix_ns: 1_795_175_501_354_309_000,
+        ..Facts::new(&record, Instant::from_nanos(6_000_000))
+    };
+    let mut out = Vec::with_capacity(4096);
+    let text = Format::default_access_log();
+    c.bench_function("format/default line", |b| {
+        b.iter(|| {
+            out.clear();
+            text.write(&mut out, black_box(&facts));
+        });
+    });
+    let fields = ["START_TIME", "REQ(:METHOD)", "REQ(:PATH)", "RESPONSE_CODE", "DURATION"];
+    let fields = fields.map(|name| (name.to_owned(), JsonTemplate::Text(format!("%{name}%"))));
+    let template = JsonTemplate::Object(fields.to_vec());
+    let Ok(json) = Format::json(&template, &FormatOptions::default()) else { return };
+    c.bench_function("format/json line of five", |b| {
+        b.iter(|| {
+            out.clear();
+            json.write(&mut out, black_box(&facts));
+        });
+    });
+}
+
+fn balancers(c: &mut Criterion) {
+    let hosts = |weights: fn(u32) -> u32| {
+        let host = |n| {
+            Host::new(Endpoint {
+                address: Address::unspecified(),
+                hostname: "".into(),
+                weight: weights(n),
+                priority: 0,
+                health: Health::Healthy,
+                locality: "".into(),
+            })
+        };
+        (0..100).map(host).collect::<Vec<_>>()
+    };
+    let least = cluster::Balancer::LeastRequest { choices: 2, bias_milli: 1000 };
+    for (name, policy, hosts) in [
+        ("round robin", cluster::Balancer::RoundRobin, hosts(|_| 1)),
+        ("round robin, weights", cluster::Balancer::RoundRobin, hosts(|n| n % 7 + 1)),
+        ("least request", least, hosts(|_| 1)),
+        ("least request, weights", least, hosts(|n| n % 7 + 1)),
+        ("random, weights", cluster::Balancer::Random, hosts(|n| n % 7 + 1)),
+    ] {
+        let mut balancer = Balancer::new(policy, 50);
+        balancer.rebuild(&hosts, 1);
+        let mut random = 0u64;
+        c.bench_function(&format!("balancer/{name}"), |b| {
+            b.iter(|| {
+                random += 1;
+                black_box(balancer.pick(black_box(&hosts), random, &|_| false, 0))
+            });
+        });
+    }
+}
+
+fn statistics(c: &mut Criterion) {
+    let registry = Registry::new();
+    let stats: Arc<ClusterStats> = registry.set(0, Scope::Cluster("c".into()));
+    c.bench_function("stats/count, gauge, code, time", |b| {
+        b.iter(|| {
+            stats.upstream_rq_total.inc();
+            stats.upstream_rq_active.inc();
+            stats.upstream_rq.count(black_box(200));
+            stats.upstream_rq_time.record(black_box(17));
+            stats.upstream_rq_active.dec();
+        });
+    });
+    let clusters: Vec<Arc<ClusterStats>> =
+        (0..100).map(|n| registry.set(0, Scope::Cluster(format!("c{n}").into()))).collect();
+    c.bench_function("stats/prometheus of 100 clusters", |b| {
+        b.iter(|| {
+            registry.read().prometheus(Query::default()).map(|chunk| chunk.len()).sum::<usize>()
+        });
+    });
+    drop(clusters);
+}
+
+criterion_group!(benches, routes, formats, balancers, statistics);
+criterion_main!(benches);

@@ -1,0 +1,130 @@
+//! Chooses a host of a cluster.
+//!
+//! A priority takes its share of the traffic by how healthy it is (with Envoy's overprovisioning factor of 1.4);
+//! within it the policy decides among healthy hosts, degraded ones, or all of them when too few are healthy
+//! (*panic*). Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
+
+mod least_request;
+mod priority;
+mod random;
+mod round_robin;
+mod schedule;
+
+use self::priority::{Class, Load, Priority};
+use crate::snapshot::cluster::{Balancer as Policy, Endpoint, Health};
+
+/// An endpoint with its live load.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Where, and with which weight, priority and health.
+    pub endpoint: Endpoint,
+    /// Requests (or TCP connections) in progress on this worker.
+    pub active: u32,
+}
+
+impl Host {
+    /// A host with nothing to do.
+    #[must_use]
+    pub const fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, active: 0 }
+    }
+}
+
+/// The state of one cluster's balancer on one worker.
+#[derive(Debug)]
+pub struct Balancer {
+    policy: Policy,
+    panic_threshold: u8,
+    priorities: Vec<Priority>,
+    load: Load,
+    in_panic: bool,
+}
+
+impl Balancer {
+    /// A balancer without hosts. `panic_threshold` is in percent; 0 never panics.
+    #[must_use]
+    pub fn new(policy: Policy, panic_threshold: u8) -> Self {
+        let (priorities, load) = (Vec::new(), Load::default());
+        Self { policy, panic_threshold, priorities, load, in_panic: false }
+    }
+
+    /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
+    /// changed; `random` decides where rounds begin, so that workers do not march in step.
+    pub fn rebuild(&mut self, hosts: &[Host], random: u64) {
+        let mut dice = Dice(random);
+        let priorities = hosts.iter().map(|host| host.endpoint.priority).max().map_or(0, |p| p + 1);
+        // Priorities without a gap are the loader's business; a hole is an empty priority.
+        self.priorities = (0..priorities.min(MAX_PRIORITIES))
+            .map(|priority| Priority::new(hosts, priority, self.policy, &mut dice))
+            .collect();
+        self.load = Load::new(&self.priorities, self.panic_threshold);
+    }
+
+    /// Picks a host by its place in `hosts`, which are those of the last [`Balancer::rebuild`].
+    ///
+    /// A host that `skip` refuses is given up for another, `attempts` times at most; then it is taken after all,
+    /// as Envoy does. Nothing is picked only when the cluster has no host for the traffic.
+    pub fn pick(
+        &mut self,
+        hosts: &[Host],
+        random: u64,
+        skip: &dyn Fn(usize) -> bool,
+        attempts: u32,
+    ) -> Option<usize> {
+        let mut dice = Dice(random);
+        let mut left = attempts;
+        loop {
+            let host = self.pick_once(hosts, &mut dice)?;
+            if left == 0 || !skip(host) {
+                return Some(host);
+            }
+            left -= 1;
+        }
+    }
+
+    /// Whether the last pick was among all hosts because too few are healthy (`lb_healthy_panic`).
+    #[must_use]
+    pub const fn in_panic(&self) -> bool {
+        self.in_panic
+    }
+
+    fn pick_once(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
+        let (priority, class) = self.load.choose(dice)?;
+        self.in_panic = class == Class::All;
+        self.priorities.get_mut(priority)?.pick(class, hosts, dice)
+    }
+}
+
+/// How many hosts there are of each health: total, healthy, degraded.
+#[must_use]
+pub fn membership(hosts: &[Host]) -> (usize, usize, usize) {
+    let count = |health| hosts.iter().filter(|host| host.endpoint.health == health).count();
+    (hosts.len(), count(Health::Healthy), count(Health::Degraded))
+}
+
+/// Random numbers from one: SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Copy, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    #[inline]
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, by multiplication instead of division.
+    #[inline]
+    fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.roll()) * n as u128) >> 64) as usize
+    }
+}
+
+/// Envoy allows priorities 0 to 128.
+const MAX_PRIORITIES: u32 = 129;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Shares the traffic among priorities and, within one, among healthy, degraded and all hosts.
+
+use super::least_request::LeastRequest;
+use super::random::Random;
+use super::round_robin::RoundRobin;
+use super::{Dice, Host, Policy};
+use crate::snapshot::cluster::Health;
+
+/// The hosts of one priority.
+#[derive(Debug)]
+pub(super) struct Priority {
+    healthy: Group,
+    degraded: Group,
+    all: Group,
+}
+
+/// Which of a priority's hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Healthy,
+    Degraded,
+    /// Panic.
+    All,
+}
+
+/// Some hosts and the policy that chooses among them.
+#[derive(Debug)]
+enum Group {
+    RoundRobin(RoundRobin),
+    LeastRequest(LeastRequest),
+    Random(Random),
+}
+
+impl Priority {
+    pub(super) fn new(hosts: &[Host], priority: u32, policy: Policy, dice: &mut Dice) -> Self {
+        let mut group = |wanted: Option<Health>| {
+            let members = (0u32..).zip(hosts).filter(|(_, host)| {
+                host.endpoint.priority == priority
+                    && wanted.is_none_or(|health| host.endpoint.health == health)
+            });
+            let members = members.map(|(index, _)| index).collect();
+            match policy {
+                Policy::RoundRobin => Group::RoundRobin(RoundRobin::new(members, hosts, dice)),
+                Policy::LeastRequest { choices, bias_milli } => {
+                    Group::LeastRequest(LeastRequest::new(members, hosts, choices, bias_milli))
+                }
+                Policy::Random => Group::Random(Random::new(members, hosts)),
+            }
+        };
+        let (healthy, degraded) = (group(Some(Health::Healthy)), group(Some(Health::Degraded)));
+        Self { healthy, degraded, all: group(None) }
+    }
+
+    pub(super) fn pick(&mut self, class: Class, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
+        let group = match class {
+            Class::Healthy => &mut self.healthy,
+            Class::Degraded => &mut self.degraded,
+            Class::All => &mut self.all,
+        };
+        let host = match group {
+            Group::RoundRobin(group) => group.pick(hosts),
+            Group::LeastRequest(group) => group.pick(hosts, dice),
+            Group::Random(group) => group.pick(dice),
+        };
+        host.map(|host| host as usize)
+    }
+
+    fn sizes(&self) -> (u64, u64, u64) {
+        (self.healthy.len(), self.degraded.len(), self.all.len())
+    }
+}
+
+impl Group {
+    fn len(&self) -> u64 {
+        let hosts = match self {
+            Self::RoundRobin(group) => group.len(),
+            Self::LeastRequest(group) => group.len(),
+            Self::Random(group) => group.len(),
+        };
+        hosts as u64
+    }
+}
+
+/// Percent of the traffic by priority and class. Envoy: "priority levels", "degraded", "panic".
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Cumulative percent; the last is 100 unless there is no host.
+    shares: Vec<(u64, usize, Class)>,
+}
+
+impl Load {
+    pub(super) fn new(priorities: &[Priority], panic_threshold: u8) -> Self {
+        let sizes: Vec<_> = priorities.iter().map(Priority::sizes).collect();
+        let percent =
+            |part: u64, all: u64| (part * OVERPROVISIONING).checked_div(all).unwrap_or(0).min(100);
+        let healthy: Vec<_> =
+            sizes.iter().map(|(healthy, _, all)| percent(*healthy, *all)).collect();
+        let degraded: Vec<_> =
+            sizes.iter().map(|(_, degraded, all)| percent(*degraded, *all)).collect();
+        let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
+        if available == 0 {
+            return Self::nothing_healthy(&sizes, panic_threshold);
+        }
+        let mut loads = vec![(0, 0); priorities.len()];
+        let mut left = 100;
+        for (load, health) in loads.iter_mut().zip(&healthy) {
+            load.0 = left.min(health * 100 / available);
+            left -= load.0;
+        }
+        for (load, health) in loads.iter_mut().zip(&degraded) {
+            load.1 = left.min(health * 100 / available);
+            left -= load.1;
+        }
+        // What rounding left over goes to the first that can take it.
+        if let Some(at) = healthy.iter().position(|health| *health > 0) {
+            loads[at].0 += left;
+        } else if let Some(at) = degraded.iter().position(|health| *health > 0) {
+            loads[at].1 += left;
+        }
+        let mut shares = Self::default();
+        for (priority, (load, sizes)) in loads.iter().zip(&sizes).enumerate() {
+            if available < 100 && panics(*sizes, panic_threshold) {
+                shares.add(load.0 + load.1, priority, Class::All);
+            } else {
+                shares.add(load.0, priority, Class::Healthy);
+                shares.add(load.1, priority, Class::Degraded);
+            }
+        }
+        shares
+    }
+
+    /// Nobody is available: each priority in panic takes a share by its size.
+    fn nothing_healthy(sizes: &[(u64, u64, u64)], panic_threshold: u8) -> Self {
+        let total: u64 = sizes.iter().map(|(_, _, all)| all).sum();
+        let mut shares = Self::default();
+        if panic_threshold == 0 || total == 0 {
+            return shares;
+        }
+        let mut left = 100;
+        for (priority, (_, _, all)) in sizes.iter().enumerate() {
+            let share = (all * 100 / total).min(left);
+            left -= share;
+            shares.add(share, priority, Class::All);
+        }
+        shares.fill(left);
+        shares
+    }
+
+    fn add(&mut self, percent: u64, priority: usize, class: Class) {
+        if percent > 0 {
+            let before = self.shares.last().map_or(0, |(end, ..)| *end);
+            self.shares.push((before + percent, priority, class));
+        }
+    }
+
+    /// Gives what rounding left over to the last.
+    fn fill(&mut self, percent: u64) {
+        if let Some(last) = self.shares.last_mut() {
+            last.0 += percent;
+        }
+    }
+
+    /// Where the next request goes.
+    #[inline]
+    pub(super) fn choose(&self, dice: &mut Dice) -> Option<(usize, Class)> {
+        match &*self.shares {
+            [] => None,
+            [(_, priority, class)] => Some((*priority, *class)),
+            shares => {
+                let at = dice.below(100) as u64;
+                let share = shares.iter().find(|(end, ..)| at < *end).or_else(|| shares.last());
+                share.map(|(_, priority, class)| (*priority, *class))
+            }
+        }
+    }
+}
+
+fn panics((healthy, degraded, all): (u64, u64, u64), threshold: u8) -> bool {
+    all > 0 && (healthy + degraded) * 100 < all * u64::from(threshold)
+}
+
+/// Percent: a priority counts as whole until fewer than 100/140 of its hosts are healthy.
+const OVERPROVISIONING: u64 = 140;
+
+#[cfg(test)]
+impl Load {
+    /// Percent by priority and class.
+    pub(super) fn percents(&self) -> Vec<(u64, usize, Class)> {
+        let mut before = 0;
+        let share = |(end, priority, class): &(u64, usize, Class)| {
+            let percent = end - before;
+            before = *end;
+            (percent, *priority, *class)
+        };
+        self.shares.iter().map(share).collect()
+    }
+}

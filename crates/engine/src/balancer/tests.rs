@@ -1,0 +1,211 @@
+use std::sync::Arc;
+
+use towpath_proto::Address;
+
+use super::priority::{Class, Load};
+use super::*;
+
+const LEAST_REQUEST: Policy = Policy::LeastRequest { choices: 2, bias_milli: 1000 };
+const POLICIES: [Policy; 3] = [Policy::RoundRobin, LEAST_REQUEST, Policy::Random];
+
+fn host(weight: u32, priority: u32, health: Health) -> Host {
+    Host::new(Endpoint {
+        address: Address::unspecified(),
+        hostname: Arc::from(""),
+        weight,
+        priority,
+        health,
+        locality: Arc::from(""),
+    })
+}
+
+fn hosts(weights: &[u32]) -> Vec<Host> {
+    weights.iter().map(|weight| host(*weight, 0, Health::Healthy)).collect()
+}
+
+fn balancer(policy: Policy, hosts: &[Host]) -> Balancer {
+    let mut balancer = Balancer::new(policy, 50);
+    balancer.rebuild(hosts, 7);
+    balancer
+}
+
+fn counts(policy: Policy, hosts: &[Host], picks: u64) -> Vec<u64> {
+    let mut balancer = balancer(policy, hosts);
+    let mut counts = vec![0; hosts.len()];
+    for random in 0..picks {
+        counts[balancer.pick(hosts, random, &|_| false, 0).unwrap()] += 1;
+    }
+    counts
+}
+
+fn never(_: usize) -> bool {
+    false
+}
+
+#[test]
+fn no_host_no_pick() {
+    for policy in POLICIES {
+        assert_eq!(balancer(policy, &[]).pick(&[], 1, &never, 3), None);
+    }
+}
+
+#[test]
+fn round_robin_takes_each_in_turn() {
+    let hosts = hosts(&[1, 1, 1]);
+    let mut balancer = balancer(Policy::RoundRobin, &hosts);
+    let picks: Vec<_> = (0..9).filter_map(|r| balancer.pick(&hosts, r, &never, 0)).collect();
+    assert_eq!(picks[..3], picks[3..6]);
+    assert_eq!(picks[..3], picks[6..]);
+    let mut round = picks[..3].to_vec();
+    round.sort_unstable();
+    assert_eq!(round, [0, 1, 2]);
+}
+
+#[test]
+fn weighted_round_robin_is_exact_over_a_round_and_smooth_within() {
+    for weights in [vec![1, 2, 3], vec![5, 1, 1], vec![1, 1, 8], vec![100, 1], vec![3, 7, 2, 4]] {
+        let hosts = hosts(&weights);
+        let total: u32 = weights.iter().sum();
+        let mut balancer = balancer(Policy::RoundRobin, &hosts);
+        let mut seen = vec![0u32; weights.len()];
+        for round in 1..=3u32 {
+            for random in 0..total {
+                seen[balancer.pick(&hosts, u64::from(random), &never, 0).unwrap()] += 1;
+                // Nobody is ever ahead of or behind its share by more than one and a bit.
+                let done: u32 = seen.iter().sum();
+                for (count, weight) in seen.iter().zip(&weights) {
+                    let share = f64::from(done * weight) / f64::from(total);
+                    let slack = weights.len() as f64;
+                    assert!((f64::from(*count) - share).abs() <= slack, "{weights:?} {seen:?}");
+                }
+            }
+            for (count, weight) in seen.iter().zip(&weights) {
+                assert!(count.abs_diff(weight * round) <= 1, "{weights:?} {seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_follows_the_weights() {
+    let seen = counts(Policy::Random, &hosts(&[1, 2, 7]), 100_000);
+    for (count, share) in seen.iter().zip([10_000f64, 20_000., 70_000.]) {
+        assert!((*count as f64 - share).abs() < 5.0 * share.sqrt(), "{seen:?}");
+    }
+    let seen = counts(Policy::Random, &hosts(&[5, 5, 5, 5]), 100_000);
+    assert!(seen.iter().all(|count| count.abs_diff(25_000) < 800), "{seen:?}");
+}
+
+#[test]
+fn least_request_avoids_the_loaded() {
+    let mut equal = hosts(&[1, 1, 1, 1]);
+    equal[2].active = 10;
+    let seen = counts(LEAST_REQUEST, &equal, 100_000);
+    // Only two samples of the loaded host pick it: one in sixteen.
+    assert!(seen[2].abs_diff(6250) < 500, "{seen:?}");
+
+    // Load that follows the picks stays even.
+    let mut live = hosts(&[1; 10]);
+    let mut balancer = balancer(LEAST_REQUEST, &live);
+    for random in 0..10_000 {
+        let host = balancer.pick(&live, random, &never, 0).unwrap();
+        live[host].active += 1;
+    }
+    assert!(live.iter().all(|host| host.active.abs_diff(1000) < 10));
+}
+
+#[test]
+fn weighted_least_request_divides_weight_by_load() {
+    let mut hosts = hosts(&[2, 1]);
+    hosts[0].active = 3;
+    let seen = counts(LEAST_REQUEST, &hosts, 3000);
+    // 2/4 against 1/1.
+    assert!(seen[0].abs_diff(1000) < 5 && seen[1].abs_diff(2000) < 5, "{seen:?}");
+    let ignoring = Policy::LeastRequest { choices: 2, bias_milli: 0 };
+    let seen = counts(ignoring, &hosts, 3000);
+    assert!(seen[0].abs_diff(2000) < 5, "{seen:?}");
+}
+
+#[test]
+fn a_skipped_host_is_taken_only_in_the_end() {
+    for policy in POLICIES {
+        let hosts = hosts(&[1, 1]);
+        let mut balancer = balancer(policy, &hosts);
+        for random in 0..200 {
+            let host = balancer.pick(&hosts, random, &|host| host == 0, 64).unwrap();
+            assert_eq!(host, 1, "{policy:?}");
+        }
+        assert!(balancer.pick(&hosts, 1, &|_| true, 5).is_some());
+    }
+}
+
+#[test]
+fn picks_depend_on_nothing_but_their_input() {
+    for policy in POLICIES {
+        let hosts = hosts(&[1, 5, 2, 2]);
+        let run = || {
+            let mut balancer = balancer(policy, &hosts);
+            (0..100).map(|r| balancer.pick(&hosts, r * r, &never, 0)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(), run());
+    }
+}
+
+/// Hosts of priorities given as (healthy, degraded, unhealthy).
+fn priorities(shape: &[(usize, usize, usize)]) -> Vec<Host> {
+    let mut all = Vec::new();
+    for (priority, (healthy, degraded, unhealthy)) in (0..).zip(shape) {
+        all.extend((0..*healthy).map(|_| host(1, priority, Health::Healthy)));
+        all.extend((0..*degraded).map(|_| host(1, priority, Health::Degraded)));
+        all.extend((0..*unhealthy).map(|_| host(1, priority, Health::Unhealthy)));
+    }
+    all
+}
+
+fn percents(shape: &[(usize, usize, usize)]) -> Vec<(u64, usize, Class)> {
+    let hosts = priorities(shape);
+    let balancer = balancer(Policy::RoundRobin, &hosts);
+    Load::new(&balancer.priorities, 50).percents()
+}
+
+/// The tables of Envoy's documentation on priority levels, degraded endpoints and the panic threshold.
+#[test]
+fn traffic_spills_over_as_envoy_documents() {
+    use Class::{All, Degraded, Healthy};
+    assert_eq!(percents(&[(100, 0, 0), (100, 0, 0)]), [(100, 0, Healthy)]);
+    assert_eq!(percents(&[(72, 0, 28), (72, 0, 28)]), [(100, 0, Healthy)]);
+    assert_eq!(percents(&[(71, 0, 29), (71, 0, 29)]), [(99, 0, Healthy), (1, 1, Healthy)]);
+    assert_eq!(percents(&[(50, 0, 50), (50, 0, 50)]), [(70, 0, Healthy), (30, 1, Healthy)]);
+    assert_eq!(percents(&[(25, 0, 75), (100, 0, 0)]), [(35, 0, Healthy), (65, 1, Healthy)]);
+    assert_eq!(percents(&[(0, 0, 100), (100, 0, 0)]), [(100, 1, Healthy)]);
+    assert_eq!(percents(&[(25, 0, 75), (25, 0, 75)]), [(50, 0, All), (50, 1, All)]);
+    // Degraded hosts take what the healthy ones of all priorities cannot.
+    assert_eq!(percents(&[(0, 100, 0)]), [(100, 0, Degraded)]);
+    assert_eq!(percents(&[(5, 20, 75), (5, 0, 95)]).iter().map(|s| s.0).sum::<u64>(), 100);
+    assert_eq!(percents(&[(50, 50, 0)]), [(70, 0, Healthy), (30, 0, Degraded)]);
+}
+
+#[test]
+fn panic_picks_among_all() {
+    let hosts = priorities(&[(1, 0, 3)]);
+    let mut in_panic = balancer(Policy::RoundRobin, &hosts);
+    let picked: std::collections::BTreeSet<_> =
+        (0..8).filter_map(|r| in_panic.pick(&hosts, r, &never, 0)).collect();
+    assert_eq!(picked.len(), 4);
+    assert!(in_panic.in_panic());
+
+    let mut calm = Balancer::new(Policy::RoundRobin, 0);
+    calm.rebuild(&hosts, 7);
+    assert!((0..8).all(|r| calm.pick(&hosts, r, &never, 0) == Some(0)));
+    assert!(!calm.in_panic());
+
+    let dead = priorities(&[(0, 0, 2), (0, 0, 2)]);
+    assert!(balancer(Policy::Random, &dead).pick(&dead, 1, &never, 0).is_some());
+    calm.rebuild(&dead, 1);
+    assert_eq!(calm.pick(&dead, 1, &never, 0), None);
+}
+
+#[test]
+fn members_are_counted_by_health() {
+    assert_eq!(membership(&priorities(&[(3, 2, 1)])), (6, 3, 2));
+}

@@ -1,0 +1,426 @@
+//! Clusters as a worker lives them: hosts, their pools, what is in use, and the choice of a host.
+//!
+//! Arrives: configuration and resolved endpoints. Leaves: the [`Place`] that a stream goes to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use towpath_proto::{Address, Close, Instant};
+
+use crate::balancer::{Balancer, Host, membership};
+use crate::message::{ClusterDescription, HostDescription};
+use crate::pool::{Place, Pool, Priority};
+use crate::snapshot::cluster::{Endpoint, Limits};
+use crate::snapshot::{Cluster, ClusterId};
+use crate::stats::{ClusterStats, Scope};
+use crate::worker::Worker;
+
+/// A cluster's live state.
+#[derive(Debug)]
+pub(crate) struct ClusterState {
+    pub(crate) id: ClusterId,
+    pub(crate) config: Arc<Cluster>,
+    pub(crate) stats: Arc<ClusterStats>,
+    /// What is in use, by [`Priority`].
+    loads: [Load; 2],
+    /// What the balancer sees; `pools_of` says where each host's pools are.
+    pub(crate) hosts: Vec<Host>,
+    /// A host's pool for the default priority, and the one for the high priority once it was wanted.
+    pools_of: Vec<(u32, Option<u32>)>,
+    pub(crate) balancer: Balancer,
+    pub(crate) pools: Vec<Option<Pool>>,
+}
+
+/// What is in use, against the circuit breakers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) connections: u32,
+    pub(crate) pending: u32,
+    pub(crate) requests: u32,
+    pub(crate) retries: u32,
+}
+
+impl ClusterState {
+    pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
+        let balancer = Balancer::new(config.balancer, config.panic_threshold);
+        Self {
+            id,
+            config,
+            stats,
+            loads: [Load::default(); 2],
+            hosts: Vec::new(),
+            pools_of: Vec::new(),
+            balancer,
+            pools: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pool(&self, place: Place) -> Option<&Pool> {
+        self.pools.get(place.pool as usize)?.as_ref()
+    }
+
+    pub(crate) fn pool_mut(&mut self, place: Place) -> Option<&mut Pool> {
+        self.pools.get_mut(place.pool as usize)?.as_mut()
+    }
+
+    /// What is in use of the priority that a pool belongs to.
+    pub(crate) fn load(&self, place: Place) -> &Load {
+        &self.loads[self.priority(place) as usize]
+    }
+
+    pub(crate) fn load_mut(&mut self, place: Place) -> &mut Load {
+        &mut self.loads[self.priority(place) as usize]
+    }
+
+    /// The circuit breakers of a pool's priority.
+    pub(crate) fn limits(&self, place: Place) -> &Limits {
+        match self.priority(place) {
+            Priority::Default => &self.config.limits,
+            Priority::High => &self.config.high_limits,
+        }
+    }
+
+    fn priority(&self, place: Place) -> Priority {
+        self.pool(place).map_or(Priority::Default, |pool| pool.priority)
+    }
+
+    /// Chooses a host for a stream, not one of `avoid` if there is another.
+    pub(crate) fn pick(
+        &mut self,
+        random: u64,
+        priority: Priority,
+        avoid: &[Place],
+        attempts: u32,
+    ) -> Option<Place> {
+        let pools_of = &self.pools_of;
+        let avoids = |pool: u32| avoid.iter().any(|place| place.pool == pool);
+        let skip = |host: usize| {
+            pools_of.get(host).is_some_and(|&(low, high)| avoids(low) || high.is_some_and(avoids))
+        };
+        let host = self.balancer.pick(&self.hosts, random, &skip, attempts);
+        if self.balancer.in_panic() || self.hosts.is_empty() {
+            self.stats.lb_healthy_panic.inc();
+        }
+        let host = host?;
+        let pool = match (priority, *self.pools_of.get(host)?) {
+            (Priority::Default, (pool, _)) | (Priority::High, (_, Some(pool))) => pool,
+            (Priority::High, (_, None)) => self.add_high_pool(host)?,
+        };
+        Some(Place { cluster: self.id, pool })
+    }
+
+    fn add_high_pool(&mut self, host: usize) -> Option<u32> {
+        let endpoint = self.hosts.get(host)?.endpoint.clone();
+        let pool = self.add_pool(&endpoint, Priority::High);
+        if let Some(Some(made)) = self.pools.get_mut(pool as usize) {
+            made.host = u32::try_from(host).ok();
+        }
+        self.pools_of.get_mut(host)?.1 = Some(pool);
+        Some(pool)
+    }
+
+    /// A stream left the queue of a pool.
+    pub(crate) fn left_queue(&mut self, place: Place) {
+        self.load_mut(place).pending -= 1;
+        self.stats.upstream_rq_pending_active.dec();
+        self.show_breakers(place);
+    }
+
+    /// Keeps the gauges of the circuit breakers: written only when one of them opens or closes, or when
+    /// what remains is tracked.
+    pub(crate) fn show_breakers(&self, place: Place) {
+        let (priority, limits, load) = (self.priority(place), self.limits(place), self.load(place));
+        let stats = &*self.stats;
+        let [cx, pending, rq, retry] = match priority {
+            Priority::Default => [
+                (&stats.circuit_default_cx_open, &stats.circuit_default_remaining_cx),
+                (&stats.circuit_default_rq_pending_open, &stats.circuit_default_remaining_pending),
+                (&stats.circuit_default_rq_open, &stats.circuit_default_remaining_rq),
+                (&stats.circuit_default_rq_retry_open, &stats.circuit_default_remaining_retries),
+            ],
+            Priority::High => [
+                (&stats.circuit_high_cx_open, &stats.circuit_high_remaining_cx),
+                (&stats.circuit_high_rq_pending_open, &stats.circuit_high_remaining_pending),
+                (&stats.circuit_high_rq_open, &stats.circuit_high_remaining_rq),
+                (&stats.circuit_high_rq_retry_open, &stats.circuit_high_remaining_retries),
+            ],
+        };
+        let used = [
+            (cx, load.connections, limits.connections),
+            (pending, load.pending, limits.pending),
+            (rq, load.requests, limits.requests),
+            (retry, load.retries, limits.retries),
+        ];
+        for ((open, remaining), load, limit) in used {
+            let is_open = u64::from(load >= limit);
+            if open.value() != is_open {
+                open.set(is_open);
+            }
+            if limits.track_remaining {
+                remaining.set(limit.saturating_sub(load).into());
+            }
+        }
+    }
+
+    /// A stream begins (or ends) on a host.
+    pub(crate) fn request_began(&mut self, place: Place) {
+        self.load_mut(place).requests += 1;
+        self.show_breakers(place);
+        self.stats.upstream_rq_total.inc();
+        self.stats.upstream_rq_active.inc();
+        let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        pool.counts.requests_total += 1;
+        pool.counts.requests_active += 1;
+        if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
+            host.active += 1;
+        }
+    }
+
+    pub(crate) fn request_over(&mut self, place: Place) {
+        self.load_mut(place).requests -= 1;
+        self.show_breakers(place);
+        self.stats.upstream_rq_active.dec();
+        let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        pool.counts.requests_active -= 1;
+        if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
+            host.active -= 1;
+        }
+    }
+
+    /// Takes new endpoints; pools of addresses that stay are kept. Answers the pools whose host is gone.
+    fn update(&mut self, endpoints: &[Endpoint], random: u64) -> Vec<u32> {
+        let mut old: HashMap<(Address, Priority), u32> = HashMap::new();
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            if let Some(pool) = pool
+                && pool.host.take().is_some()
+            {
+                old.insert(
+                    (pool.address.clone(), pool.priority),
+                    u32::try_from(index).unwrap_or(u32::MAX),
+                );
+            }
+        }
+        self.hosts.clear();
+        self.pools_of.clear();
+        for endpoint in endpoints {
+            let index = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+            let default = old.remove(&(endpoint.address.clone(), Priority::Default));
+            let default = default.unwrap_or_else(|| self.add_pool(endpoint, Priority::Default));
+            let high = old.remove(&(endpoint.address.clone(), Priority::High));
+            let mut host = Host::new(endpoint.clone());
+            for pool in [Some(default), high].into_iter().flatten() {
+                if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
+                    pool.host = Some(index);
+                    pool.hostname = Arc::clone(&endpoint.hostname);
+                    host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
+                }
+            }
+            self.hosts.push(host);
+            self.pools_of.push((default, high));
+        }
+        self.balancer.rebuild(&self.hosts, random);
+        old.into_values().collect()
+    }
+
+    /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
+    fn show_membership(&self) {
+        let stats = &*self.stats;
+        stats.membership_change.inc();
+        let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
+        stats.max_host_weight.set(heaviest.unwrap_or(0).into());
+        let (total, healthy, degraded) = membership(&self.hosts);
+        stats.membership_total.set(total as u64);
+        stats.membership_healthy.set(healthy as u64);
+        stats.membership_degraded.set(degraded as u64);
+    }
+
+    fn add_pool(&mut self, endpoint: &Endpoint, priority: Priority) -> u32 {
+        let pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), priority);
+        let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
+        if index == self.pools.len() {
+            self.pools.push(Some(pool));
+        } else {
+            self.pools[index] = Some(pool);
+        }
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    /// Frees the pool of a host that is gone, once nothing hangs on it.
+    pub(crate) fn drop_if_unused(&mut self, place: Place) {
+        if self.pool(place).is_some_and(Pool::is_unused) {
+            self.pools[place.pool as usize] = None;
+        }
+    }
+
+    fn describe(&self) -> ClusterDescription {
+        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, &(default, high))| {
+            let pools = [Some(default), high].into_iter().flatten();
+            let pools = pools.filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
+            let endpoint = &host.endpoint;
+            let mut description = HostDescription {
+                address: endpoint.address.clone(),
+                hostname: Arc::clone(&endpoint.hostname),
+                weight: endpoint.weight,
+                priority: endpoint.priority,
+                health: endpoint.health,
+                locality: Arc::clone(&endpoint.locality),
+                connections_active: 0,
+                connections_total: 0,
+                connect_failures: 0,
+                requests_active: 0,
+                requests_total: 0,
+                requests_success: 0,
+                requests_error: 0,
+                requests_timeout: 0,
+            };
+            for pool in pools {
+                let counts = &pool.counts;
+                description.connections_active += u64::from(pool.connections - pool.connecting);
+                description.connections_total += counts.connections_total;
+                description.connect_failures += counts.connect_failures;
+                description.requests_active += counts.requests_active;
+                description.requests_total += counts.requests_total;
+                description.requests_success += counts.requests_success;
+                description.requests_error += counts.requests_error;
+                description.requests_timeout += counts.requests_timeout;
+            }
+            description
+        });
+        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+    }
+}
+
+/// All clusters of a worker, by [`ClusterId`].
+#[derive(Debug, Default)]
+pub(crate) struct Clusters {
+    slots: Vec<Option<Box<ClusterState>>>,
+}
+
+impl Clusters {
+    pub(crate) fn get(&self, id: ClusterId) -> Option<&ClusterState> {
+        self.slots.get(id.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ClusterId) -> Option<&mut ClusterState> {
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn pool(&self, place: Place) -> Option<&Pool> {
+        self.get(place.cluster)?.pool(place)
+    }
+
+    pub(crate) fn pool_mut(&mut self, place: Place) -> Option<&mut Pool> {
+        self.get_mut(place.cluster)?.pool_mut(place)
+    }
+
+    pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
+        self.slots.iter().flatten().map(|cluster| cluster.describe()).collect()
+    }
+
+    fn put(
+        &mut self,
+        id: ClusterId,
+        cluster: Option<Box<ClusterState>>,
+    ) -> Option<Box<ClusterState>> {
+        let index = id.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || None);
+        }
+        std::mem::replace(&mut self.slots[index], cluster)
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl Worker {
+    /// Takes the clusters of a new snapshot; those that did not change keep everything.
+    pub(crate) fn update_clusters(&mut self, now: Instant) {
+        let snapshot = Arc::clone(&self.snapshot);
+        for index in 0..snapshot.clusters.len().max(self.clusters.len()) {
+            let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
+            let wanted = snapshot.cluster(id);
+            let same = match (wanted, self.clusters.get(id)) {
+                (Some(wanted), Some(live)) => Arc::ptr_eq(wanted, &live.config),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if same {
+                continue;
+            }
+            self.retire_cluster(id, now);
+            if let Some(config) = wanted {
+                let stats =
+                    self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+                let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
+                cluster.update(&config.endpoints, self.random.next());
+                if self.index == 0 {
+                    cluster.show_membership();
+                }
+                self.clusters.put(id, Some(Box::new(cluster)));
+            }
+        }
+    }
+
+    /// Takes the endpoints of a DNS cluster.
+    pub(crate) fn update_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let gone = cluster.update(endpoints, self.random.next());
+        if self.index == 0 {
+            cluster.show_membership();
+        }
+        for pool in gone {
+            self.retire_pool(Place { cluster: id, pool }, now);
+        }
+    }
+
+    /// A cluster is gone: what waits fails, what is idle is closed, what is busy ends with its stream.
+    fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let gone = cluster.update(&[], 0);
+        for pool in gone {
+            self.retire_pool(Place { cluster: id, pool }, now);
+        }
+        for connection in self.connections.ids() {
+            let busy = self.connections.get(connection).and_then(|connection| {
+                connection
+                    .upstream()
+                    .filter(|upstream| upstream.place.cluster == id)
+                    .and(connection.stream)
+            });
+            if let Some(stream) = busy {
+                self.reset_upstream(stream, crate::retry::Trouble::ClusterGone, now);
+            }
+        }
+        for attempt in self.attempts.of_cluster(id) {
+            self.cancel_attempt(attempt, now);
+        }
+        self.clusters.put(id, None);
+    }
+
+    /// The host of a pool is gone: idle connections are closed, the queue moves on.
+    fn retire_pool(&mut self, place: Place, now: Instant) {
+        let idle = self
+            .clusters
+            .pool_mut(place)
+            .map(|pool| std::mem::take(&mut pool.idle))
+            .unwrap_or_default();
+        for id in idle {
+            self.close_upstream(id, Close::Flush, now);
+        }
+        let waiting =
+            self.clusters.pool(place).map(|pool| pool.pending.clone()).unwrap_or_default();
+        for stream in waiting {
+            self.leave_queue(stream, place);
+            self.place_stream(stream, now);
+        }
+        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+            cluster.drop_if_unused(place);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Connects under way.
+//!
+//! Arrives: a pool (or a TCP stream) that wants a connection, and the driver's answer. Leaves: an upstream
+//! connection in its pool or on its stream, or trouble for everything that waited for it.
+
+use towpath_proto::http1;
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
+
+use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
+use crate::pool::Place;
+use crate::retry::Trouble;
+use crate::snapshot::ClusterId;
+use crate::stream::StreamIndex;
+use crate::worker::{TimerSlot, Worker};
+
+/// What is spoken on an upstream connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Raw,
+}
+
+/// A connect under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    id: AttemptId,
+    place: Place,
+    protocol: Protocol,
+    /// The one stream that the connection is for (TCP); otherwise whoever is first in the queue.
+    stream: Option<StreamIndex>,
+    started: Instant,
+}
+
+/// All connects of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    slots: Vec<Option<Attempt>>,
+    free: Vec<u32>,
+    serial: u32,
+}
+
+impl Attempts {
+    fn open(
+        &mut self,
+        place: Place,
+        protocol: Protocol,
+        stream: Option<StreamIndex>,
+        started: Instant,
+    ) -> AttemptId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.serial = self.serial.wrapping_add(1);
+        let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
+        self.slots[slot as usize] = Some(Attempt { id, place, protocol, stream, started });
+        id
+    }
+
+    fn close(&mut self, id: AttemptId) -> Option<Attempt> {
+        let slot = Self::slot(id);
+        let place = self.slots.get_mut(slot as usize)?;
+        let attempt = place.filter(|attempt| attempt.id == id)?;
+        *place = None;
+        self.free.push(slot);
+        Some(attempt)
+    }
+
+    fn in_slot(&self, slot: u32) -> Option<AttemptId> {
+        Some(self.slots.get(slot as usize)?.as_ref()?.id)
+    }
+
+    pub(crate) fn of_cluster(&self, cluster: ClusterId) -> Vec<AttemptId> {
+        let attempts = self.slots.iter().flatten();
+        attempts
+            .filter(|attempt| attempt.place.cluster == cluster)
+            .map(|attempt| attempt.id)
+            .collect()
+    }
+
+    pub(crate) fn of_stream(&self, stream: StreamIndex) -> Option<AttemptId> {
+        let mut attempts = self.slots.iter().flatten();
+        attempts.find(|attempt| attempt.stream == Some(stream)).map(|attempt| attempt.id)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the slot")]
+    const fn slot(id: AttemptId) -> u32 {
+        id.0 as u32
+    }
+}
+
+impl Worker {
+    /// Begins a connect to the host of a pool.
+    pub(crate) fn start_connect(
+        &mut self,
+        place: Place,
+        protocol: Protocol,
+        stream: Option<StreamIndex>,
+        now: Instant,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
+        cluster.load_mut(place).connections += 1;
+        cluster.show_breakers(place);
+        cluster.stats.upstream_cx_total.inc();
+        cluster.stats.upstream_cx_active.inc();
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        pool.connections += 1;
+        if stream.is_none() {
+            pool.connecting += 1;
+        }
+        let address = pool.address.clone();
+        let attempt = self.attempts.open(place, protocol, stream, now);
+        self.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
+        self.outputs.push_back(Output::Connect { attempt, address, options });
+    }
+
+    /// The driver connected.
+    pub(crate) fn on_connected(
+        &mut self,
+        id: AttemptId,
+        connection: ConnectionId,
+        local: Address,
+        now: Instant,
+    ) {
+        let Some(attempt) = self.attempts.close(id) else {
+            self.push(Output::Close { connection, how: Close::Abort });
+            return;
+        };
+        self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
+        let place = attempt.place;
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else {
+            self.push(Output::Close { connection, how: Close::Abort });
+            return;
+        };
+        cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
+        let codec = match attempt.protocol {
+            Protocol::Http1 => {
+                cluster.stats.upstream_cx_http1_total.inc();
+                Codec::Client(http1::Client::new(cluster.config.http1.clone()))
+            }
+            Protocol::Raw => Codec::Raw(Raw::default()),
+        };
+        let (limit, max_age) =
+            (cluster.config.buffer_limit, cluster.config.max_connection_duration);
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        pool.counts.connections_total += 1;
+        if attempt.stream.is_none() {
+            pool.connecting -= 1;
+        }
+        let peer = pool.address.clone();
+        let role = Role::Upstream(Upstream { place, requests: 0, retired: false });
+        let made = self
+            .connections
+            .insert(Connection::new(connection, codec, role, local, peer, limit, now));
+        if let Some(age) = max_age {
+            let slot = Self::connection_timer_slot(connection);
+            made.deadlines.set(
+                ConnectionTimer::MaxDuration as usize,
+                now + age,
+                slot,
+                &mut self.timers,
+            );
+        }
+        match attempt.stream {
+            Some(stream) => {
+                if let Some(stream) = self.streams.get_mut(stream) {
+                    stream.record.connect = Some((attempt.started, now));
+                }
+                self.attach(stream, connection, now);
+            }
+            None => {
+                let waiting =
+                    self.clusters.pool(place).and_then(|pool| pool.pending.front().copied());
+                if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
+                    stream.record.connect = Some((attempt.started, now));
+                }
+                self.offer(connection, now);
+            }
+        }
+    }
+
+    /// The driver could not connect.
+    pub(crate) fn on_connect_failed(&mut self, id: AttemptId, failure: Failure, now: Instant) {
+        if let Some(attempt) = self.end_attempt(id) {
+            self.fail_waiting(attempt, Trouble::Connect(failure), now);
+        }
+    }
+
+    /// `connect_timeout` has passed.
+    pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
+        let Some(id) = self.attempts.in_slot(slot) else { return };
+        self.push(Output::CancelConnect { attempt: id });
+        let Some(attempt) = self.end_attempt(id) else { return };
+        if let Some(cluster) = self.clusters.get_mut(attempt.place.cluster) {
+            cluster.stats.upstream_cx_connect_timeout.inc();
+        }
+        self.fail_waiting(attempt, Trouble::ConnectTimeout, now);
+    }
+
+    /// Nobody wants the connection any more.
+    pub(crate) fn cancel_attempt(&mut self, id: AttemptId, _now: Instant) {
+        self.push(Output::CancelConnect { attempt: id });
+        if let Some(attempt) = self.end_attempt(id)
+            && let Some(cluster) = self.clusters.get_mut(attempt.place.cluster)
+        {
+            cluster.drop_if_unused(attempt.place);
+        }
+    }
+
+    /// Takes an attempt off the books.
+    fn end_attempt(&mut self, id: AttemptId) -> Option<Attempt> {
+        let attempt = self.attempts.close(id)?;
+        self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
+        let cluster = self.clusters.get_mut(attempt.place.cluster)?;
+        cluster.load_mut(attempt.place).connections -= 1;
+        cluster.show_breakers(attempt.place);
+        cluster.stats.upstream_cx_active.dec();
+        cluster.stats.upstream_cx_destroy.inc();
+        let pool = cluster.pool_mut(attempt.place)?;
+        pool.connections -= 1;
+        if attempt.stream.is_none() {
+            pool.connecting -= 1;
+        }
+        Some(attempt)
+    }
+
+    /// Everything that waited for a host that cannot be reached fails at once, so that each stream can decide
+    /// for itself whether to try another.
+    fn fail_waiting(&mut self, attempt: Attempt, trouble: Trouble, now: Instant) {
+        let place = attempt.place;
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        cluster.stats.upstream_cx_connect_fail.inc();
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        pool.counts.connect_failures += 1;
+        if let Some(stream) = attempt.stream {
+            self.reset_upstream(stream, trouble, now);
+        } else {
+            let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
+            for _ in &waiting {
+                cluster.left_queue(place);
+            }
+            for stream in waiting {
+                self.reset_upstream(stream, trouble, now);
+            }
+        }
+        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+            cluster.drop_if_unused(place);
+        }
+    }
+}

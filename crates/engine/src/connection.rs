@@ -1,0 +1,379 @@
+//! One connection, downstream or upstream, and the table of all that a worker has.
+//!
+//! Arrives: the driver's [`ConnectionId`]s. Leaves: a [`Connection`] to look at, found by index.
+//!
+//! A connection does not know what is at its other side: it has a codec that turns bytes into protocol-neutral
+//! events and back, the stream it carries, and how much of what it was given is still on its way out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http1::{self, Event, Out};
+use towpath_proto::{Address, ConnectionId, Instant};
+
+use crate::deadlines::Deadlines;
+use crate::listener::Door;
+use crate::pool::Place;
+use crate::stream::StreamIndex;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) codec: Codec,
+    pub(crate) role: Role,
+    /// The stream it carries; HTTP/1 and TCP carry one at a time.
+    pub(crate) stream: Option<StreamIndex>,
+    /// Bytes given to the driver that the kernel has not taken yet.
+    pub(crate) outstanding: usize,
+    /// Above it the connection is congested, until half of it has left.
+    pub(crate) high_watermark: usize,
+    /// Nothing that can wait is added: the other side is not read, no further request is begun.
+    pub(crate) congested: bool,
+    pub(crate) reading: Reading,
+    /// The peer sent FIN.
+    pub(crate) ended: bool,
+    /// The driver has said that it is gone.
+    pub(crate) gone: bool,
+    pub(crate) local: Address,
+    pub(crate) peer: Address,
+    pub(crate) opened: Instant,
+    /// When it last had no stream any more.
+    pub(crate) rested: Instant,
+    pub(crate) deadlines: Deadlines<{ ConnectionTimer::COUNT }>,
+    pub(crate) bytes_received: u64,
+    /// Bytes that were given to the driver.
+    pub(crate) encoded: u64,
+    /// Bytes received that belong to streams that are over.
+    pub(crate) accounted: u64,
+    pub(crate) bytes_sent: u64,
+}
+
+/// Whether the driver reads the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    On,
+    /// Stopped because what comes in cannot go out.
+    Off,
+}
+
+/// Which side of the worker a connection is on.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Downstream(Downstream),
+    Upstream(Upstream),
+    /// Ended by us; waits for the peer's FIN so that the last bytes are not lost to a reset.
+    Closing(Arc<Door>),
+}
+
+/// What only a downstream connection has.
+#[derive(Debug)]
+pub(crate) struct Downstream {
+    /// What takes its streams, and through which listener it came.
+    pub(crate) door: Arc<Door>,
+    /// Streams so far.
+    pub(crate) requests: u32,
+    /// The last response said `Connection: close`, or will.
+    pub(crate) closing: bool,
+    pub(crate) serial: u64,
+}
+
+/// What only an upstream connection has.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) place: Place,
+    /// Streams so far.
+    pub(crate) requests: u32,
+    /// Not to be used again: its host is gone, or it is too old.
+    pub(crate) retired: bool,
+}
+
+/// Deadlines of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum ConnectionTimer {
+    /// No stream for too long.
+    Idle,
+    /// Too old.
+    MaxDuration,
+    /// The head of a request does not get complete.
+    RequestHead,
+    /// The peer does not answer our FIN, or a refused connection has been held long enough.
+    DelayedClose,
+}
+
+impl ConnectionTimer {
+    pub(crate) const COUNT: usize = 4;
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::Idle, Self::MaxDuration, Self::RequestHead, Self::DelayedClose];
+}
+
+impl Connection {
+    /// A connection at rest.
+    pub(crate) fn new(
+        id: ConnectionId,
+        codec: Codec,
+        role: Role,
+        local: Address,
+        peer: Address,
+        high_watermark: usize,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            codec,
+            role,
+            stream: None,
+            outstanding: 0,
+            high_watermark,
+            congested: false,
+            reading: Reading::On,
+            ended: false,
+            gone: false,
+            local,
+            peer,
+            opened: now,
+            rested: now,
+            deadlines: Deadlines::new(),
+            bytes_received: 0,
+            encoded: 0,
+            accounted: 0,
+            bytes_sent: 0,
+        }
+    }
+
+    pub(crate) fn downstream(&self) -> Option<&Downstream> {
+        match &self.role {
+            Role::Downstream(downstream) => Some(downstream),
+            Role::Upstream(_) | Role::Closing(_) => None,
+        }
+    }
+
+    pub(crate) fn downstream_mut(&mut self) -> Option<&mut Downstream> {
+        match &mut self.role {
+            Role::Downstream(downstream) => Some(downstream),
+            Role::Upstream(_) | Role::Closing(_) => None,
+        }
+    }
+
+    pub(crate) fn upstream(&self) -> Option<&Upstream> {
+        match &self.role {
+            Role::Upstream(upstream) => Some(upstream),
+            Role::Downstream(_) | Role::Closing(_) => None,
+        }
+    }
+
+    pub(crate) fn upstream_mut(&mut self) -> Option<&mut Upstream> {
+        match &mut self.role {
+            Role::Upstream(upstream) => Some(upstream),
+            Role::Downstream(_) | Role::Closing(_) => None,
+        }
+    }
+
+    /// Whether an upstream connection can carry another stream.
+    pub(crate) fn is_reusable(&self) -> bool {
+        match &self.codec {
+            Codec::Client(client) => {
+                client.exchange_complete() && client.reusable() && !self.ended && !self.gone
+            }
+            Codec::Server(_) | Codec::Raw(_) => false,
+        }
+    }
+
+    /// Whether the peer was the first to end it.
+    pub(crate) fn is_ended_by_peer(&self) -> bool {
+        self.ended || self.gone
+    }
+
+    /// How long it has had no stream.
+    pub(crate) fn idle_since(&self, now: Instant) -> Duration {
+        now - self.rested
+    }
+}
+
+/// What a connection speaks.
+#[derive(Debug)]
+pub(crate) enum Codec {
+    /// HTTP/1 towards a client.
+    Server(http1::Server),
+    /// HTTP/1 towards a server.
+    Client(http1::Client),
+    /// Bytes as they are.
+    Raw(Raw),
+}
+
+/// The codec of opaque bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Raw {
+    received: Option<Bytes>,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    Seen,
+    Told,
+}
+
+impl Codec {
+    pub(crate) fn receive(&mut self, chunk: Bytes) {
+        match self {
+            Self::Server(server) => server.receive(chunk),
+            Self::Client(client) => client.receive(chunk),
+            Self::Raw(raw) => raw.received = Some(chunk),
+        }
+    }
+
+    pub(crate) fn ended(&mut self) {
+        match self {
+            Self::Server(server) => server.ended(),
+            Self::Client(client) => client.ended(),
+            Self::Raw(raw) => {
+                if raw.end == End::Open {
+                    raw.end = End::Seen;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, http1::Error> {
+        match self {
+            Self::Server(server) => server.poll(heads),
+            Self::Client(client) => client.poll(heads),
+            Self::Raw(raw) => Ok(raw.poll()),
+        }
+    }
+
+    pub(crate) fn encode_head(&mut self, head: &Head, end: bool, out: &mut Out) {
+        match self {
+            Self::Server(server) => server.encode_head(head, end, out),
+            Self::Client(client) => client.encode_head(head, end, out),
+            Self::Raw(_) => {}
+        }
+    }
+
+    pub(crate) fn encode_data(&mut self, data: Bytes, out: &mut Out) {
+        match self {
+            Self::Server(server) => server.encode_data(data, out),
+            Self::Client(client) => client.encode_data(data, out),
+            Self::Raw(_) => out.push(data),
+        }
+    }
+
+    pub(crate) fn encode_trailers(&mut self, trailers: &Head, out: &mut Out) {
+        match self {
+            Self::Server(server) => server.encode_trailers(trailers, out),
+            Self::Client(client) => client.encode_trailers(trailers, out),
+            Self::Raw(_) => {}
+        }
+    }
+
+    pub(crate) fn encode_end(&mut self, out: &mut Out) {
+        match self {
+            Self::Server(server) => server.encode_end(out),
+            Self::Client(client) => client.encode_end(out),
+            Self::Raw(_) => {}
+        }
+    }
+
+    /// Bytes from a client that were received and not parsed: further requests, or a part of one.
+    pub(crate) fn buffered(&self) -> usize {
+        match self {
+            Self::Server(server) => server.buffered(),
+            Self::Client(_) => 0,
+            Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
+        }
+    }
+
+    /// From here on bytes are opaque.
+    pub(crate) fn upgrade(&mut self) {
+        let leftover = match self {
+            Self::Server(server) => server.upgraded(),
+            Self::Client(client) => client.upgraded(),
+            Self::Raw(_) => return,
+        };
+        let received = (!leftover.is_empty()).then_some(leftover);
+        *self = Self::Raw(Raw { received, end: End::Open });
+    }
+}
+
+impl Raw {
+    fn poll(&mut self) -> Option<Event> {
+        if let Some(chunk) = self.received.take() {
+            return Some(Event::Data(chunk));
+        }
+        if self.end == End::Seen {
+            self.end = End::Told;
+            return Some(Event::End);
+        }
+        None
+    }
+}
+
+/// All connections of a worker, by the driver's slots.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    slots: Vec<Option<Box<Connection>>>,
+    len: usize,
+}
+
+impl Connections {
+    pub(crate) fn insert(&mut self, connection: Connection) -> &mut Connection {
+        let slot = connection.id.slot();
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        let place = &mut self.slots[slot];
+        if place.is_none() {
+            self.len += 1;
+        }
+        place.insert(Box::new(connection))
+    }
+
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.slots.get(id.slot())?.as_deref().filter(|connection| connection.id == id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(id.slot())?.as_deref_mut().filter(|connection| connection.id == id)
+    }
+
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        let place = self.slots.get_mut(id.slot())?;
+        if place.as_ref().is_some_and(|connection| connection.id == id) {
+            self.len -= 1;
+            return place.take();
+        }
+        None
+    }
+
+    /// The connection in a slot, whatever its generation.
+    pub(crate) fn in_slot(&self, slot: usize) -> Option<&Connection> {
+        self.slots.get(slot)?.as_deref()
+    }
+
+    /// All ids, for the rare walks over everything.
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        self.slots.iter().flatten().map(|connection| connection.id).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // With its slot, its timer and the driver's 104 bytes it stays below 1 KiB.
+        let size = size_of::<Connection>() + size_of::<Option<Box<Connection>>>();
+        assert!(size <= 768, "{size}");
+    }
+}

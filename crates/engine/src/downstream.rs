@@ -1,0 +1,412 @@
+//! The client's side of a connection: requests in, ends of connections, deadlines.
+//!
+//! Arrives: request heads from `forward.rs`, the peer's FIN or reset, deadlines. Leaves: an open stream on its way
+//! to `router.rs`, or an answer and a closed connection.
+
+use towpath_proto::head::{Head, Version};
+use towpath_proto::http1;
+use towpath_proto::{Close, ConnectionId, Failure, Instant};
+
+use crate::connection::{Codec, ConnectionTimer, Role};
+use crate::listener::{Door, connection_record};
+use crate::record::{Flags, details};
+use crate::stream::{Direction, StreamIndex, StreamTimer};
+use crate::worker::Worker;
+
+impl Worker {
+    /// A request begins.
+    pub(crate) fn on_request_head(
+        &mut self,
+        id: ConnectionId,
+        head: Head,
+        end: bool,
+        now: Instant,
+    ) {
+        let Some((index, door)) = self.open_stream(id, now) else { return };
+        let Some(http) = door.http() else { return };
+        let config = &http.config;
+        http.stats.downstream_rq_total.inc();
+        http.stats.downstream_rq_http1_total.inc();
+        http.stats.downstream_rq_active.inc();
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
+        let Some(downstream) = connection.downstream_mut() else { return };
+        downstream.requests += 1;
+        let limit = config.max_requests_per_connection;
+        if limit > 0 && downstream.requests >= limit && !downstream.closing {
+            downstream.closing = true;
+            http.stats.downstream_cx_max_requests_reached.inc();
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let unused = std::mem::replace(&mut stream.request, head);
+        self.heads.give(unused);
+        stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
+        stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
+        if end {
+            stream.record.request_end = Some(now);
+        }
+        if let Some(idle) = config.stream_idle_timeout {
+            self.set_idle(index, Some(idle), now);
+        }
+        if let Some(duration) = config.max_stream_duration {
+            self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration);
+        }
+        if let Some(timeout) = config.request_timeout.filter(|_| !end) {
+            self.set_stream_timer(index, StreamTimer::Request, now + timeout);
+        }
+        if let Some(interval) = config.log_flush_interval {
+            self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
+        }
+        if config.log_on_new_request {
+            self.log_under_way(index, now);
+        }
+        self.route_request(index, now);
+    }
+
+    /// A stream on a connection, with what its record knows from the start.
+    pub(crate) fn open_stream(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+    ) -> Option<(StreamIndex, std::sync::Arc<Door>)> {
+        let connection = self.connections.get_mut(id)?;
+        let downstream = connection.downstream()?;
+        let (door, serial) = (downstream.door.clone(), downstream.serial);
+        let index = self.streams.open(id, door.clone(), now);
+        connection.stream = Some(index);
+        let (received, sent) = (connection.accounted, connection.encoded);
+        let number = self.serial.next_stream();
+        let stream = self.streams.get_mut(index)?;
+        stream.wire.downstream_received = received;
+        stream.wire.downstream_sent = sent;
+        let record = &mut stream.record;
+        record.connection = serial;
+        record.stream = number;
+        record.downstream_local = Some(connection.local.clone());
+        record.downstream_remote = Some(connection.peer.clone());
+        record.downstream_direct_remote = Some(connection.peer.clone());
+        Some((index, door))
+    }
+
+    /// The whole request is in.
+    pub(crate) fn on_request_ended(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.deadlines.clear(StreamTimer::Request as usize);
+        if stream.is_complete() {
+            self.finish(index, now);
+            return;
+        }
+        self.start_response_timer(index, now);
+        if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
+            self.update_reading(downstream);
+        }
+    }
+
+    /// What came from the client is not HTTP, or too much of it.
+    pub(crate) fn on_request_error(
+        &mut self,
+        id: ConnectionId,
+        stream: Option<StreamIndex>,
+        error: http1::Error,
+        now: Instant,
+    ) {
+        let Some(downstream) =
+            self.connections.get(id).and_then(|connection| connection.downstream())
+        else {
+            return;
+        };
+        // A head that is well-formed and says too little is answered as any other request, except that the connection
+        // ends with it.
+        let formed = matches!(error, http1::Error::MissingHost | http1::Error::FragmentInTarget);
+        if let Some(http) = downstream.door.http() {
+            if error == http1::Error::FragmentInTarget {
+                http.stats.downstream_rq_failed_path_normalization.inc();
+            }
+            if !formed {
+                http.stats.downstream_cx_protocol_error.inc();
+            }
+        }
+        // A broken body belongs to the stream under way; a broken head is a stream of its own, so that it is counted
+        // and logged.
+        let index = match stream {
+            Some(index) => index,
+            None => {
+                let Some((index, door)) = self.open_stream(id, now) else { return };
+                if let Some(http) = door.http() {
+                    http.stats.downstream_rq_total.inc();
+                    http.stats.downstream_rq_http1_total.inc();
+                    http.stats.downstream_rq_active.inc();
+                }
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.request = Head::unread();
+                    stream.record.protocol = Some(Version::Http11);
+                    if formed {
+                        stream.request_end = Direction::Ended;
+                    }
+                }
+                index
+            }
+        };
+        self.close_after_response(id);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !formed {
+            stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+        }
+        if stream.is_unanswered() {
+            let body = if formed { b"" } else { reason(error.status()) };
+            self.local_reply(index, error.status(), body, error.details(), now);
+        } else {
+            self.abandon(index, error.details(), now);
+        }
+    }
+
+    /// The next response is the last of its connection.
+    pub(crate) fn close_after_response(&mut self, id: ConnectionId) {
+        if let Some(downstream) =
+            self.connections.get_mut(id).and_then(|connection| connection.downstream_mut())
+        {
+            downstream.closing = true;
+        }
+    }
+
+    /// The client sent FIN.
+    pub(crate) fn on_downstream_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.codec.ended();
+        match (&connection.codec, connection.stream) {
+            (Codec::Raw(_), Some(_)) => self.pump(id, now),
+            (_, Some(index)) => {
+                self.mark_gone(index);
+                self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
+            }
+            (_, None) => {
+                self.count_downstream_close(id, Closer::Remote, now);
+                self.end_connection(id, Close::Flush);
+                self.check_drained();
+            }
+        }
+    }
+
+    /// The client's connection is gone.
+    pub(crate) fn on_downstream_closed(
+        &mut self,
+        id: ConnectionId,
+        _failure: Failure,
+        now: Instant,
+    ) {
+        self.count_downstream_close(id, Closer::Remote, now);
+        let stream = self.connections.remove(id).and_then(|connection| connection.stream);
+        if let Some(index) = stream {
+            self.mark_gone(index);
+            self.finish(index, now);
+        }
+        self.check_drained();
+    }
+
+    fn mark_gone(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
+            stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
+        }
+        if let Some(http) = stream.door.http() {
+            http.stats.downstream_cx_destroy_active_rq.inc();
+            http.stats.downstream_cx_destroy_remote_active_rq.inc();
+        }
+    }
+
+    pub(crate) fn on_downstream_deadline(
+        &mut self,
+        id: ConnectionId,
+        timer: ConnectionTimer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let stream = connection.stream;
+        let Some(downstream) = connection.downstream_mut() else { return };
+        let door = downstream.door.clone();
+        let Some(http) = door.http() else { return };
+        match (timer, stream) {
+            (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
+                http.stats.downstream_cx_idle_timeout.inc();
+                self.close_downstream(id, now);
+            }
+            (ConnectionTimer::RequestHead, None) => {
+                downstream.closing = true;
+                http.stats.downstream_rq_header_timeout.inc();
+                let Some((index, _)) = self.open_stream(id, now) else { return };
+                http.stats.downstream_rq_total.inc();
+                http.stats.downstream_rq_active.inc();
+                self.local_reply(
+                    index,
+                    408,
+                    b"request timeout",
+                    details::REQUEST_HEADER_TIMEOUT,
+                    now,
+                );
+            }
+            (ConnectionTimer::MaxDuration, stream) => {
+                http.stats.downstream_cx_max_duration_reached.inc();
+                downstream.closing = true;
+                if stream.is_none() {
+                    self.close_downstream(id, now);
+                }
+            }
+            (
+                ConnectionTimer::Idle
+                | ConnectionTimer::RequestHead
+                | ConnectionTimer::DelayedClose,
+                Some(_),
+            ) => {}
+        }
+    }
+
+    /// Between two requests of a connection.
+    pub(crate) fn rest_downstream(&mut self, id: ConnectionId, now: Instant) {
+        let draining = self.draining.is_on();
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.rested = now;
+        let Some(downstream) = connection.downstream() else { return };
+        let Some(http) = downstream.door.http() else { return };
+        let idle = http.config.idle_timeout;
+        let slot = Self::connection_timer_slot(id);
+        if let Some(idle) = idle {
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + idle,
+                slot,
+                &mut self.timers,
+            );
+        }
+        if draining {
+            connection.deadlines.set(
+                ConnectionTimer::DelayedClose as usize,
+                now + crate::drain::QUIET,
+                slot,
+                &mut self.timers,
+            );
+        }
+        if connection.codec.buffered() > 0 {
+            self.resume.push(id);
+        } else {
+            self.update_reading(id);
+        }
+    }
+
+    /// Starts `request_headers_timeout` when a head is only partly there.
+    pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stream.is_some()
+            || connection.codec.buffered() == 0
+            || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
+        {
+            return;
+        }
+        let timeout = connection
+            .downstream()
+            .and_then(|downstream| downstream.door.http())
+            .and_then(|http| http.config.request_headers_timeout);
+        if let Some(timeout) = timeout {
+            self.set_connection_timer(id, ConnectionTimer::RequestHead, now + timeout);
+        }
+    }
+
+    /// Closes a downstream connection that carries nothing.
+    pub(crate) fn close_downstream(&mut self, id: ConnectionId, now: Instant) {
+        self.count_downstream_close(id, Closer::Local, now);
+        self.end_connection(id, Close::Flush);
+        self.check_drained();
+    }
+
+    /// Ends a connection whose peer may still be sending: our FIN first, the rest when the peer has seen it.
+    pub(crate) fn linger(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let Some(door) = connection.downstream().map(|downstream| downstream.door.clone()) else {
+            return;
+        };
+        let wait = door.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
+        let ended = connection.ended;
+        self.count_downstream_close(id, Closer::Local, now);
+        if ended || wait.is_zero() {
+            self.end_connection(id, Close::Flush);
+            self.check_drained();
+            return;
+        }
+        self.push(towpath_proto::Output::Close { connection: id, how: Close::Half });
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.role = Role::Closing(door);
+            connection.stream = None;
+            connection.deadlines = crate::deadlines::Deadlines::new();
+        }
+        self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + wait);
+        self.update_reading(id);
+        self.check_drained();
+    }
+
+    /// Counts the end of a downstream connection, once.
+    pub(crate) fn count_downstream_close(
+        &mut self,
+        id: ConnectionId,
+        closer: Closer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        let door = &downstream.door;
+        let age_ms = u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX);
+        let listener = &door.stats;
+        listener.downstream_cx_active.dec();
+        listener.downstream_cx_destroy.inc();
+        listener.downstream_cx_length_ms.record(age_ms);
+        if let Some(http) = door.http() {
+            let stats = &http.stats;
+            stats.downstream_cx_active.dec();
+            stats.downstream_cx_http1_active.dec();
+            stats.downstream_cx_destroy.inc();
+            match closer {
+                Closer::Local => stats.downstream_cx_destroy_local.inc(),
+                Closer::Remote => stats.downstream_cx_destroy_remote.inc(),
+            }
+            stats.downstream_cx_length_ms.record(age_ms);
+            stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
+            stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
+        } else if let Some(tcp) = door.tcp() {
+            tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
+            tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
+        }
+        self.listeners.release(door);
+        if !door.listener.access_logs.is_empty() {
+            let mut record = connection_record(
+                connection.local.clone(),
+                connection.peer.clone(),
+                connection.opened,
+            );
+            record.connection = downstream.serial;
+            record.bytes_received = connection.bytes_received;
+            record.bytes_sent = connection.bytes_sent;
+            record.end = Some(now);
+            let door = door.clone();
+            self.log_connection(&door.listener, &door.chain.name, &record, now);
+        }
+    }
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closer {
+    Local,
+    Remote,
+}
+
+/// The body of an answer to something that is not HTTP.
+const fn reason(status: u16) -> &'static [u8] {
+    match status {
+        408 => b"Request Timeout",
+        426 => b"Upgrade Required",
+        431 => b"Request Header Fields Too Large",
+        501 => b"Not Implemented",
+        505 => b"HTTP Version Not Supported",
+        _ => b"Bad Request",
+    }
+}

@@ -1,0 +1,146 @@
+//! Going away in good order.
+//!
+//! Arrives: the control thread's wish to drain. Leaves: closed listeners, responses that say `Connection: close`,
+//! idle connections closed once they have been quiet, and at last [`FromWorker::Drained`].
+
+use std::time::Duration;
+
+use towpath_proto::{Close, Instant};
+
+use crate::connection::{ConnectionTimer, Role};
+use crate::message::{Drain, FromWorker};
+use crate::worker::{TimerSlot, Worker};
+
+/// How far a drain is.
+#[derive(Debug, Default)]
+pub(crate) struct Draining {
+    drain: Option<Drain>,
+    began: Instant,
+    listening: bool,
+    /// What still waited in the listening sockets has been handed over, in the turn after they were closed.
+    settled: bool,
+    told: bool,
+}
+
+impl Draining {
+    /// Whether responses and idle connections are being ended.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Whether this response says `Connection: close`.
+    pub(crate) fn closes(&self, random: u64, now: Instant) -> bool {
+        let Some(drain) = &self.drain else { return false };
+        if drain.immediate || !self.listening {
+            return true;
+        }
+        let (elapsed, whole) =
+            ((now - self.began).as_millis(), drain.close_listeners_after.as_millis().max(1));
+        u128::from(random) % whole < elapsed
+    }
+}
+
+impl Worker {
+    pub(crate) fn begin_drain(&mut self, drain: Drain, now: Instant) {
+        if self.draining.drain.is_none() {
+            self.draining.began = now;
+        }
+        self.draining.drain = Some(drain);
+        self.draining.listening = !drain.stop_accepting;
+        self.draining.settled = false;
+        self.draining.told = false;
+        if drain.stop_accepting {
+            self.close_listeners(drain.inbound_only);
+            self.close_quiet(now);
+        }
+        self.arm_drain_timer(now);
+        self.check_drained();
+    }
+
+    /// The next step: stop accepting, or end what is left.
+    pub(crate) fn on_drain_timer(&mut self, now: Instant) {
+        let Some(drain) = self.draining.drain else { return };
+        self.draining.settled = !self.draining.listening;
+        if self.draining.listening && now >= self.draining.began + drain.close_listeners_after {
+            self.draining.listening = false;
+            self.close_listeners(drain.inbound_only);
+            self.close_quiet(now);
+        }
+        if drain.deadline.is_some_and(|deadline| now >= self.draining.began + deadline) {
+            self.terminate(now);
+            return;
+        }
+        self.arm_drain_timer(now);
+        self.check_drained();
+    }
+
+    fn arm_drain_timer(&mut self, now: Instant) {
+        let Some(drain) = self.draining.drain else { return };
+        let began = self.draining.began;
+        let close = self.draining.listening.then(|| began + drain.close_listeners_after);
+        let settle = (!self.draining.listening && !self.draining.settled).then_some(now);
+        let end = drain.deadline.map(|deadline| began + deadline);
+        if let Some(next) = close.into_iter().chain(settle).chain(end).min() {
+            self.timers.set(TimerSlot::Drain.number(), next.max(now));
+        }
+    }
+
+    /// Connections without a request are closed once they have been quiet for a while, so that a request that is on
+    /// its way at this moment is still answered.
+    fn close_quiet(&mut self, now: Instant) {
+        for id in self.connections.ids() {
+            let Some(connection) = self.connections.get(id) else { continue };
+            if connection.downstream().is_some() && connection.stream.is_none() {
+                let at = (connection.rested + QUIET).max(now);
+                self.set_connection_timer(id, ConnectionTimer::DelayedClose, at);
+            }
+        }
+    }
+
+    /// Ends every connection at once.
+    pub(crate) fn terminate(&mut self, now: Instant) {
+        self.close_listeners(false);
+        for id in self.connections.ids() {
+            let Some(connection) = self.connections.get(id) else { continue };
+            match (&connection.role, connection.stream) {
+                (Role::Downstream(_), Some(index)) => {
+                    self.abandon(index, DRAIN_DEADLINE, now);
+                }
+                (Role::Downstream(_), None) => self.close_downstream(id, now),
+                (Role::Upstream(_), None) => self.close_upstream(id, Close::Flush, now),
+                (Role::Upstream(_), Some(_)) => {}
+                (Role::Closing(_), _) => self.end_connection(id, Close::Flush),
+            }
+        }
+        self.hand_over_logs();
+        self.draining.drain.get_or_insert(Drain {
+            inbound_only: false,
+            stop_accepting: true,
+            close_listeners_after: Duration::ZERO,
+            deadline: None,
+            immediate: true,
+        });
+        self.draining.listening = false;
+        self.draining.settled = true;
+        self.check_drained();
+    }
+
+    /// Tells the control thread once nothing is left.
+    pub(crate) fn check_drained(&mut self) {
+        let Draining { listening, settled, told, .. } = self.draining;
+        if !self.draining.is_on() || listening || !settled || told {
+            return;
+        }
+        if self.listeners.active_all() == 0 {
+            self.draining.told = true;
+            self.hand_over_logs();
+            self.tell(FromWorker::Drained);
+        }
+    }
+}
+
+/// The details of a stream that a drain's deadline ended.
+const DRAIN_DEADLINE: &str = "drain_deadline";
+
+/// How long a connection must have been quiet before a drain closes it.
+pub(crate) const QUIET: Duration = Duration::from_secs(1);

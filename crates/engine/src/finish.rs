@@ -1,0 +1,381 @@
+//! The end of a stream: our own replies, resets, and what is left to do when all is said.
+//!
+//! Arrives: a stream that is complete, or that cannot be completed. Leaves: its record in counters and logs, its
+//! upstream connection in the pool or closed, its downstream connection ready for the next request or closed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::http1::Next;
+use towpath_proto::name::Name;
+use towpath_proto::{Close, Instant};
+
+use crate::connection::Codec;
+use crate::downstream::Closer;
+use crate::forward::Item;
+use crate::header_ops::Subject;
+use crate::record::{Flags, details};
+use crate::retry::Trouble;
+use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Answers a request ourselves.
+    pub(crate) fn local_reply(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        body: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !stream.is_unanswered() {
+            self.abandon(index, details, now);
+            return;
+        }
+        stream.record.details = details;
+        stream.local = true;
+        let mut head = self.heads.take();
+        head.set_status(status);
+        let unused = std::mem::replace(&mut stream.response, head);
+        self.heads.give(unused);
+        let mut text = body.to_vec();
+        self.map_local_reply(index, &mut text, now);
+        self.reply(index, Bytes::from(text), b"text/plain", now);
+    }
+
+    /// Sends `stream.response` with a whole body, as our own answer.
+    pub(crate) fn reply(
+        &mut self,
+        index: StreamIndex,
+        body: Bytes,
+        content_type: &[u8],
+        now: Instant,
+    ) {
+        self.detach(index, Close::Abort, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.local = true;
+        if !body.is_empty() {
+            if stream.response.get(Name::ContentType).is_none() {
+                stream.response.set(Name::ContentType, content_type);
+            }
+            let mut digits = crate::number::Decimal::new();
+            stream.response.set(Name::ContentLength, digits.write(body.len() as u64));
+        }
+        let silent = body.is_empty() || stream.head_only;
+        stream.response_end = Direction::Ended;
+        stream.record.upstream_last_received = None;
+        self.send_response_head(index, silent, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let downstream = stream.downstream;
+        if !silent {
+            stream.record.bytes_sent += body.len() as u64;
+            self.write(downstream, Item::Data(body));
+            self.write(downstream, Item::End);
+        }
+        self.on_response_ended(index, now);
+    }
+
+    /// The client cannot be told properly any more: its connection is reset.
+    pub(crate) fn reset_downstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        let details = trouble.reset().after_response();
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
+            http.stats.downstream_rq_tx_reset.inc();
+        }
+        self.abandon(index, details, now);
+    }
+
+    /// Ends a stream in the middle. What was sent so far is flushed when the peer can still use it: a client that
+    /// sees its connection end before the promised length knows that the response is not whole.
+    pub(crate) fn abandon(&mut self, index: StreamIndex, details: &'static str, now: Instant) {
+        self.weigh(index);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.details = details;
+        let downstream = stream.downstream;
+        // A response whose end is only told by closing (HTTP/1.0) or opaque bytes must not look complete.
+        let how =
+            if stream.response_end == Direction::Streaming { Close::Abort } else { Close::Flush };
+        self.detach(index, Close::Abort, now);
+        let mut closer = Closer::Local;
+        if let Some(connection) = self.connections.get_mut(downstream) {
+            connection.stream = None;
+            if connection.is_ended_by_peer() {
+                closer = Closer::Remote;
+            }
+        }
+        self.count_downstream_close(downstream, closer, now);
+        self.close_record(index, now);
+        self.end_connection(downstream, how);
+        self.check_drained();
+    }
+
+    /// Both directions are through, or as far as they will ever be.
+    pub(crate) fn finish(&mut self, index: StreamIndex, now: Instant) {
+        self.weigh(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let (downstream, upstream) = (stream.downstream, stream.upstream);
+        let complete = stream.is_complete();
+        let unchanged = stream.upgrade == Upgrade::No;
+        let opaque = stream.upgrade == Upgrade::Done || stream.door.tcp().is_some();
+        match upstream {
+            UpstreamState::Active(id) if complete => {
+                let reusable = self
+                    .connections
+                    .get(id)
+                    .is_some_and(crate::connection::Connection::is_reusable);
+                self.release_upstream(index, id, reusable, now);
+            }
+            UpstreamState::Active(_) | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                self.detach(index, Close::Abort, now);
+            }
+            UpstreamState::None => {}
+        }
+        if let Some(connection) = self.connections.get_mut(downstream) {
+            connection.stream = None;
+        }
+        self.close_record(index, now);
+        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        if !(complete && unchanged)
+            && let Some(http) =
+                connection.downstream().and_then(|downstream| downstream.door.http())
+        {
+            http.stats.downstream_rq_response_before_rq_complete.inc();
+        }
+        if opaque {
+            self.close_downstream(downstream, now);
+            return;
+        }
+        let next = match &mut connection.codec {
+            Codec::Server(server) if complete => server.next(),
+            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => Next::Close,
+        };
+        let quiet = complete && connection.codec.buffered() == 0;
+        match next {
+            Next::KeepAlive => self.rest_downstream(downstream, now),
+            Next::Close if quiet => self.close_downstream(downstream, now),
+            Next::Close => self.linger(downstream, now),
+        }
+    }
+
+    /// Fills in what a stream weighed on the wire, if a log may ask for it.
+    fn weigh(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let asked = !stream.door.access_logs().is_empty();
+        let (downstream, upstream) = (stream.downstream, stream.upstream);
+        if asked && self.out_for.is_some() {
+            self.flush_out();
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if let Some(connection) = self.connections.get_mut(downstream) {
+            connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
+            stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
+            stream.record.wire_sent = connection.encoded - stream.wire.downstream_sent;
+        }
+        if let UpstreamState::Active(id) = upstream
+            && let Some(connection) = self.connections.get(id)
+        {
+            stream.record.upstream_wire_received =
+                connection.bytes_received - stream.wire.upstream_received;
+            stream.record.upstream_wire_sent = connection.encoded - stream.wire.upstream_sent;
+        }
+    }
+
+    /// Counts and logs a stream, and forgets it.
+    pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
+        let Some(mut stream) = self.streams.close(index) else { return };
+        self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
+        stream.record.end = Some(now);
+        self.release_retry(&mut stream);
+        if let Some(http) = stream.door.http() {
+            let stats = &http.stats;
+            stats.downstream_rq_active.dec();
+            if !stream.is_complete() || stream.upgrade != Upgrade::No {
+                stats.downstream_rq_rx_reset.inc();
+            }
+            if stream.upgrade == Upgrade::Done {
+                stats.downstream_cx_upgrades_active.dec();
+            }
+            let elapsed = now - stream.record.start;
+            stats.downstream_rq_time.record(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+            stats.count_response(stream.record.status);
+            http.listener_stats.count_response(stream.record.status);
+        }
+        self.log(&stream, now);
+        stream.body.reset();
+        stream.request.reset();
+        stream.response.reset();
+        self.streams.recycle(stream);
+    }
+
+    /// A deadline of a stream has passed.
+    pub(crate) fn on_stream_deadline(
+        &mut self,
+        index: StreamIndex,
+        timer: StreamTimer,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(http) = door.http() else {
+            self.on_tcp_deadline(index, timer, now);
+            return;
+        };
+        let unanswered = stream.is_unanswered();
+        match timer {
+            StreamTimer::Response => {
+                stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
+                if unanswered {
+                    self.charge(index, 504);
+                }
+                self.reply_or_abandon(
+                    index,
+                    504,
+                    b"upstream request timeout",
+                    details::RESPONSE_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::PerTry | StreamTimer::PerTryIdle if unanswered => {
+                let idle = timer == StreamTimer::PerTryIdle;
+                self.count_timeout(index, |stats| {
+                    if idle {
+                        stats.upstream_rq_per_try_idle_timeout.inc();
+                    } else {
+                        stats.upstream_rq_per_try_timeout.inc();
+                    }
+                });
+                self.reset_upstream(index, Trouble::PerTryTimeout, now);
+            }
+            StreamTimer::PerTry | StreamTimer::PerTryIdle => {}
+            StreamTimer::Idle => {
+                http.stats.downstream_rq_idle_timeout.inc();
+                stream.record.flags.set(Flags::STREAM_IDLE_TIMEOUT);
+                let waiting_for_upstream = stream.request_end == Direction::Ended;
+                let status = if waiting_for_upstream { 504 } else { 408 };
+                self.reply_or_abandon(
+                    index,
+                    status,
+                    b"stream timeout",
+                    details::STREAM_IDLE_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::MaxDuration => {
+                http.stats.downstream_rq_max_duration_reached.inc();
+                stream.record.flags.set(Flags::DURATION_TIMEOUT);
+                let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
+                self.reply_or_abandon(
+                    index,
+                    status,
+                    b"downstream duration timeout",
+                    details::MAX_DURATION_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::Request => {
+                http.stats.downstream_rq_timeout.inc();
+                self.reply_or_abandon(
+                    index,
+                    408,
+                    b"request timeout",
+                    details::REQUEST_OVERALL_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::LogFlush => {
+                self.log_under_way(index, now);
+                if let Some(interval) = http.config.log_flush_interval {
+                    self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
+                }
+            }
+            StreamTimer::BackOff => {
+                stream.upstream = UpstreamState::None;
+                self.place_stream(index, now);
+            }
+        }
+    }
+
+    fn reply_or_abandon(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        body: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        if self.streams.get(index).is_some_and(crate::stream::Stream::is_unanswered) {
+            self.local_reply(index, status, body, details, now);
+        } else {
+            self.detach(index, Close::Abort, now);
+            self.abandon(index, details, now);
+        }
+    }
+
+    fn count_timeout(&mut self, index: StreamIndex, count: impl Fn(&crate::stats::ClusterStats)) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let Some(place) = stream.retries.place else { return };
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        count(&cluster.stats);
+        if let Some(pool) = cluster.pool_mut(place) {
+            pool.counts.requests_timeout += 1;
+        }
+    }
+
+    /// Sets (or, with `None`, takes away) a stream's idle timeout.
+    pub(crate) fn set_idle(&mut self, index: StreamIndex, idle: Option<Duration>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        match idle {
+            Some(idle) => self.set_stream_timer(index, StreamTimer::Idle, now + idle),
+            None => stream.deadlines.clear(StreamTimer::Idle as usize),
+        }
+    }
+
+    /// Applies `local_reply_config` to `stream.response` and its text.
+    fn map_local_reply(&mut self, index: StreamIndex, text: &mut Vec<u8>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(config) = door.http().and_then(|http| http.config.local_reply.as_ref()) else {
+            return;
+        };
+        let random = self.random.next();
+        let mut response = std::mem::replace(&mut stream.response, self.heads.take());
+        stream.record.status = response.status();
+        let facts = crate::log::facts(stream, Some(&response), &self.clock, now);
+        let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
+        let mut format = config.body.as_ref();
+        if let Some(mapper) = mapper {
+            if let Some(status) = mapper.status {
+                response.set_status(status);
+            }
+            if let Some(body) = &mapper.body {
+                text.clear();
+                text.extend_from_slice(body.as_bytes());
+            }
+            format = mapper.format.as_ref().or(format);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.status = response.status();
+        let before = response.clone();
+        let mut facts = crate::log::facts(stream, Some(&before), &self.clock, now);
+        let made = format.map(|format| {
+            let mut made = Vec::new();
+            facts.local_reply_body = text;
+            format.format.write(&mut made, &facts);
+            facts.local_reply_body = b"";
+            response.set(Name::ContentType, format.content_type.as_bytes());
+            made
+        });
+        if let Some(mapper) = mapper {
+            mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.scratch);
+        }
+        if let Some(made) = made {
+            *text = made;
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            self.heads.give(std::mem::replace(&mut stream.response, response));
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The commands: their names, what they take, and what they mean.
+
+use super::time::TimeFormat;
+use crate::field::Field;
+
+/// Something that a format string asks for; named as Envoy names it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Command {
+    /// What this proxy never has, because nothing that it supports could set it.
+    Absent,
+    /// `REQ`: the first header, else the second.
+    Request(Field, Option<Field>),
+    /// `REQ_WITHOUT_QUERY`.
+    RequestWithoutQuery(Field, Option<Field>),
+    /// `RESP`.
+    Response(Field, Option<Field>),
+    /// `TRAILER`.
+    Trailer(Field, Option<Field>),
+    /// `START_TIME`.
+    StartTime(TimeFormat),
+    /// `EMIT_TIME`.
+    EmitTime(TimeFormat),
+    /// `ENVIRONMENT`, which becomes a literal.
+    Environment(String),
+    /// `RESPONSE_CODE_DETAILS`, with or without white space.
+    ResponseCodeDetails {
+        spaces: bool,
+    },
+    /// `COMMON_DURATION`: from, to, and how many nanoseconds a unit has.
+    CommonDuration(TimePoint, TimePoint, u64),
+    /// `GRPC_STATUS` and `GRPC_STATUS_NUMBER`.
+    GrpcStatus(GrpcForm),
+    /// `PATH`.
+    Path {
+        query: bool,
+        original: Option<bool>,
+    },
+    /// `QUERY_PARAM`.
+    QueryParam(Box<[u8]>),
+    /// `QUERY_PARAMS`.
+    QueryParams,
+    /// `REQUESTED_SERVER_NAME` where the `Host` header may stand in.
+    RequestedHost,
+    AccessLogType,
+    BytesReceived,
+    BytesSent,
+    ConnectionId,
+    ConnectionTerminationDetails,
+    DownstreamDirectRemote(AddressForm),
+    DownstreamLocal(AddressForm),
+    DownstreamRemote(AddressForm),
+    DownstreamWireBytesReceived,
+    DownstreamWireBytesSent,
+    Duration,
+    FilterChainName,
+    Hostname,
+    ListenerName,
+    LocalReplyBody,
+    Protocol,
+    RequestDuration,
+    RequestHeadersBytes,
+    RequestTxDuration,
+    ResponseCode,
+    ResponseDuration,
+    ResponseFlags,
+    ResponseFlagsLong,
+    ResponseHeadersBytes,
+    ResponseTrailersBytes,
+    ResponseTxDuration,
+    RouteName,
+    StreamId,
+    UpstreamCluster,
+    UpstreamClusterRaw,
+    UpstreamConnectionId,
+    UpstreamHost(AddressForm),
+    UpstreamHostName,
+    UpstreamLocal(AddressForm),
+    UpstreamProtocol,
+    UpstreamRequestAttemptCount,
+    UpstreamTransportFailureReason,
+    UpstreamWireBytesReceived,
+    UpstreamWireBytesSent,
+}
+
+/// Which part of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressForm {
+    /// `10.0.0.1:80`.
+    Whole,
+    /// `10.0.0.1`.
+    WithoutPort,
+    /// `80`.
+    Port,
+}
+
+/// How a gRPC status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrpcForm {
+    /// `DeadlineExceeded`.
+    Camel,
+    /// `DEADLINE_EXCEEDED`.
+    Snake,
+    /// `4`.
+    Number,
+}
+
+/// A moment of `COMMON_DURATION`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimePoint {
+    /// `DS_RX_BEG`: the first byte of the request came.
+    RequestStart,
+    /// `DS_RX_END`: the last byte of the request came.
+    RequestEnd,
+    /// `US_CX_BEG`: the upstream connect began.
+    ConnectStart,
+    /// `US_CX_END`: the upstream connect ended.
+    ConnectEnd,
+    /// `US_TX_BEG`: the first byte went upstream.
+    UpstreamSendStart,
+    /// `US_TX_END`: the last byte went upstream.
+    UpstreamSendEnd,
+    /// `US_RX_BEG`: the first byte came from upstream.
+    UpstreamReceiveStart,
+    /// `US_RX_END`: the last byte came from upstream.
+    UpstreamReceiveEnd,
+    /// `DS_TX_BEG`: the first byte of the response went out.
+    ResponseStart,
+    /// `DS_TX_END`: the last byte of the response went out.
+    ResponseEnd,
+    /// A moment that only TLS has.
+    Never,
+}
+
+/// What may stand beside a command's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// Nothing.
+    Alone,
+    /// A parameter, if wanted.
+    Takes,
+    /// A parameter and a length, if wanted.
+    TakesAll,
+    /// A parameter, and a length if wanted.
+    Needs,
+}
+
+/// What a name stands for.
+pub(super) enum Lookup {
+    Command(Usage, fn(&str) -> Result<Command, String>),
+    Unsupported,
+    Unknown,
+}
+
+/// Finds a command by its name.
+pub(super) fn lookup(name: &str) -> Lookup {
+    use AddressForm::{Port, Whole, WithoutPort};
+    use Usage::{Alone, Needs, Takes, TakesAll};
+    macro_rules! alone {
+        ($command:expr) => {
+            Lookup::Command(Alone, |_| Ok($command))
+        };
+    }
+    match name {
+        "REQ" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Request(a, b))),
+        "REQ_WITHOUT_QUERY" => {
+            Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::RequestWithoutQuery(a, b)))
+        }
+        "RESP" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Response(a, b))),
+        "TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
+        "START_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::StartTime)),
+        "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
+        "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
+        "RESPONSE_CODE_DETAILS" => Lookup::Command(Takes, |p| {
+            Ok(Command::ResponseCodeDetails { spaces: p == "ALLOW_WHITESPACES" })
+        }),
+        "COMMON_DURATION" => Lookup::Command(Needs, common_duration),
+        "GRPC_STATUS" => Lookup::Command(TakesAll, |p| match p {
+            "" | "CAMEL_STRING" => Ok(Command::GrpcStatus(GrpcForm::Camel)),
+            "SNAKE_STRING" => Ok(Command::GrpcStatus(GrpcForm::Snake)),
+            "NUMBER" => Ok(Command::GrpcStatus(GrpcForm::Number)),
+            _ => Err("only CAMEL_STRING, SNAKE_STRING or NUMBER are known".to_owned()),
+        }),
+        "GRPC_STATUS_NUMBER" => alone!(Command::GrpcStatus(GrpcForm::Number)),
+        "PATH" => Lookup::Command(TakesAll, path),
+        "QUERY_PARAM" => Lookup::Command(Needs, |p| Ok(Command::QueryParam(p.as_bytes().into()))),
+        "QUERY_PARAMS" => Lookup::Command(TakesAll, |p| match p {
+            "" | "ORIG" => Ok(Command::QueryParams),
+            _ => Err("only ORIG is supported".to_owned()),
+        }),
+        "REQUESTED_SERVER_NAME" => Lookup::Command(Takes, requested_server_name),
+        "ACCESS_LOG_TYPE" => alone!(Command::AccessLogType),
+        "BYTES_RECEIVED" => alone!(Command::BytesReceived),
+        "BYTES_SENT" => alone!(Command::BytesSent),
+        "CONNECTION_ID" => alone!(Command::ConnectionId),
+        "CONNECTION_TERMINATION_DETAILS" => alone!(Command::ConnectionTerminationDetails),
+        "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" | "DOWNSTREAM_LOCAL_ADDRESS" => {
+            alone!(Command::DownstreamLocal(Whole))
+        }
+        "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT"
+        | "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamLocal(WithoutPort)),
+        "DOWNSTREAM_DIRECT_LOCAL_PORT" | "DOWNSTREAM_LOCAL_PORT" => {
+            alone!(Command::DownstreamLocal(Port))
+        }
+        "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => alone!(Command::DownstreamDirectRemote(Whole)),
+        "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => {
+            alone!(Command::DownstreamDirectRemote(WithoutPort))
+        }
+        "DOWNSTREAM_DIRECT_REMOTE_PORT" => alone!(Command::DownstreamDirectRemote(Port)),
+        "DOWNSTREAM_REMOTE_ADDRESS" => alone!(Command::DownstreamRemote(Whole)),
+        "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamRemote(WithoutPort)),
+        "DOWNSTREAM_REMOTE_PORT" => alone!(Command::DownstreamRemote(Port)),
+        "DOWNSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::DownstreamWireBytesReceived),
+        "DOWNSTREAM_WIRE_BYTES_SENT" => alone!(Command::DownstreamWireBytesSent),
+        "DURATION" => alone!(Command::Duration),
+        "FILTER_CHAIN_NAME" => alone!(Command::FilterChainName),
+        "HOSTNAME" => alone!(Command::Hostname),
+        "LISTENER_NAME" => alone!(Command::ListenerName),
+        "LOCAL_REPLY_BODY" => alone!(Command::LocalReplyBody),
+        "PROTOCOL" => alone!(Command::Protocol),
+        "REQUEST_DURATION" => alone!(Command::RequestDuration),
+        "REQUEST_HEADERS_BYTES" => alone!(Command::RequestHeadersBytes),
+        "REQUEST_TX_DURATION" => alone!(Command::RequestTxDuration),
+        "RESPONSE_CODE" => alone!(Command::ResponseCode),
+        "RESPONSE_DURATION" => alone!(Command::ResponseDuration),
+        "RESPONSE_FLAGS" => alone!(Command::ResponseFlags),
+        "RESPONSE_FLAGS_LONG" => alone!(Command::ResponseFlagsLong),
+        "RESPONSE_HEADERS_BYTES" => alone!(Command::ResponseHeadersBytes),
+        "RESPONSE_TRAILERS_BYTES" => alone!(Command::ResponseTrailersBytes),
+        "RESPONSE_TX_DURATION" => alone!(Command::ResponseTxDuration),
+        "ROUTE_NAME" => alone!(Command::RouteName),
+        "STREAM_ID" => alone!(Command::StreamId),
+        "UPSTREAM_CLUSTER" => alone!(Command::UpstreamCluster),
+        "UPSTREAM_CLUSTER_RAW" => alone!(Command::UpstreamClusterRaw),
+        "UPSTREAM_CONNECTION_ID" => alone!(Command::UpstreamConnectionId),
+        "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
+        "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamHost(WithoutPort)),
+        "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
+        "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
+        "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
+        "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamLocal(WithoutPort)),
+        "UPSTREAM_LOCAL_PORT" => alone!(Command::UpstreamLocal(Port)),
+        "UPSTREAM_PROTOCOL" => alone!(Command::UpstreamProtocol),
+        "UPSTREAM_REQUEST_ATTEMPT_COUNT" => alone!(Command::UpstreamRequestAttemptCount),
+        "UPSTREAM_TRANSPORT_FAILURE_REASON" => alone!(Command::UpstreamTransportFailureReason),
+        "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
+        "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
+        // No filter that sets these, no virtual cluster, no tracer and no TLS can be configured.
+        "DYNAMIC_METADATA" | "FILTER_STATE" => Lookup::Command(Needs, |_| Ok(Command::Absent)),
+        "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
+            alone!(Command::Absent)
+        }
+        tls if TLS_ONLY.contains(&tls) => alone!(Command::Absent),
+        other if UNSUPPORTED.contains(&other) => Lookup::Unsupported,
+        _ => Lookup::Unknown,
+    }
+}
+
+/// `MAIN` or `MAIN?OTHER`.
+fn fields(parameter: &str) -> Result<(Field, Option<Field>), String> {
+    let field = |name: &str| Field::parse(name).ok_or_else(|| format!("'{name}' is not a header"));
+    let (main, other) = match parameter.split_once('?') {
+        Some((_, other)) if other.contains('?') => {
+            return Err("more than one alternative".to_owned());
+        }
+        Some((main, other)) => (main, Some(field(other)?)),
+        None => (parameter, None),
+    };
+    Ok((field(main)?, other))
+}
+
+fn common_duration(parameter: &str) -> Result<Command, String> {
+    let mut words = parameter.split(':');
+    let mut point = || {
+        let name = words.next().unwrap_or_default();
+        TimePoint::parse(name).ok_or_else(|| format!("'{name}' is no point in time"))
+    };
+    let (from, to) = (point()?, point()?);
+    let unit = match words.next() {
+        None | Some("ms") => 1_000_000,
+        Some("us") => 1000,
+        Some("ns") => 1,
+        Some(other) => return Err(format!("'{other}' is not ms, us or ns")),
+    };
+    match words.next() {
+        None => Ok(Command::CommonDuration(from, to, unit)),
+        Some(_) => Err("only START:END:PRECISION is understood".to_owned()),
+    }
+}
+
+fn path(parameter: &str) -> Result<Command, String> {
+    let (query, which) = parameter.split_once(':').unwrap_or((parameter, ""));
+    let query = match query {
+        "" | "WQ" => true,
+        "NQ" => false,
+        _ => return Err("only WQ or NQ are known".to_owned()),
+    };
+    let original = match which {
+        "" | "ORIG_OR_PATH" => None,
+        "ORIG" => Some(true),
+        "PATH" => Some(false),
+        _ => return Err("only ORIG, PATH or ORIG_OR_PATH are known".to_owned()),
+    };
+    Ok(Command::Path { query, original })
+}
+
+fn requested_server_name(parameter: &str) -> Result<Command, String> {
+    match parameter {
+        "" | "SNI_ONLY" => Ok(Command::Absent),
+        "SNI_FIRST" | "HOST_FIRST" | "SNI_FIRST:HOST" | "HOST_FIRST:HOST" => {
+            Ok(Command::RequestedHost)
+        }
+        _ => Err("only SNI_ONLY, SNI_FIRST[:HOST] or HOST_FIRST[:HOST] are supported".to_owned()),
+    }
+}
+
+impl TimePoint {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "DS_RX_BEG" => Self::RequestStart,
+            "DS_RX_END" => Self::RequestEnd,
+            "US_CX_BEG" => Self::ConnectStart,
+            "US_CX_END" => Self::ConnectEnd,
+            "US_HS_END" => Self::Never,
+            "US_TX_BEG" => Self::UpstreamSendStart,
+            "US_TX_END" => Self::UpstreamSendEnd,
+            "US_RX_BEG" => Self::UpstreamReceiveStart,
+            "US_RX_END" => Self::UpstreamReceiveEnd,
+            "DS_TX_BEG" => Self::ResponseStart,
+            "DS_TX_END" => Self::ResponseEnd,
+            _ => return None,
+        })
+    }
+}
+
+impl Command {
+    /// Whether its value is a number in JSON.
+    pub(super) fn is_number(&self) -> bool {
+        matches!(
+            self,
+            Self::CommonDuration(..)
+                | Self::GrpcStatus(GrpcForm::Number)
+                | Self::BytesReceived
+                | Self::BytesSent
+                | Self::ConnectionId
+                | Self::DownstreamDirectRemote(AddressForm::Port)
+                | Self::DownstreamLocal(AddressForm::Port)
+                | Self::DownstreamRemote(AddressForm::Port)
+                | Self::DownstreamWireBytesReceived
+                | Self::DownstreamWireBytesSent
+                | Self::Duration
+                | Self::RequestDuration
+                | Self::RequestHeadersBytes
+                | Self::RequestTxDuration
+                | Self::ResponseCode
+                | Self::ResponseDuration
+                | Self::ResponseHeadersBytes
+                | Self::ResponseTrailersBytes
+                | Self::ResponseTxDuration
+                | Self::UpstreamConnectionId
+                | Self::UpstreamHost(AddressForm::Port)
+                | Self::UpstreamLocal(AddressForm::Port)
+                | Self::UpstreamRequestAttemptCount
+                | Self::UpstreamWireBytesReceived
+                | Self::UpstreamWireBytesSent
+        )
+    }
+}
+
+/// What only a TLS connection has.
+const TLS_ONLY: &[&str] = &[
+    "DOWNSTREAM_HANDSHAKE_DURATION",
+    "DOWNSTREAM_LOCAL_DNS_SAN",
+    "DOWNSTREAM_LOCAL_EMAIL_SAN",
+    "DOWNSTREAM_LOCAL_IP_SAN",
+    "DOWNSTREAM_LOCAL_OTHERNAME_SAN",
+    "DOWNSTREAM_LOCAL_SUBJECT",
+    "DOWNSTREAM_LOCAL_URI_SAN",
+    "DOWNSTREAM_PEER_CERT",
+    "DOWNSTREAM_PEER_DNS_SAN",
+    "DOWNSTREAM_PEER_EMAIL_SAN",
+    "DOWNSTREAM_PEER_FINGERPRINT_1",
+    "DOWNSTREAM_PEER_FINGERPRINT_256",
+    "DOWNSTREAM_PEER_IP_SAN",
+    "DOWNSTREAM_PEER_ISSUER",
+    "DOWNSTREAM_PEER_OTHERNAME_SAN",
+    "DOWNSTREAM_PEER_SERIAL",
+    "DOWNSTREAM_PEER_SUBJECT",
+    "DOWNSTREAM_PEER_URI_SAN",
+    "DOWNSTREAM_TLS_CIPHER",
+    "DOWNSTREAM_TLS_GROUP",
+    "DOWNSTREAM_TLS_SESSION_ID",
+    "DOWNSTREAM_TLS_VERSION",
+    "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
+    "TLS_JA3_FINGERPRINT",
+    "TLS_JA4_FINGERPRINT",
+    "UPSTREAM_LOCAL_DNS_SAN",
+    "UPSTREAM_LOCAL_IP_SAN",
+    "UPSTREAM_LOCAL_SUBJECT",
+    "UPSTREAM_LOCAL_URI_SAN",
+    "UPSTREAM_PEER_CERT",
+    "UPSTREAM_PEER_DNS_SAN",
+    "UPSTREAM_PEER_IP_SAN",
+    "UPSTREAM_PEER_ISSUER",
+    "UPSTREAM_PEER_SUBJECT",
+    "UPSTREAM_PEER_URI_SAN",
+    "UPSTREAM_SERVER_NAME",
+    "UPSTREAM_TLS_CIPHER",
+    "UPSTREAM_TLS_GROUP",
+    "UPSTREAM_TLS_SESSION_ID",
+    "UPSTREAM_TLS_VERSION",
+];
+
+/// Envoy's commands that are refused, because their answer would be a guess.
+const UNSUPPORTED: &[&str] = &[
+    "BYTES_RETRANSMITTED",
+    "CEL",
+    "CLUSTER_METADATA",
+    "COALESCE",
+    "CUSTOM_FLAGS",
+    "DOWNSTREAM_CX_RTT",
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
+    "DOWNSTREAM_DETECTED_CLOSE_TYPE",
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID",
+    "DOWNSTREAM_HEADER_BYTES_RECEIVED",
+    "DOWNSTREAM_HEADER_BYTES_SENT",
+    "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID",
+    "DOWNSTREAM_LOCAL_CLOSE_REASON",
+    "DOWNSTREAM_PEER_CERT_V_END",
+    "DOWNSTREAM_PEER_CERT_V_START",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
+    "DOWNSTREAM_PEER_CHAIN_SERIALS",
+    "DOWNSTREAM_PEER_ISSUER_SERIAL",
+    "EMIT_TIME_LOCAL",
+    "METADATA",
+    "PACKETS_RETRANSMITTED",
+    "ROUTE_RESOLUTION_COUNT",
+    "START_TIME_LOCAL",
+    "UNIQUE_ID",
+    "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
+    "UPSTREAM_CONNECTION_POOL_READY_DURATION",
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
+    "UPSTREAM_DETECTED_CLOSE_TYPE",
+    "UPSTREAM_FILTER_STATE",
+    "UPSTREAM_HEADER_BYTES_RECEIVED",
+    "UPSTREAM_HEADER_BYTES_SENT",
+    "UPSTREAM_HOSTS_ATTEMPTED",
+    "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT",
+    "UPSTREAM_HOST_NAMES_ATTEMPTED",
+    "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT",
+    "UPSTREAM_HOST_NAME_WITHOUT_PORT",
+    "UPSTREAM_LOCAL_CLOSE_REASON",
+    "UPSTREAM_METADATA",
+    "UPSTREAM_PEER_CERT_V_END",
+    "UPSTREAM_PEER_CERT_V_START",
+    "UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID",
+];

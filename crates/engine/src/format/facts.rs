@@ -1,0 +1,58 @@
+//! What a format string may ask for.
+
+use towpath_proto::{Head, Instant};
+
+use crate::record::Record;
+
+/// The facts of one stream and of the process, for the length of one line or header.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What became of the stream.
+    pub record: &'a Record,
+    /// The request's head, if there is one.
+    pub request: Option<&'a Head>,
+    /// The response's head, if there is one.
+    pub response: Option<&'a Head>,
+    /// The response's trailers, if there are some.
+    pub trailers: Option<&'a Head>,
+    /// The name of the route; empty means none.
+    pub route: &'a str,
+    /// The name of the virtual host; empty means none.
+    pub virtual_host: &'a str,
+    /// The name of the listener; empty means none.
+    pub listener: &'a str,
+    /// The name of the filter chain; empty means none.
+    pub filter_chain: &'a str,
+    /// Why a line is written: `DownstreamEnd`, `TcpConnectionEnd`, …
+    pub log_type: &'static str,
+    /// The body that a local reply has before it is formatted.
+    pub local_reply_body: &'a [u8],
+    /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
+    pub epoch_unix_ns: u64,
+    /// The machine's name.
+    pub hostname: &'a str,
+    /// When the line is written.
+    pub now: Instant,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts of a stream of which nothing but its record is known.
+    #[must_use]
+    pub const fn new(record: &'a Record, now: Instant) -> Self {
+        Self {
+            record,
+            request: None,
+            response: None,
+            trailers: None,
+            route: "",
+            virtual_host: "",
+            listener: "",
+            filter_chain: "",
+            log_type: "NotSet",
+            local_reply_body: b"",
+            epoch_unix_ns: 0,
+            hostname: "",
+            now,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `json_format`: a tree of keys, literals and commands, written as one line.
+
+use super::parse::parts;
+use super::{Command, Facts, FormatError, FormatOptions, Part};
+
+/// A value of `json_format`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JsonTemplate {
+    /// A format string. One command alone keeps its type; all else is a string.
+    Text(String),
+    /// A number as it is.
+    Number(f64),
+    /// A truth value as it is.
+    Bool(bool),
+    /// `null` as it is.
+    Null,
+    /// An object.
+    Object(Vec<(String, Self)>),
+    /// A list.
+    List(Vec<Self>),
+}
+
+/// The compiled tree.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    /// Ready bytes.
+    Literal(Box<[u8]>),
+    Null,
+    /// One command: its own type, `null` when missing.
+    Value {
+        command: Command,
+        max_length: Option<usize>,
+    },
+    /// Several pieces: a string.
+    Text(Box<[Part]>),
+    /// Keys with their quotes and colon.
+    Object(Box<[(Box<[u8]>, Self)]>),
+    List(Box<[Self]>),
+}
+
+impl Node {
+    pub(super) fn new(
+        template: &JsonTemplate,
+        options: &FormatOptions<'_>,
+    ) -> Result<Self, FormatError> {
+        Ok(match template {
+            JsonTemplate::Text(text) => Self::text(parts(text, options)?),
+            JsonTemplate::Number(number) => Self::Literal(number_text(*number).into_bytes().into()),
+            JsonTemplate::Bool(value) => Self::Literal(value.to_string().into_bytes().into()),
+            JsonTemplate::Null => Self::Null,
+            JsonTemplate::List(list) => Self::List(
+                list.iter().map(|node| Self::new(node, options)).collect::<Result<_, _>>()?,
+            ),
+            JsonTemplate::Object(fields) => {
+                let mut sorted: Vec<_> = fields.iter().collect();
+                sorted.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+                let fields = sorted.into_iter().map(|(key, value)| {
+                    let mut text = Vec::new();
+                    json_string(&mut text, key.as_bytes());
+                    text.push(b':');
+                    Ok((text.into_boxed_slice(), Self::new(value, options)?))
+                });
+                Self::Object(fields.collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    fn text(parts: Vec<Part>) -> Self {
+        match <[Part; 1]>::try_from(parts) {
+            Ok([Part::Command { command, max_length }]) => Self::Value { command, max_length },
+            Ok([Part::Literal(bytes)]) => Self::string(&bytes),
+            Err(parts) if parts.is_empty() => Self::string(b""),
+            Err(parts) => Self::Text(parts.into()),
+        }
+    }
+
+    fn string(bytes: &[u8]) -> Self {
+        let mut text = Vec::new();
+        json_string(&mut text, bytes);
+        Self::Literal(text.into())
+    }
+
+    /// Appends the value. False when it is empty and `omit_empty`: then nothing is appended.
+    pub(super) fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, omit_empty: bool) -> bool {
+        match self {
+            Self::Literal(bytes) => out.extend_from_slice(bytes),
+            Self::Null => return null(out, omit_empty),
+            Self::Value { command, max_length } => {
+                let start = out.len();
+                if !command.is_number() {
+                    out.push(b'"');
+                }
+                if !command.write(out, facts) {
+                    out.truncate(start);
+                    return null(out, omit_empty);
+                }
+                if !command.is_number() {
+                    if let Some(length) = max_length {
+                        out.truncate(start + 1 + length);
+                    }
+                    escape_tail(out, start + 1);
+                    out.push(b'"');
+                }
+            }
+            Self::Text(parts) => {
+                out.push(b'"');
+                let start = out.len();
+                for part in parts {
+                    part.write(out, facts, if omit_empty { b"" } else { b"-" });
+                }
+                escape_tail(out, start);
+                out.push(b'"');
+            }
+            Self::Object(fields) => {
+                let start = out.len();
+                out.push(b'{');
+                for (key, value) in fields {
+                    let mark = out.len();
+                    separate(out, start);
+                    out.extend_from_slice(key);
+                    if !value.write(out, facts, omit_empty) {
+                        out.truncate(mark);
+                    }
+                }
+                return close(out, start, b'}', omit_empty);
+            }
+            Self::List(list) => {
+                let start = out.len();
+                out.push(b'[');
+                for value in list {
+                    let mark = out.len();
+                    separate(out, start);
+                    if !value.write(out, facts, omit_empty) {
+                        out.truncate(mark);
+                    }
+                }
+                return close(out, start, b']', omit_empty);
+            }
+        }
+        true
+    }
+}
+
+fn null(out: &mut Vec<u8>, omit_empty: bool) -> bool {
+    if !omit_empty {
+        out.extend_from_slice(b"null");
+    }
+    !omit_empty
+}
+
+/// A comma before all but the first of what began at `start`.
+fn separate(out: &mut Vec<u8>, start: usize) {
+    if out.len() > start + 1 {
+        out.push(b',');
+    }
+}
+
+fn close(out: &mut Vec<u8>, start: usize, bracket: u8, omit_empty: bool) -> bool {
+    if omit_empty && out.len() == start + 1 {
+        out.truncate(start);
+        return false;
+    }
+    out.push(bracket);
+    true
+}
+
+/// A number as JSON has it; what JSON has not is `null`.
+fn number_text(number: f64) -> String {
+    if !number.is_finite() {
+        return "null".to_owned();
+    }
+    if number.abs() >= 1e17 { format!("{number:e}") } else { number.to_string() }
+}
+
+/// Appends `bytes` as a JSON string. What is not UTF-8 is taken byte by byte as Latin-1.
+pub fn json_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    let start = out.len();
+    out.extend_from_slice(bytes);
+    escape_tail(out, start);
+    out.push(b'"');
+}
+
+/// Escapes what was appended since `start`. Most values need nothing and are only looked at.
+fn escape_tail(out: &mut Vec<u8>, start: usize) {
+    let tail = &out[start..];
+    if tail.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        return;
+    }
+    let text = tail.to_vec();
+    out.truncate(start);
+    let utf8 = std::str::from_utf8(&text).is_ok();
+    for byte in text {
+        match (byte, utf8) {
+            (b'"', true) => out.extend_from_slice(br#"\""#),
+            (b'\\', true) => out.extend_from_slice(br"\\"),
+            (b'\n', true) => out.extend_from_slice(br"\n"),
+            (b'\r', true) => out.extend_from_slice(br"\r"),
+            (b'\t', true) => out.extend_from_slice(br"\t"),
+            (0x08, true) => out.extend_from_slice(br"\b"),
+            (0x0c, true) => out.extend_from_slice(br"\f"),
+            (0x7f.., true) | (b' ' | b'!' | b'#'..=b'[' | b']'..=b'~', _) => out.push(byte),
+            (control, _) => {
+                out.extend_from_slice(br"\u00");
+                out.push(HEX[usize::from(control >> 4)]);
+                out.push(HEX[usize::from(control & 15)]);
+            }
+        }
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -1,0 +1,182 @@
+//! Envoy's substitution format strings, compiled: access-log lines, header values, local reply bodies.
+//!
+//! `%REQ(:PATH)%` and its like become a short list of literals and commands. Writing one appends to a buffer;
+//! nothing else is allocated, except when a JSON string has to be escaped or a query parameter decoded.
+
+mod command;
+mod error;
+mod facts;
+mod json;
+mod parse;
+mod time;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use command::Command;
+pub use error::{FormatError, FormatReason};
+pub use facts::Facts;
+pub use json::{JsonTemplate, json_string};
+
+use self::json::Node;
+use self::parse::parts;
+
+/// A compiled format. Cloning it shares it.
+#[derive(Clone, Debug)]
+pub struct Format(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Text { parts: Arc<[Part]>, missing: &'static [u8] },
+    Json { root: Arc<Node>, omit_empty: bool },
+}
+
+/// A piece of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    Literal(Box<[u8]>),
+    Command { command: Command, max_length: Option<usize> },
+}
+
+/// What surrounds a format and is known when it is compiled.
+#[derive(Clone, Copy, Default)]
+pub struct FormatOptions<'a> {
+    /// `omit_empty_values`: what is missing is left out, instead of being `-` (or `null` in JSON).
+    pub omit_empty_values: bool,
+    /// Answers `%ENVIRONMENT(NAME)%`; without it nothing is set.
+    pub environment: Option<&'a Environment<'a>>,
+}
+
+/// Looks up an environment variable.
+pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+impl fmt::Debug for FormatOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FormatOptions")
+            .field("omit_empty_values", &self.omit_empty_values)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Format {
+    /// Compiles a format string without options.
+    ///
+    /// # Errors
+    /// When a command is malformed, unknown or not supported.
+    pub fn parse(text: &str) -> Result<Self, FormatError> {
+        Self::text(text, &FormatOptions::default())
+    }
+
+    /// Compiles a format string.
+    ///
+    /// # Errors
+    /// When a command is malformed, unknown or not supported.
+    pub fn text(text: &str, options: &FormatOptions<'_>) -> Result<Self, FormatError> {
+        let missing: &[u8] = if options.omit_empty_values { b"" } else { b"-" };
+        Ok(Self(Kind::Text { parts: parts(text, options)?.into(), missing }))
+    }
+
+    /// Compiles the value of a header operation: what is missing is left out.
+    ///
+    /// # Errors
+    /// As [`Format::text`], and when the text has a line end or NUL in it.
+    pub fn header(text: &str, options: &FormatOptions<'_>) -> Result<Self, FormatError> {
+        if let Some(position) = text.find(['\r', '\n', '\0']) {
+            let reason = FormatReason::LineEnd;
+            return Err(FormatError { position, command: String::new(), reason });
+        }
+        let format = Self::text(text, &FormatOptions { omit_empty_values: true, ..*options })?;
+        // A time's own specifiers can make a line end too (`%n` of strftime); they do so whatever the time is.
+        let (record, mut sample) = (crate::record::Record::default(), Vec::new());
+        format.write(&mut sample, &Facts::new(&record, towpath_proto::Instant::ZERO));
+        if sample.contains(&b'\n') {
+            let reason = FormatReason::LineEnd;
+            return Err(FormatError { position: 0, command: String::new(), reason });
+        }
+        Ok(format)
+    }
+
+    /// Compiles `json_format`. Keys are written in their order as bytes; a line ends with a newline.
+    ///
+    /// # Errors
+    /// As [`Format::text`], for any string in it.
+    pub fn json(template: &JsonTemplate, options: &FormatOptions<'_>) -> Result<Self, FormatError> {
+        let root = Arc::new(Node::new(template, options)?);
+        Ok(Self(Kind::Json { root, omit_empty: options.omit_empty_values }))
+    }
+
+    /// A format that says `bytes`, whatever they are.
+    #[must_use]
+    pub fn literal(bytes: &[u8]) -> Self {
+        Self(Kind::Text { parts: Arc::from([Part::Literal(bytes.into())]), missing: b"" })
+    }
+
+    /// Envoy's default access-log line.
+    #[must_use]
+    pub fn default_access_log() -> Self {
+        let parts = parts(DEFAULT_ACCESS_LOG, &FormatOptions::default());
+        // The constant is compiled in a test; an empty line is what is left if it were wrong.
+        Self(Kind::Text { parts: parts.unwrap_or_default().into(), missing: b"-" })
+    }
+
+    /// Appends what the format says of `facts`.
+    pub fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>) {
+        match &self.0 {
+            Kind::Text { parts, missing } => {
+                for part in &**parts {
+                    part.write(out, facts, missing);
+                }
+            }
+            Kind::Json { root, omit_empty } => {
+                if !root.write(out, facts, *omit_empty) {
+                    out.extend_from_slice(b"{}");
+                }
+                out.push(b'\n');
+            }
+        }
+    }
+
+    /// The bytes, when they do not depend on any fact.
+    #[must_use]
+    pub fn as_literal(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Text { parts, .. } => match &**parts {
+                [] => Some(b""),
+                [Part::Literal(bytes)] => Some(bytes),
+                _ => None,
+            },
+            Kind::Json { .. } => None,
+        }
+    }
+}
+
+impl Part {
+    /// Appends the text; `missing` stands for what is not there.
+    fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, missing: &[u8]) {
+        match self {
+            Self::Literal(bytes) => out.extend_from_slice(bytes),
+            Self::Command { command, max_length } => {
+                let start = out.len();
+                if command.write(out, facts) {
+                    if let Some(length) = max_length {
+                        out.truncate(start + length);
+                    }
+                } else {
+                    out.extend_from_slice(missing);
+                }
+            }
+        }
+    }
+}
+
+/// Envoy's default access-log line.
+pub const DEFAULT_ACCESS_LOG: &str = concat!(
+    "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" ",
+    "%RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ",
+    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" ",
+    "\"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\"\n",
+);
+
+#[cfg(test)]
+mod tests;

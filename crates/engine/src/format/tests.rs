@@ -1,0 +1,245 @@
+use towpath_proto::{Address, Head, Instant, Version};
+
+use super::*;
+use crate::record::{Flags, Record};
+
+/// A request as Envoy 1.40 logged it; the expected texts below are what it printed.
+fn record() -> Record {
+    let at = |us: u64| Some(Instant::from_nanos(us * 1000));
+    Record {
+        start: Instant::from_nanos(1_000_000_000),
+        request_end: at(1_000_500),
+        upstream_first_sent: at(1_001_000),
+        upstream_last_sent: at(1_002_000),
+        upstream_first_received: at(1_005_000),
+        upstream_last_received: at(1_006_000),
+        response_start: at(1_005_500),
+        response_end: at(1_007_000),
+        end: at(1_008_999),
+        bytes_sent: 2,
+        status: 200,
+        protocol: Some(Version::Http11),
+        details: "via_upstream",
+        attempts: 1,
+        connection: 7,
+        cluster: Some("c".into()),
+        upstream_host: Some(Address::Ip("127.0.0.1:17002".parse().unwrap())),
+        downstream_remote: Some(Address::Ip("[2001:db8::1]:52380".parse().unwrap())),
+        downstream_local: Some(Address::Unix(std::path::Path::new("/run/x").into())),
+        ..Record::default()
+    }
+}
+
+fn request() -> Head {
+    let mut head = Head::request(b"GET", b"http", b"Host.x:80", b"/p%41/x?a=1&b=%41%zz&c");
+    head.append_bytes(b"X-A", b"hello");
+    head.append_bytes(b"X-A", b"second");
+    head.append_bytes(b"X-Empty", b"");
+    head.append_bytes(b"X-E", b"a\"b\\c\t\xe9\xc3\xa9<>&/");
+    head
+}
+
+fn said(format: &Format) -> String {
+    let (record, request) = (record(), request());
+    let mut response = Head::response(200);
+    response.append_bytes(b"x-up", b"a");
+    let facts = Facts {
+        request: Some(&request),
+        response: Some(&response),
+        route: "rt2",
+        epoch_unix_ns: 1_795_175_501_354_309_000,
+        hostname: "vm",
+        ..Facts::new(&record, Instant::from_nanos(2_000_000_000))
+    };
+    let mut out = Vec::new();
+    format.write(&mut out, &facts);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn text(format: &str) -> String {
+    said(&Format::parse(format).unwrap())
+}
+
+#[test]
+fn commands_say_what_envoy_says() {
+    for (format, wanted) in [
+        ("%REQ(X-A)% %REQ(x-a):2% %REQ(X-N?:PATH):3%", "hello he /p%"),
+        (
+            "%REQ(:METHOD)% %REQ(:AUTHORITY)% %REQ(host)% %REQ(:SCHEME)%",
+            "GET Host.x:80 Host.x:80 http",
+        ),
+        ("%REQ(X-NO)%|%REQ(X-EMPTY)%|%REQ(X-EMPTY?X-A)%", "-||"),
+        ("%RESP(X-UP)% %RESP(:STATUS)% %RESP(x-no)% %TRAILER(x)%", "a 200 - -"),
+        ("%REQ_WITHOUT_QUERY(X-N?:PATH)%", "/p%41/x"),
+        ("%START_TIME% %START_TIME(%s.%3f)%", "2026-11-20T11:51:42.354Z 1795175502.354"),
+        ("%EMIT_TIME(%s)%", "1795175503"),
+        ("%DURATION% %REQUEST_DURATION% %REQUEST_TX_DURATION%", "8 0 2"),
+        ("%RESPONSE_DURATION% %RESPONSE_TX_DURATION%", "5 2"),
+        ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%", "7000"),
+        ("%COMMON_DURATION(US_TX_BEG:US_RX_BEG)% %COMMON_DURATION(US_CX_BEG:US_CX_END:ns)%", "4 -"),
+        ("%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%", "200 - via_upstream"),
+        ("%UPSTREAM_HOST% %UPSTREAM_REMOTE_PORT% %UPSTREAM_CLUSTER%", "127.0.0.1:17002 17002 c"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS%", "[2001:db8::1]:52380"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "2001:db8::1"),
+        ("%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_PORT%", "/run/x -"),
+        ("%UPSTREAM_LOCAL_ADDRESS% %UPSTREAM_TRANSPORT_FAILURE_REASON%", "- -"),
+        ("%PROTOCOL% %BYTES_SENT% %CONNECTION_ID% %ROUTE_NAME%", "HTTP/1.1 2 7 rt2"),
+        ("%PATH% %PATH(NQ)% %PATH(WQ:ORIG)%", "/p%41/x?a=1&b=%41%zz&c /p%41/x -"),
+        ("%QUERY_PARAM(b)% %QUERY_PARAM(no)% %QUERY_PARAMS%", "A%zz - a=1&b=%41%zz&c"),
+        ("%GRPC_STATUS% %LOCAL_REPLY_BODY%|%HOSTNAME%", "- |vm"),
+        ("100%% %PROTOCOL()%", "100% HTTP/1.1"),
+        ("", ""),
+    ] {
+        assert_eq!(text(format), wanted, "{format}");
+    }
+}
+
+#[test]
+fn the_default_line_is_envoys() {
+    assert_eq!(said(&Format::default_access_log()), text(DEFAULT_ACCESS_LOG));
+    assert_eq!(
+        text(DEFAULT_ACCESS_LOG),
+        "[2026-11-20T11:51:42.354Z] \"GET /p%41/x?a=1&b=%41%zz&c HTTP/1.1\" 200 - 0 2 8 - \"-\" \
+         \"-\" \"-\" \"Host.x:80\" \"127.0.0.1:17002\"\n"
+    );
+}
+
+#[test]
+fn flags_are_written_short_or_long() {
+    let mut record = record();
+    record.flags = Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED.with(Flags::UPSTREAM_CONNECTION_FAILURE);
+    let mut out = Vec::new();
+    Format::parse("%RESPONSE_FLAGS% %RESPONSE_FLAGS_LONG%")
+        .unwrap()
+        .write(&mut out, &Facts::new(&record, Instant::ZERO));
+    assert_eq!(out, b"URX,UF UpstreamRetryLimitExceeded,UpstreamConnectionFailure");
+}
+
+#[test]
+fn what_is_missing_can_be_left_out() {
+    let options = FormatOptions { omit_empty_values: true, ..FormatOptions::default() };
+    assert_eq!(said(&Format::text("[%REQ(no)%|%DURATION%]", &options).unwrap()), "[|8]");
+}
+
+#[test]
+fn wrong_formats_are_refused_with_command_and_position() {
+    for (format, position, command, reason) in [
+        ("ab%", 2, "", FormatReason::Syntax),
+        ("100% sure", 3, "", FormatReason::Syntax),
+        ("%req(a)%", 0, "", FormatReason::Syntax),
+        ("%REQ(a", 0, "", FormatReason::Syntax),
+        ("%REQ(a):x%", 0, "", FormatReason::Syntax),
+        ("%REQ(a):%", 0, "", FormatReason::Syntax),
+        ("%%%NOPE%", 2, "NOPE", FormatReason::Unknown),
+        ("%UNIQUE_ID%", 0, "UNIQUE_ID", FormatReason::Unsupported),
+        ("%REQ%", 0, "REQ", FormatReason::MissingParameter),
+        ("%REQ()%", 0, "REQ", FormatReason::MissingParameter),
+        ("%DURATION(x)%", 0, "DURATION", FormatReason::UnexpectedParameter),
+        ("%PROTOCOL:4%", 0, "PROTOCOL", FormatReason::UnexpectedLength),
+    ] {
+        let error = Format::parse(format).unwrap_err();
+        assert_eq!((error.position, &*error.command, &error.reason), (position, command, &reason));
+        assert!(error.to_string().contains(&position.to_string()));
+    }
+    for format in [
+        "%REQ(a?b?c)%",
+        "%REQ(b c)%",
+        "%START_TIME(%Q)%",
+        "%GRPC_STATUS(X)%",
+        "%PATH(X)%",
+        "%PATH(NQ:X)%",
+        "%COMMON_DURATION(DS_RX_BEG:FOO)%",
+        "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:h)%",
+        "%REQUESTED_SERVER_NAME(HOST)%",
+    ] {
+        let error = Format::parse(format).unwrap_err();
+        assert!(matches!(error.reason, FormatReason::Parameter(_)), "{format}: {error}");
+    }
+    assert!(Format::header("a\nb", &FormatOptions::default()).is_err());
+}
+
+#[test]
+fn the_environment_is_asked_once() {
+    let home = |name: &str| (name == "HOME").then(|| "/root".to_owned());
+    let options = FormatOptions { environment: Some(&home), ..FormatOptions::default() };
+    let format =
+        Format::text("%ENVIRONMENT(HOME)%%ENVIRONMENT(NO)%%ENVIRONMENT(HOME):2%", &options)
+            .unwrap();
+    assert_eq!(format.as_literal(), Some(&b"/root-/r"[..]));
+}
+
+fn template() -> JsonTemplate {
+    let text = |text: &str| JsonTemplate::Text(text.to_owned());
+    let object = |fields: Vec<(&str, JsonTemplate)>| {
+        JsonTemplate::Object(fields.into_iter().map(|(key, v)| (key.to_owned(), v)).collect())
+    };
+    object(vec![
+        ("z", JsonTemplate::Number(1.0)),
+        ("b", JsonTemplate::Bool(true)),
+        ("nul", JsonTemplate::Null),
+        ("list", JsonTemplate::List(vec![text("%PROTOCOL%"), text("%REQ(no)%"), object(vec![])])),
+        (
+            "a",
+            object(vec![
+                ("x", text("%REQ(no)%")),
+                ("y", text("a%REQ(no)%b")),
+                ("d", text("%DURATION%")),
+                ("dd", text("%DURATION%%DURATION%")),
+                ("e", text("%REQ(X-E)%")),
+                ("p", text("100%%")),
+                ("q", text("")),
+            ]),
+        ),
+        ("only", object(vec![("x", text("%REQ(no)%"))])),
+        ("es", text("%REQ(X-EMPTY)%")),
+        ("short", text("%REQ(X-A):3%")),
+        ("n", JsonTemplate::Number(-1.5)),
+        ("x\"y\u{e9}", text("<\"\u{e9}\n")),
+    ])
+}
+
+#[test]
+fn json_is_envoys() {
+    let format = Format::json(&template(), &FormatOptions::default()).unwrap();
+    assert_eq!(
+        said(&format),
+        concat!(
+            r#"{"a":{"d":8,"dd":"88","e":"a\u0022b\u005cc\u0009\u00e9\u00c3\u00a9<>&/","p":"100%","q":"","#,
+            r#""x":null,"y":"a-b"},"b":true,"es":"","list":["HTTP/1.1",null,{}],"n":-1.5,"nul":null,"#,
+            r#""only":{"x":null},"short":"hel","x\"yé":"<\"é\n","z":1}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn json_leaves_out_what_is_empty() {
+    let options = FormatOptions { omit_empty_values: true, ..FormatOptions::default() };
+    let format = Format::json(&template(), &options).unwrap();
+    assert_eq!(
+        said(&format),
+        concat!(
+            r#"{"a":{"d":8,"dd":"88","e":"a\u0022b\u005cc\u0009\u00e9\u00c3\u00a9<>&/","p":"100%","q":"","#,
+            r#""y":"ab"},"b":true,"es":"","list":["HTTP/1.1"],"n":-1.5,"short":"hel","#,
+            r#""x\"yé":"<\"é\n","z":1}"#,
+            "\n"
+        )
+    );
+    let nothing = JsonTemplate::Object(vec![("a".into(), JsonTemplate::Null)]);
+    assert_eq!(said(&Format::json(&nothing, &options).unwrap()), "{}\n");
+}
+
+#[test]
+fn control_bytes_are_escaped() {
+    let mut out = Vec::new();
+    json_string(&mut out, b"\x00\x08\x0c\r\x1f\x7f");
+    assert_eq!(out, b"\"\\u0000\\b\\f\\r\\u001f\x7f\"");
+}
+
+#[test]
+fn a_header_has_no_line_end_not_even_one_that_a_time_makes() {
+    let options = FormatOptions::default();
+    assert!(Format::header("%START_TIME(%Y%n)%", &options).is_err());
+    assert!(Format::header("100%%n", &options).is_ok());
+    assert!(Format::text("%START_TIME(%Y%n)%", &options).is_ok());
+}

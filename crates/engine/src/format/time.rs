@@ -1,0 +1,345 @@
+//! `%START_TIME(%Y-%m-%d …)%`: wall-clock time in UTC.
+
+/// A compiled time format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TimeFormat(Box<[Piece]>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<[u8]>),
+    /// `%Y`.
+    Year,
+    /// `%y`: two digits.
+    ShortYear,
+    /// `%C`.
+    Century,
+    /// `%m`.
+    Month,
+    /// `%b`, `%h`.
+    ShortMonthName,
+    /// `%B`.
+    MonthName,
+    /// `%d`.
+    Day,
+    /// `%e`: padded with a blank.
+    PaddedDay,
+    /// `%j`.
+    DayOfYear,
+    /// `%a`.
+    ShortDayName,
+    /// `%A`.
+    DayName,
+    /// `%u`: Monday is 1, Sunday 7.
+    IsoWeekday,
+    /// `%w`: Sunday is 0.
+    Weekday,
+    /// `%H`.
+    Hour,
+    /// `%I`.
+    Hour12,
+    /// `%p`.
+    AmPm,
+    /// `%M`.
+    Minute,
+    /// `%S`.
+    Second,
+    /// `%E3S`: seconds with so many digits behind the point.
+    SecondWithFraction(u8),
+    /// `%s`.
+    UnixSeconds,
+    /// `%3f`: so many digits of the second's fraction.
+    Fraction(u8),
+}
+
+impl TimeFormat {
+    /// Compiles a format; the empty one is ISO 8601 with milliseconds.
+    pub(super) fn new(format: &str) -> Result<Self, String> {
+        let format = if format.is_empty() { DEFAULT } else { format };
+        let mut pieces = Vec::new();
+        let mut rest = format;
+        while let Some(percent) = rest.find('%') {
+            literal(&mut pieces, &rest[..percent]);
+            rest = specifier(&rest[percent + 1..], &mut pieces)?;
+        }
+        literal(&mut pieces, rest);
+        Ok(Self(pieces.into()))
+    }
+
+    /// Appends the moment `unix_ns` nanoseconds after 1970.
+    pub(super) fn write(&self, out: &mut Vec<u8>, unix_ns: u64) {
+        let date = Date::of(unix_ns);
+        for piece in &self.0 {
+            piece.write(out, &date);
+        }
+    }
+}
+
+/// Reads what follows a `%`; the rest of the format comes back.
+fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, String> {
+    let unknown = || {
+        let spelt: String = text.chars().take(3).collect();
+        format!("'%{spelt}' is no time specifier that is known")
+    };
+    let mut letters = text.chars();
+    let letter = letters.next().ok_or_else(unknown)?;
+    let rest = letters.as_str();
+    let piece = match letter {
+        'Y' => Piece::Year,
+        'y' => Piece::ShortYear,
+        'C' => Piece::Century,
+        'm' => Piece::Month,
+        'b' | 'h' => Piece::ShortMonthName,
+        'B' => Piece::MonthName,
+        'd' => Piece::Day,
+        'e' => Piece::PaddedDay,
+        'j' => Piece::DayOfYear,
+        'a' => Piece::ShortDayName,
+        'A' => Piece::DayName,
+        'u' => Piece::IsoWeekday,
+        'w' => Piece::Weekday,
+        'H' => Piece::Hour,
+        'I' => Piece::Hour12,
+        'p' => Piece::AmPm,
+        'M' => Piece::Minute,
+        'S' => Piece::Second,
+        's' => Piece::UnixSeconds,
+        'f' => Piece::Fraction(9),
+        '1'..='9' => {
+            let Some(rest) = rest.strip_prefix('f') else { return Err(unknown()) };
+            pieces.push(Piece::Fraction(letter as u8 - b'0'));
+            return Ok(rest);
+        }
+        'E' => return extended(rest, pieces).ok_or_else(unknown),
+        'z' => Piece::Literal(b"+0000"[..].into()),
+        'Z' => Piece::Literal(b"UTC"[..].into()),
+        'n' => Piece::Literal(b"\n"[..].into()),
+        't' => Piece::Literal(b"\t"[..].into()),
+        '%' => Piece::Literal(b"%"[..].into()),
+        'F' => return compound(rest, pieces, "%Y-%m-%d"),
+        'T' => return compound(rest, pieces, "%H:%M:%S"),
+        'R' => return compound(rest, pieces, "%H:%M"),
+        'r' => return compound(rest, pieces, "%I:%M:%S %p"),
+        'D' | 'x' => return compound(rest, pieces, "%m/%d/%y"),
+        'X' => return compound(rest, pieces, "%H:%M:%S"),
+        'c' => return compound(rest, pieces, "%a %b %e %H:%M:%S %Y"),
+        _ => return Err(unknown()),
+    };
+    pieces.push(piece);
+    Ok(rest)
+}
+
+/// `%E3S`, `%E3f`, `%Ez`: digits of the second, an offset with a colon.
+fn extended<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Option<&'a str> {
+    if let Some(rest) = text.strip_prefix('z').or_else(|| text.strip_prefix("*z")) {
+        pieces.push(Piece::Literal(b"+00:00"[..].into()));
+        return Some(rest);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let count: u8 = text[..digits].parse().ok().filter(|count| *count <= 9)?;
+    let rest = &text[digits..];
+    if let Some(rest) = rest.strip_prefix('S') {
+        pieces.push(Piece::SecondWithFraction(count));
+        return Some(rest);
+    }
+    let rest = rest.strip_prefix('f')?;
+    pieces.push(Piece::Fraction(count));
+    Some(rest)
+}
+
+fn compound<'a>(rest: &'a str, pieces: &mut Vec<Piece>, format: &str) -> Result<&'a str, String> {
+    pieces.extend(TimeFormat::new(format)?.0);
+    Ok(rest)
+}
+
+fn literal(pieces: &mut Vec<Piece>, text: &str) {
+    if !text.is_empty() {
+        pieces.push(Piece::Literal(text.as_bytes().into()));
+    }
+}
+
+impl Piece {
+    fn write(&self, out: &mut Vec<u8>, date: &Date) {
+        match self {
+            Self::Literal(bytes) => out.extend_from_slice(bytes),
+            Self::Year => padded(out, date.year, 4),
+            Self::ShortYear => padded(out, date.year % 100, 2),
+            Self::Century => padded(out, date.year / 100, 2),
+            Self::Month => padded(out, date.month, 2),
+            Self::ShortMonthName => out.extend_from_slice(&date.month_name()[..3]),
+            Self::MonthName => out.extend_from_slice(date.month_name()),
+            Self::Day => padded(out, date.day, 2),
+            Self::PaddedDay => {
+                if date.day < 10 {
+                    out.push(b' ');
+                }
+                padded(out, date.day, 1);
+            }
+            Self::DayOfYear => padded(out, date.day_of_year(), 3),
+            Self::ShortDayName => out.extend_from_slice(&date.day_name()[..3]),
+            Self::DayName => out.extend_from_slice(date.day_name()),
+            Self::IsoWeekday => padded(out, (date.weekday() + 6) % 7 + 1, 1),
+            Self::Weekday => padded(out, date.weekday(), 1),
+            Self::Hour => padded(out, date.second / 3600, 2),
+            Self::Hour12 => padded(out, (date.second / 3600 + 11) % 12 + 1, 2),
+            Self::AmPm => {
+                out.extend_from_slice(if date.second < 43_200 { b"AM" } else { b"PM" });
+            }
+            Self::Minute => padded(out, date.second / 60 % 60, 2),
+            Self::Second => padded(out, date.second % 60, 2),
+            Self::SecondWithFraction(digits) => {
+                padded(out, date.second % 60, 2);
+                if *digits > 0 {
+                    out.push(b'.');
+                    fraction(out, date.nanosecond, *digits);
+                }
+            }
+            Self::UnixSeconds => padded(out, date.unix, 1),
+            Self::Fraction(digits) => fraction(out, date.nanosecond, *digits),
+        }
+    }
+}
+
+fn fraction(out: &mut Vec<u8>, nanosecond: u64, digits: u8) {
+    let unit = 10u64.pow(9 - u32::from(digits.min(9)));
+    padded(out, nanosecond / unit, usize::from(digits));
+}
+
+/// Appends a number with at least so many digits.
+fn padded(out: &mut Vec<u8>, mut value: u64, digits: usize) {
+    let mut text = [b'0'; 20];
+    let mut start = text.len();
+    while value > 0 {
+        start -= 1;
+        text[start] = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    let start = start.min(text.len() - digits);
+    out.extend_from_slice(&text[start..]);
+}
+
+/// A moment in UTC.
+struct Date {
+    unix: u64,
+    days: u64,
+    year: u64,
+    /// 1 to 12.
+    month: u64,
+    /// 1 to 31.
+    day: u64,
+    /// Of the day.
+    second: u64,
+    nanosecond: u64,
+}
+
+impl Date {
+    fn of(unix_ns: u64) -> Self {
+        let unix = unix_ns / 1_000_000_000;
+        let days = unix / 86_400;
+        // Counted from 1 March of the year 0, so that a leap day ends its year; 400 years are an era.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = (month_from_march + 2) % 12 + 1;
+        let year = era * 400 + year_of_era + u64::from(month <= 2);
+        let (second, nanosecond) = (unix % 86_400, unix_ns % 1_000_000_000);
+        Self { unix, days, year, month, day, second, nanosecond }
+    }
+
+    /// Sunday is 0.
+    fn weekday(&self) -> u64 {
+        (self.days + 4) % 7
+    }
+
+    fn day_of_year(&self) -> u64 {
+        let leap = self.year.is_multiple_of(4) && !self.year.is_multiple_of(100)
+            || self.year.is_multiple_of(400);
+        let before = DAYS_BEFORE_MONTH[self.month as usize - 1];
+        before + self.day + u64::from(leap && self.month > 2)
+    }
+
+    fn month_name(&self) -> &'static [u8] {
+        MONTHS[self.month as usize - 1].as_bytes()
+    }
+
+    fn day_name(&self) -> &'static [u8] {
+        DAYS[self.weekday() as usize].as_bytes()
+    }
+}
+
+const DEFAULT: &str = "%Y-%m-%dT%H:%M:%E3SZ";
+const DAYS_BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(format: &str, unix_ns: u64) -> String {
+        let mut out = Vec::new();
+        TimeFormat::new(format).unwrap().write(&mut out, unix_ns);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_specifier_of_one_moment() {
+        let ns = 1_795_175_502_354_309_001;
+        for (format, text) in [
+            ("", "2026-11-20T11:51:42.354Z"),
+            ("%s.%3f|%1f|%6f|%9f|%f", "1795175502.354|3|354309|354309001|354309001"),
+            ("%Y/%m/%dT%H:%M:%S%z %Z", "2026/11/20T11:51:42+0000 UTC"),
+            ("%E0S %E6S %Ez %E2f", "42 42.354309 +00:00 35"),
+            ("%a %A %b %B %e %j %u %w", "Fri Friday Nov November 20 324 5 5"),
+            ("%y %C %I %p %%", "26 20 11 AM %"),
+            ("%F %T %R %D", "2026-11-20 11:51:42 11:51 11/20/26"),
+            ("%c|%r", "Fri Nov 20 11:51:42 2026|11:51:42 AM"),
+        ] {
+            assert_eq!(at(format, ns), text, "{format}");
+        }
+    }
+
+    #[test]
+    fn calendars_edges() {
+        for (days, text) in [
+            (0, "1970-01-01 001 Thu"),
+            (58, "1970-02-28 059 Sat"),
+            (789, "1972-02-29 060 Tue"),
+            (790, "1972-03-01 061 Wed"),
+            (10_956, "1999-12-31 365 Fri"),
+            (11_016, "2000-02-29 060 Tue"),
+            (11_322, "2000-12-31 366 Sun"),
+            (47_540, "2100-02-28 059 Sun"),
+            (47_541, "2100-03-01 060 Mon"),
+        ] {
+            assert_eq!(at("%F %j %a", days * 86_400_000_000_000), text);
+        }
+        assert_eq!(at("%I%p %I%p", 0), "12AM 12AM");
+        assert_eq!(at("%I%p", 12 * 3_600_000_000_000), "12PM");
+        assert!(at("", u64::MAX).starts_with("2554-07-21"));
+    }
+
+    #[test]
+    fn unknown_specifiers_are_refused() {
+        for format in ["%", "%Q", "%3", "%3S", "%E", "%EQ", "%E99S", "%é"] {
+            assert!(TimeFormat::new(format).is_err(), "{format}");
+        }
+    }
+}

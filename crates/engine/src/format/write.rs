@@ -1,0 +1,281 @@
+//! What each command says of the facts.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use towpath_proto::{Address, Head, Instant, Name, Version};
+
+use super::Facts;
+use super::command::{AddressForm, Command, GrpcForm, TimePoint};
+use crate::field::Field;
+use crate::grpc;
+use crate::record::Record;
+use crate::route::path::path_end;
+use crate::route::query;
+
+impl Command {
+    /// Appends the value; false, and nothing appended, when it is missing.
+    pub(super) fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>) -> bool {
+        let record = facts.record;
+        match self {
+            Self::Absent | Self::Environment(_) => false,
+            Self::Request(main, other) => header(out, facts.request, main, other.as_ref()),
+            Self::RequestWithoutQuery(main, other) => {
+                let start = out.len();
+                let found = header(out, facts.request, main, other.as_ref());
+                let end = start + path_end(&out[start..]);
+                out.truncate(end);
+                found
+            }
+            Self::Response(main, other) => header(out, facts.response, main, other.as_ref()),
+            Self::Trailer(main, other) => header(out, facts.trailers, main, other.as_ref()),
+            Self::StartTime(format) => wall_clock(facts, record.start, |ns| format.write(out, ns)),
+            Self::EmitTime(format) => wall_clock(facts, facts.now, |ns| format.write(out, ns)),
+            Self::ResponseCodeDetails { spaces: true } => text(out, record.details),
+            Self::ResponseCodeDetails { spaces: false } => underscored(out, record.details),
+            Self::CommonDuration(from, to, unit) => {
+                let (from, to) = (from.of(record), to.of(record));
+                from.zip(to)
+                    .filter(|(from, to)| from <= to)
+                    .is_some_and(|(from, to)| number(out, (to.as_nanos() - from.as_nanos()) / unit))
+            }
+            Self::GrpcStatus(form) => grpc_status(out, facts, *form),
+            Self::Path { query, original } => path(out, facts.request, *query, *original),
+            Self::QueryParam(name) => query_param(out, facts.request, name),
+            Self::QueryParams => query_params(out, facts.request),
+            Self::RequestedHost => facts.request.is_some_and(|head| bytes(out, head.authority())),
+            Self::AccessLogType => text(out, facts.log_type),
+            Self::BytesReceived => number(out, record.bytes_received),
+            Self::BytesSent => number(out, record.bytes_sent),
+            Self::ConnectionId => number(out, record.connection),
+            Self::ConnectionTerminationDetails => text(out, record.termination),
+            Self::DownstreamDirectRemote(form) => {
+                address(out, record.downstream_direct_remote.as_ref(), *form)
+            }
+            Self::DownstreamLocal(form) => address(out, record.downstream_local.as_ref(), *form),
+            Self::DownstreamRemote(form) => address(out, record.downstream_remote.as_ref(), *form),
+            Self::DownstreamWireBytesReceived => number(out, record.wire_received),
+            Self::DownstreamWireBytesSent => number(out, record.wire_sent),
+            Self::Duration => {
+                milliseconds(out, Some(record.start), Some(record.end.unwrap_or(facts.now)))
+            }
+            Self::FilterChainName => text(out, facts.filter_chain),
+            Self::Hostname => text(out, facts.hostname),
+            Self::ListenerName => text(out, facts.listener),
+            Self::LocalReplyBody => {
+                out.extend_from_slice(facts.local_reply_body);
+                true
+            }
+            Self::Protocol => record.protocol.is_some_and(|version| text(out, version.as_str())),
+            Self::RequestDuration => milliseconds(out, Some(record.start), record.request_end),
+            Self::RequestHeadersBytes => size(out, facts.request),
+            Self::RequestTxDuration => {
+                milliseconds(out, Some(record.start), record.upstream_last_sent)
+            }
+            Self::ResponseCode => number(out, u64::from(record.status)),
+            Self::ResponseDuration => {
+                milliseconds(out, Some(record.start), record.upstream_first_received)
+            }
+            Self::ResponseFlags => names(out, record.flags.short_names()),
+            Self::ResponseFlagsLong => names(out, record.flags.long_names()),
+            Self::ResponseHeadersBytes => size(out, facts.response),
+            Self::ResponseTrailersBytes => size(out, facts.trailers),
+            Self::ResponseTxDuration => {
+                milliseconds(out, record.upstream_first_received, record.response_end)
+            }
+            Self::RouteName => text(out, facts.route),
+            Self::StreamId => {
+                let id = facts.request.and_then(|head| head.get(Name::XRequestId));
+                id.is_some_and(|id| bytes(out, id))
+            }
+            Self::UpstreamCluster => {
+                let name = record.cluster_stat_name.as_ref().or(record.cluster.as_ref());
+                name.is_some_and(|name| text(out, name))
+            }
+            Self::UpstreamClusterRaw => record.cluster.as_ref().is_some_and(|name| text(out, name)),
+            Self::UpstreamConnectionId => number(out, record.upstream_connection),
+            Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
+            Self::UpstreamHostName => match &record.upstream_hostname {
+                Some(name) if !name.is_empty() => text(out, name),
+                _ => address(out, record.upstream_host.as_ref(), AddressForm::Whole),
+            },
+            Self::UpstreamLocal(form) => address(out, record.upstream_local.as_ref(), *form),
+            // Only HTTP/1.1 is spoken to upstreams.
+            Self::UpstreamProtocol => {
+                record.protocol.is_some()
+                    && record.upstream_first_sent.is_some()
+                    && text(out, Version::Http11.as_str())
+            }
+            Self::UpstreamRequestAttemptCount => number(out, u64::from(record.attempts)),
+            Self::UpstreamTransportFailureReason => underscored(out, record.transport_failure),
+            Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),
+            Self::UpstreamWireBytesSent => number(out, record.upstream_wire_sent),
+        }
+    }
+}
+
+impl TimePoint {
+    fn of(self, record: &Record) -> Option<Instant> {
+        match self {
+            Self::RequestStart => Some(record.start),
+            Self::RequestEnd => record.request_end,
+            Self::ConnectStart => record.connect.map(|(start, _)| start),
+            Self::ConnectEnd => record.connect.map(|(_, end)| end),
+            Self::UpstreamSendStart => record.upstream_first_sent,
+            Self::UpstreamSendEnd => record.upstream_last_sent,
+            Self::UpstreamReceiveStart => record.upstream_first_received,
+            Self::UpstreamReceiveEnd => record.upstream_last_received,
+            Self::ResponseStart => record.response_start,
+            Self::ResponseEnd => record.response_end,
+            Self::Never => None,
+        }
+    }
+}
+
+fn bytes(out: &mut Vec<u8>, value: &[u8]) -> bool {
+    out.extend_from_slice(value);
+    !value.is_empty()
+}
+
+fn text(out: &mut Vec<u8>, value: &str) -> bool {
+    bytes(out, value.as_bytes())
+}
+
+/// Without white space, so that a line can be split at blanks.
+fn underscored(out: &mut Vec<u8>, value: &str) -> bool {
+    out.extend(value.bytes().map(|byte| if byte.is_ascii_whitespace() { b'_' } else { byte }));
+    !value.is_empty()
+}
+
+/// Appends a number in decimal.
+fn number(out: &mut Vec<u8>, mut value: u64) -> bool {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+    true
+}
+
+fn milliseconds(out: &mut Vec<u8>, from: Option<Instant>, to: Option<Instant>) -> bool {
+    let elapsed: Option<Duration> = from.zip(to).map(|(from, to)| to.since(from));
+    elapsed.is_some_and(|elapsed| number(out, elapsed.as_nanos() as u64 / 1_000_000))
+}
+
+fn wall_clock(facts: &Facts<'_>, at: Instant, write: impl FnOnce(u64)) -> bool {
+    write(facts.epoch_unix_ns.wrapping_add(at.as_nanos()));
+    true
+}
+
+fn names(out: &mut Vec<u8>, names: impl Iterator<Item = &'static str>) -> bool {
+    let start = out.len();
+    for name in names {
+        if out.len() > start {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.len() > start
+}
+
+fn size(out: &mut Vec<u8>, head: Option<&Head>) -> bool {
+    number(out, head.map_or(0, |head| head.byte_size() as u64))
+}
+
+fn header(out: &mut Vec<u8>, head: Option<&Head>, main: &Field, other: Option<&Field>) -> bool {
+    let Some(head) = head else { return false };
+    let mut append = |field: &Field| {
+        field.first(head, |value| match value {
+            Some(value) => {
+                out.extend_from_slice(value);
+                true
+            }
+            None => false,
+        })
+    };
+    append(main) || other.is_some_and(append)
+}
+
+fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> bool {
+    let Some(address) = address else { return false };
+    match (address, form) {
+        (Address::Ip(ip), AddressForm::Port) => number(out, u64::from(ip.port())),
+        (Address::Ip(ip), AddressForm::WithoutPort) => ip_text(out, ip.ip()),
+        (Address::Ip(SocketAddr::V4(v4)), AddressForm::Whole) => {
+            ip_text(out, IpAddr::V4(*v4.ip()));
+            out.push(b':');
+            number(out, u64::from(v4.port()))
+        }
+        (Address::Ip(SocketAddr::V6(v6)), AddressForm::Whole) => {
+            out.push(b'[');
+            ip_text(out, IpAddr::V6(*v6.ip()));
+            out.extend_from_slice(b"]:");
+            number(out, u64::from(v6.port()))
+        }
+        (Address::Unix(_), AddressForm::Port) => false,
+        (Address::Unix(path), AddressForm::Whole | AddressForm::WithoutPort) => {
+            bytes(out, path.as_os_str().as_encoded_bytes())
+        }
+    }
+}
+
+fn ip_text(out: &mut Vec<u8>, ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => {
+            for (place, octet) in v4.octets().into_iter().enumerate() {
+                if place > 0 {
+                    out.push(b'.');
+                }
+                number(out, u64::from(octet));
+            }
+            true
+        }
+        // Writing to a vector does not fail.
+        IpAddr::V6(v6) => write!(out, "{v6}").is_ok(),
+    }
+}
+
+fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
+    let Some(status) =
+        facts.request.filter(|head| grpc::is_grpc(head)).and_then(|_| grpc::status(facts))
+    else {
+        return false;
+    };
+    match (form, grpc::name(status)) {
+        (GrpcForm::Camel, Some((camel, _))) => text(out, camel),
+        (GrpcForm::Snake, Some((_, snake))) => text(out, snake),
+        (GrpcForm::Number, _) | (_, None) => number(out, u64::from(status)),
+    }
+}
+
+fn path(out: &mut Vec<u8>, head: Option<&Head>, query: bool, original: Option<bool>) -> bool {
+    let Some(head) = head else { return false };
+    let before = head.get(Name::XEnvoyOriginalPath);
+    let path = match original {
+        None => before.unwrap_or_else(|| head.path()),
+        Some(true) => before.unwrap_or_default(),
+        Some(false) => head.path(),
+    };
+    bytes(out, if query { path } else { &path[..path_end(path)] })
+}
+
+fn query_param(out: &mut Vec<u8>, head: Option<&Head>, name: &[u8]) -> bool {
+    let Some(head) = head else { return false };
+    let target = head.get(Name::XEnvoyOriginalPath).unwrap_or_else(|| head.path());
+    let value = query::first_decoded(target, name);
+    value.map(|value| out.extend(query::decoded(value))).is_some()
+}
+
+fn query_params(out: &mut Vec<u8>, head: Option<&Head>) -> bool {
+    let Some(head) = head else { return false };
+    let target = head.get(Name::XEnvoyOriginalPath).unwrap_or_else(|| head.path());
+    let Some(start) = target.iter().position(|byte| *byte == b'?') else { return false };
+    bytes(out, &target[start + 1..])
+}

@@ -1,0 +1,391 @@
+//! The one forwarding loop: from a connection's codec to the codec at the stream's other side.
+//!
+//! Arrives: a connection that has received something. Leaves: the same heads, data and ends, encoded for the other
+//! connection, and the decision whether both are read on.
+//!
+//! Every protocol and both directions go through [`Worker::pump`] and [`Worker::forward`]. Only heads take a detour
+//! (routing in one direction, response handling in the other). Bodies never wait here except where there is
+//! nowhere to go yet: they are bounded by not reading the connection that they come from.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::Head;
+use towpath_proto::http1::Event;
+use towpath_proto::{Close, ConnectionId, Instant, Output};
+
+use crate::connection::{Codec, Connection, Reading, Role};
+use crate::listener::DoorKind;
+use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::worker::Worker;
+
+/// What happens when one side is slower than the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    /// More waits to go out than the watermark.
+    BackedUp,
+    /// Half of that has left.
+    Drained,
+    /// Reading stops.
+    Paused,
+    /// Reading goes on.
+    Resumed,
+}
+
+/// What goes from one side to the other after the head.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Data(Bytes),
+    Trailers(Head),
+    End,
+}
+
+impl Worker {
+    /// Parses what a connection has received and forwards it.
+    pub(crate) fn pump(&mut self, id: ConnectionId, now: Instant) {
+        loop {
+            let Some(connection) = self.connections.get_mut(id) else { return };
+            let side = match &connection.role {
+                Role::Downstream(_) => Side::Request,
+                Role::Upstream(_) => Side::Response,
+                Role::Closing(_) => return,
+            };
+            if side == Side::Request && connection.stream.is_none() && connection.congested {
+                break;
+            }
+            let stream = connection.stream;
+            match (connection.codec.poll(&mut self.heads), stream) {
+                (Ok(None), _) => break,
+                (Ok(Some(Event::Head { head, end })), stream) => match (side, stream) {
+                    (Side::Request, _) => self.on_request_head(id, head, end, now),
+                    (Side::Response, Some(stream)) => self.on_response_head(stream, head, end, now),
+                    (Side::Response, None) => self.on_unasked(id, now),
+                },
+                (Ok(Some(Event::Informational(head))), Some(stream)) => {
+                    self.on_informational(stream, head, now)
+                }
+                (Ok(Some(Event::Data(chunk))), Some(stream)) => {
+                    self.forward(stream, side, Item::Data(chunk), now)
+                }
+                (Ok(Some(Event::Trailers(head))), Some(stream)) => {
+                    self.forward(stream, side, Item::Trailers(head), now);
+                }
+                (Ok(Some(Event::End)), Some(stream)) => self.forward(stream, side, Item::End, now),
+                (Ok(Some(_)), None) => {}
+                (Err(error), stream) => {
+                    match side {
+                        Side::Request => self.on_request_error(id, stream, error, now),
+                        Side::Response => self.on_response_error(id, stream, error, now),
+                    }
+                    return;
+                }
+            }
+        }
+        self.await_rest_of_head(id, now);
+        self.update_reading(id);
+    }
+
+    /// Passes one piece of a stream to its other side.
+    pub(crate) fn forward(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        touch(stream, index, now, &mut self.timers);
+        account(stream, side, &item, now);
+        let target = match (side, stream.upstream) {
+            (Side::Response, _) => Some(stream.downstream),
+            (Side::Request, UpstreamState::Active(id)) => Some(id),
+            (
+                Side::Request,
+                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
+            ) => None,
+        };
+        let ends = !matches!(item, Item::Data(_));
+        match side {
+            Side::Request => {
+                if ends {
+                    stream.request_end = Direction::Ended;
+                }
+                keep(stream, &item, target.is_none());
+            }
+            Side::Response if ends => {
+                stream.response_end = Direction::Ended;
+                if let Item::Trailers(trailers) = &item
+                    && !stream.door.access_logs().is_empty()
+                {
+                    stream.trailers = Some(trailers.clone());
+                }
+            }
+            Side::Response => {}
+        }
+        if let Some(target) = target {
+            self.write(target, item);
+        }
+        if ends {
+            match side {
+                Side::Request => self.on_request_ended(index, now),
+                Side::Response => self.on_response_ended(index, now),
+            }
+        } else if side == Side::Request && target.is_none() {
+            self.hold_back(index);
+        }
+    }
+
+    /// Encodes one piece for a connection.
+    pub(crate) fn write(&mut self, id: ConnectionId, item: Item) {
+        self.encode_for(id);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        match item {
+            Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.out),
+            Item::Trailers(head) => {
+                connection.codec.encode_trailers(&head, &mut self.out);
+                self.heads.give(head);
+            }
+            Item::End => {
+                connection.codec.encode_end(&mut self.out);
+                if matches!(connection.codec, Codec::Raw(_)) {
+                    self.push(Output::Close { connection: id, how: Close::Half });
+                }
+            }
+        }
+    }
+
+    /// Makes `out` belong to a connection.
+    pub(crate) fn encode_for(&mut self, id: ConnectionId) {
+        if self.out_for != Some(id) {
+            if self.out_for.is_some() {
+                self.flush_out();
+            }
+            self.out_for = Some(id);
+        }
+    }
+
+    /// Hands what was encoded to the driver.
+    pub(crate) fn flush_out(&mut self) {
+        let Some(id) = self.out_for.take() else { return };
+        let Some(connection) = self.connections.get_mut(id) else {
+            self.out.drain().for_each(drop);
+            return;
+        };
+        for chunk in self.out.drain() {
+            connection.outstanding += chunk.len();
+            connection.encoded += chunk.len() as u64;
+            self.outputs.push_back(Output::Send { connection: id, chunk });
+        }
+        if !connection.congested && connection.outstanding > connection.high_watermark {
+            connection.congested = true;
+            self.count_congestion(id, Congestion::BackedUp);
+            if let Some(source) = self.other_side(id) {
+                self.update_reading(source);
+            }
+        }
+    }
+
+    /// A connection that was congested has room again.
+    pub(crate) fn on_room(&mut self, id: ConnectionId, now: Instant) {
+        if let Some(source) = self.other_side(id) {
+            self.update_reading(source);
+        }
+        let held_back =
+            self.connections.get(id).is_some_and(|connection| connection.stream.is_none());
+        if held_back {
+            self.pump(id, now);
+        }
+    }
+
+    /// Whether a connection should be read, and tells the driver when that changes.
+    pub(crate) fn update_reading(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
+        if wanted == connection.reading {
+            return;
+        }
+        let interest = match wanted {
+            Reading::On => towpath_proto::ReadInterest::On,
+            Reading::Off => towpath_proto::ReadInterest::Off,
+        };
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.reading = wanted;
+        }
+        self.count_congestion(
+            id,
+            if wanted == Reading::On { Congestion::Resumed } else { Congestion::Paused },
+        );
+        self.push(Output::ReadInterest { connection: id, interest });
+    }
+
+    /// Envoy's flow-control counters.
+    pub(crate) fn count_congestion(&mut self, id: ConnectionId, event: Congestion) {
+        let Some(connection) = self.connections.get(id) else { return };
+        if let Some(upstream) = connection.upstream() {
+            let Some(cluster) = self.clusters.get(upstream.place.cluster) else { return };
+            match event {
+                Congestion::BackedUp => cluster.stats.upstream_flow_control_backed_up_total.inc(),
+                Congestion::Drained => cluster.stats.upstream_flow_control_drained_total.inc(),
+                Congestion::Paused => {
+                    cluster.stats.upstream_flow_control_paused_reading_total.inc()
+                }
+                Congestion::Resumed => {
+                    cluster.stats.upstream_flow_control_resumed_reading_total.inc()
+                }
+            }
+            return;
+        }
+        let Some(downstream) = connection.downstream() else { return };
+        match (&downstream.door.kind, event) {
+            (DoorKind::Http(http), Congestion::Paused) => {
+                http.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (DoorKind::Http(http), Congestion::Resumed) => {
+                http.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (DoorKind::Tcp(tcp), Congestion::Paused) => {
+                tcp.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (DoorKind::Tcp(tcp), Congestion::Resumed) => {
+                tcp.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (_, Congestion::BackedUp | Congestion::Drained) => {}
+        }
+    }
+
+    fn may_read(&self, connection: &Connection) -> bool {
+        let Some(stream) = connection.stream.and_then(|index| self.streams.get(index)) else {
+            return !connection.congested;
+        };
+        match &connection.role {
+            Role::Downstream(_) if stream.request_end == Direction::Ended => {
+                connection.codec.buffered() < connection.high_watermark
+            }
+            Role::Downstream(_) => match stream.upstream {
+                UpstreamState::Active(upstream) => !self.is_congested(upstream),
+                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                    stream.body.len < connection.high_watermark
+                }
+            },
+            Role::Upstream(_) => !self.is_congested(stream.downstream),
+            Role::Closing(_) => true,
+        }
+    }
+
+    fn is_congested(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.congested)
+    }
+
+    /// The connection at the other side of a connection's stream.
+    fn other_side(&self, id: ConnectionId) -> Option<ConnectionId> {
+        let connection = self.connections.get(id)?;
+        let stream = self.streams.get(connection.stream?)?;
+        match (&connection.role, stream.upstream) {
+            (Role::Upstream(_), _) => Some(stream.downstream),
+            (Role::Downstream(_), UpstreamState::Active(upstream)) => Some(upstream),
+            (Role::Downstream(_) | Role::Closing(_), _) => None,
+        }
+    }
+
+    /// The request comes faster than there is somewhere to send it.
+    fn hold_back(&mut self, index: StreamIndex) {
+        if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
+            self.update_reading(downstream);
+        }
+    }
+
+    /// Sends what a stream has kept to the connection that it just got.
+    pub(crate) fn replay(&mut self, index: StreamIndex, upstream: ConnectionId) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let mut chunks = std::mem::take(&mut stream.body.chunks);
+        let ended = stream.request_end == Direction::Ended;
+        let keeps =
+            stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.body.whole;
+        if keeps {
+            for chunk in &chunks {
+                self.write(upstream, Item::Data(chunk.clone()));
+            }
+        } else {
+            for chunk in chunks.drain(..) {
+                self.write(upstream, Item::Data(chunk));
+            }
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.upstream_bytes_sent += stream.body.len as u64;
+        stream.body.chunks = chunks;
+        if !keeps {
+            stream.body.forget();
+        }
+        let trailers =
+            if keeps { stream.body.trailers.clone() } else { stream.body.trailers.take() };
+        match trailers {
+            Some(trailers) => self.write(upstream, Item::Trailers(trailers)),
+            None if ended => self.write(upstream, Item::End),
+            None => {}
+        }
+    }
+}
+
+/// Something moved: the idle timer starts again.
+fn touch(
+    stream: &mut Stream,
+    index: StreamIndex,
+    now: Instant,
+    timers: &mut towpath_proto::Timers,
+) {
+    if stream.idle_ns > 0 {
+        let slot = crate::worker::TimerSlot::Stream(index.0).number();
+        stream.deadlines.set(
+            StreamTimer::Idle as usize,
+            now + Duration::from_nanos(stream.idle_ns),
+            slot,
+            timers,
+        );
+    }
+}
+
+/// Fills the record.
+fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant) {
+    let (len, ends) = match item {
+        Item::Data(chunk) => (chunk.len() as u64, false),
+        Item::Trailers(_) | Item::End => (0, true),
+    };
+    let active = matches!(stream.upstream, UpstreamState::Active(_));
+    let record = &mut stream.record;
+    match side {
+        Side::Request => {
+            record.bytes_received += len;
+            if active {
+                record.upstream_bytes_sent += len;
+            }
+            if ends {
+                record.request_end = Some(now);
+                if active {
+                    record.upstream_last_sent = Some(now);
+                }
+            }
+        }
+        Side::Response => {
+            record.bytes_sent += len;
+            record.upstream_bytes_received += len;
+            if ends {
+                record.upstream_last_received = Some(now);
+            }
+        }
+    }
+}
+
+/// Keeps a piece of the request that has nowhere to go yet, or that a retry would need.
+fn keep(stream: &mut Stream, item: &Item, waiting: bool) {
+    let repeatable =
+        stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.is_unanswered();
+    match item {
+        Item::Data(chunk) if waiting || (repeatable && stream.body.whole) => {
+            if waiting || stream.body.len + chunk.len() <= stream.retries.buffer_limit {
+                stream.body.push(chunk.clone());
+            } else {
+                stream.body.forget();
+            }
+        }
+        Item::Trailers(head) if waiting || (repeatable && stream.body.whole) => {
+            stream.body.trailers = Some(head.clone());
+        }
+        Item::Data(_) => stream.body.whole = false,
+        Item::Trailers(_) => stream.body.whole = false,
+        Item::End => {}
+    }
+}

@@ -1,0 +1,242 @@
+//! Applies the header operations of routes, virtual hosts, tables and weighted clusters, as Envoy does: what is
+//! to be removed goes first; then every value is made from the head as it is by then; then what overwrites is
+//! set, and last what is appended is added.
+
+use towpath_proto::{Head, Name};
+
+use crate::format::Facts;
+use crate::snapshot::route::{
+    HeaderAction, HeaderOp, HeaderOps, Route, RouteTable, VirtualHost, WeightedCluster,
+};
+
+/// Which head is changed: formats see it as it is by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The request's.
+    Request,
+    /// The response's.
+    Response,
+}
+
+/// Memory that [`HeaderOps::apply`] borrows, kept by a worker so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    values: Vec<u8>,
+    /// Which operation, and where its value ends.
+    ends: Vec<(usize, usize)>,
+}
+
+impl HeaderOps {
+    /// Whether a header of this name may be changed by configuration. Envoy refuses to touch `host` and what
+    /// begins with `:`.
+    #[must_use]
+    pub fn may_change(name: &str) -> bool {
+        !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
+    }
+
+    /// Changes `head`, which is `subject` of the stream that `facts` are about; `facts` themselves cannot have it.
+    pub fn apply(
+        &self,
+        head: &mut Head,
+        subject: Subject,
+        facts: &Facts<'_>,
+        scratch: &mut Scratch,
+    ) {
+        for name in self.remove.iter().filter(|name| name.name() != Name::Host) {
+            head.remove_named(name);
+        }
+        if self.add.is_empty() {
+            return;
+        }
+        self.evaluate(head, subject, facts, scratch);
+        let values = |overwriting: bool| {
+            let mut start = 0;
+            scratch.ends.iter().filter_map(move |(op, end)| {
+                let value = start..std::mem::replace(&mut start, *end).max(*end);
+                let op = &self.add[*op];
+                (op.overwrites() == overwriting).then_some((op, value))
+            })
+        };
+        for (op, value) in values(true) {
+            head.set_named(&op.name, &scratch.values[value]);
+        }
+        for (op, value) in values(false) {
+            head.append_named(&op.name, &scratch.values[value]);
+        }
+    }
+
+    /// Makes the values of all operations that take effect.
+    fn evaluate(&self, head: &Head, subject: Subject, facts: &Facts<'_>, scratch: &mut Scratch) {
+        let mut facts = *facts;
+        match subject {
+            Subject::Request => facts.request = Some(head),
+            Subject::Response => facts.response = Some(head),
+        }
+        scratch.values.clear();
+        scratch.ends.clear();
+        for (index, op) in self.add.iter().enumerate() {
+            let start = scratch.values.len();
+            if !op.applies(head) {
+                continue;
+            }
+            op.value.write(&mut scratch.values, &facts);
+            if scratch.values.len() > start || op.keep_empty {
+                scratch.ends.push((index, scratch.values.len()));
+            }
+        }
+    }
+}
+
+impl HeaderOp {
+    fn applies(&self, head: &Head) -> bool {
+        let present = || head.get_named(&self.name).is_some();
+        self.name.name() != Name::Host
+            && match self.action {
+                HeaderAction::Append | HeaderAction::Overwrite => true,
+                HeaderAction::AddIfAbsent => !present(),
+                HeaderAction::OverwriteIfExists => present(),
+            }
+    }
+
+    fn overwrites(&self) -> bool {
+        match self.action {
+            HeaderAction::Overwrite | HeaderAction::OverwriteIfExists => true,
+            HeaderAction::Append | HeaderAction::AddIfAbsent => false,
+        }
+    }
+}
+
+/// The operations on a request, in the order in which they apply.
+#[must_use]
+pub fn request_ops<'a>(
+    table: &'a RouteTable,
+    host: &'a VirtualHost,
+    route: &'a Route,
+    weighted: Option<&'a WeightedCluster>,
+) -> [&'a HeaderOps; 4] {
+    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.request_headers);
+    ordered(table, weighted, &route.request_headers, &host.request_headers, &table.request_headers)
+}
+
+/// The operations on a response, in the order in which they apply.
+#[must_use]
+pub fn response_ops<'a>(
+    table: &'a RouteTable,
+    host: &'a VirtualHost,
+    route: &'a Route,
+    weighted: Option<&'a WeightedCluster>,
+) -> [&'a HeaderOps; 4] {
+    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.response_headers);
+    let table_ops = &table.response_headers;
+    ordered(table, weighted, &route.response_headers, &host.response_headers, table_ops)
+}
+
+/// The weighted cluster's come first in any case.
+fn ordered<'a>(
+    table: &RouteTable,
+    weighted: &'a HeaderOps,
+    route: &'a HeaderOps,
+    host: &'a HeaderOps,
+    table_ops: &'a HeaderOps,
+) -> [&'a HeaderOps; 4] {
+    if table.most_specific_last {
+        [weighted, table_ops, host, route]
+    } else {
+        [weighted, route, host, table_ops]
+    }
+}
+
+static NOTHING: HeaderOps = HeaderOps { remove: Vec::new(), add: Vec::new() };
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{HeaderName, Instant};
+
+    use super::*;
+    use crate::format::{Format, FormatOptions};
+    use crate::record::Record;
+
+    fn op(name: &str, value: &str, action: HeaderAction, keep_empty: bool) -> HeaderOp {
+        let value = Format::header(value, &FormatOptions::default()).unwrap();
+        HeaderOp { name: HeaderName::new(name).unwrap(), value, action, keep_empty }
+    }
+
+    fn changed(ops: &HeaderOps) -> Vec<String> {
+        let mut head = Head::request(b"GET", b"http", b"h", b"/");
+        for (name, value) in [("a", "1"), ("b", "2"), ("a", "3"), ("c", "4")] {
+            head.append_bytes(name.as_bytes(), value.as_bytes());
+        }
+        let record = Record::default();
+        let facts = Facts::new(&record, Instant::ZERO);
+        ops.apply(&mut head, Subject::Request, &facts, &mut Scratch::default());
+        let text = |field: towpath_proto::FieldRef<'_>| {
+            let name = String::from_utf8_lossy(field.name_bytes).into_owned();
+            format!("{name}={}", String::from_utf8_lossy(field.value))
+        };
+        let mut all: Vec<_> = head.iter().map(text).collect();
+        all.push(String::from_utf8_lossy(head.authority()).into_owned());
+        all
+    }
+
+    #[test]
+    fn actions_do_what_envoy_says() {
+        use HeaderAction::{AddIfAbsent, Append, Overwrite, OverwriteIfExists};
+        let one = |op: HeaderOp| changed(&HeaderOps { remove: Vec::new(), add: vec![op] });
+        assert_eq!(one(op("a", "x", Append, false)), ["a=1", "b=2", "a=3", "c=4", "a=x", "h"]);
+        assert_eq!(one(op("a", "x", Overwrite, false)), ["a=x", "b=2", "c=4", "h"]);
+        assert_eq!(one(op("a", "x", AddIfAbsent, false)), ["a=1", "b=2", "a=3", "c=4", "h"]);
+        assert_eq!(
+            one(op("d", "x", AddIfAbsent, false)).last_chunk(),
+            Some(&["d=x".into(), "h".into()])
+        );
+        assert_eq!(one(op("d", "x", OverwriteIfExists, false)).len(), 5);
+        assert_eq!(one(op("c", "x", OverwriteIfExists, false))[3], "c=x");
+        assert_eq!(one(op("d", "%REQ(no)%", Append, false)).len(), 5);
+        assert_eq!(one(op("d", "%REQ(no)%", Append, true))[4], "d=");
+        assert_eq!(one(op("host", "x", Overwrite, false)).last().unwrap(), "h");
+    }
+
+    #[test]
+    fn values_see_the_head_after_removals_and_before_additions() {
+        let ops = HeaderOps {
+            remove: vec![HeaderName::new("c").unwrap()],
+            add: vec![
+                op("x", "%REQ(a)%%REQ(c)%", HeaderAction::Append, false),
+                op("a", "9", HeaderAction::Overwrite, false),
+                op("y", "%REQ(a)%%REQ(x)%", HeaderAction::Append, false),
+            ],
+        };
+        assert_eq!(changed(&ops), ["a=9", "b=2", "x=1", "y=1", "h"]);
+    }
+
+    #[test]
+    fn pseudo_headers_and_host_stay() {
+        assert!(!HeaderOps::may_change("Host"));
+        assert!(!HeaderOps::may_change(":path"));
+        assert!(HeaderOps::may_change("hosts"));
+    }
+
+    #[test]
+    fn the_most_specific_comes_first_unless_it_shall_win() {
+        let mut table = RouteTable::default();
+        let host = VirtualHost {
+            name: "".into(),
+            domains: Vec::new(),
+            routes: Vec::new(),
+            require_tls: crate::snapshot::route::RequireTls::None,
+            request_headers: HeaderOps::default(),
+            response_headers: HeaderOps::default(),
+            attempt_count_in_request: false,
+            attempt_count_in_response: false,
+        };
+        let (weighted, route) = (HeaderOps::default(), HeaderOps::default());
+        let place = |table: &RouteTable| {
+            let ops =
+                ordered(table, &weighted, &route, &host.request_headers, &table.request_headers);
+            ops.iter().position(|ops| std::ptr::eq(*ops, &raw const route)).unwrap()
+        };
+        assert_eq!(place(&table), 1);
+        table.most_specific_last = true;
+        assert_eq!(place(&table), 3);
+    }
+}

@@ -1,0 +1,462 @@
+//! Where connections come in: listening, limits, and the choice of a filter chain.
+//!
+//! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`Door`], or a closed socket.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::http1;
+use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
+
+use crate::connection::{Codec, Connection, ConnectionTimer, Downstream, Raw, Role};
+use crate::message::FromWorker;
+use crate::record::{Flags, Record};
+use crate::snapshot::listener::{
+    ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
+};
+use crate::snapshot::{AccessLog, Http, TcpProxy};
+use crate::stats::{
+    ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, Scope, TcpStats,
+};
+use crate::worker::Worker;
+
+/// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) chain: Arc<FilterChain>,
+    pub(crate) stats: Arc<ListenerStats>,
+    pub(crate) kind: DoorKind,
+    /// The counters of the chain's network filters, in their order.
+    limits: Vec<Arc<ConnectionLimitStats>>,
+    /// Index into the worker's listeners, and among the listener's doors, for their counts.
+    slot: usize,
+    index: usize,
+}
+
+/// What is behind a door.
+#[derive(Debug)]
+pub(crate) enum DoorKind {
+    Http(HttpDoor),
+    Tcp(TcpDoor),
+}
+
+/// An HTTP door.
+#[derive(Debug)]
+pub(crate) struct HttpDoor {
+    pub(crate) config: Arc<Http>,
+    pub(crate) stats: Arc<HttpStats>,
+    pub(crate) listener_stats: Arc<ListenerHttpStats>,
+}
+
+/// A TCP door.
+#[derive(Debug)]
+pub(crate) struct TcpDoor {
+    pub(crate) config: Arc<TcpProxy>,
+    pub(crate) stats: Arc<TcpStats>,
+}
+
+impl Door {
+    pub(crate) fn http(&self) -> Option<&HttpDoor> {
+        match &self.kind {
+            DoorKind::Http(http) => Some(http),
+            DoorKind::Tcp(_) => None,
+        }
+    }
+
+    /// What is written when a stream ends.
+    pub(crate) fn access_logs(&self) -> &[AccessLog] {
+        match &self.kind {
+            DoorKind::Http(http) => &http.config.access_logs,
+            DoorKind::Tcp(tcp) => &tcp.config.access_logs,
+        }
+    }
+
+    pub(crate) fn tcp(&self) -> Option<&TcpDoor> {
+        match &self.kind {
+            DoorKind::Http(_) => None,
+            DoorKind::Tcp(tcp) => Some(tcp),
+        }
+    }
+}
+
+/// A listener of this worker.
+#[derive(Debug)]
+struct ListenerState {
+    config: Arc<Listener>,
+    stats: Arc<ListenerStats>,
+    /// One for each filter chain, in order; then the default chain's.
+    doors: Vec<Arc<Door>>,
+    /// The id of each address, and whether it has answered.
+    sockets: Vec<(ListenerId, Socket)>,
+    active: u64,
+    /// Connections of each door.
+    door_active: Vec<u64>,
+    state: ListenerPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Socket {
+    Asked,
+    Answered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListenerPhase {
+    Open,
+    /// Not listening any more; its connections live on.
+    Closed,
+}
+
+/// All listeners of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    slots: Vec<ListenerState>,
+    next_id: u32,
+    /// Downstream connections on all listeners that count.
+    pub(crate) active: u64,
+    started: bool,
+}
+
+impl Listeners {
+    fn by_id(&mut self, id: ListenerId) -> Option<(usize, &mut ListenerState)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .find(|(_, slot)| slot.sockets.iter().any(|(socket, _)| *socket == id))
+    }
+
+    /// A connection of this door is over.
+    pub(crate) fn release(&mut self, door: &Door) {
+        if let Some(slot) = self.slots.get_mut(door.slot) {
+            slot.active -= 1;
+            slot.door_active[door.index] -= 1;
+            door.limits.iter().for_each(|limit| limit.active_connections.dec());
+        }
+        if !door.listener.ignore_global_limit {
+            self.active -= 1;
+        }
+    }
+
+    /// Downstream connections on all listeners.
+    pub(crate) fn active_all(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.active).sum()
+    }
+
+    fn all_answered(&self) -> bool {
+        self.slots
+            .iter()
+            .all(|slot| slot.sockets.iter().all(|(_, socket)| *socket == Socket::Answered))
+    }
+}
+
+impl Worker {
+    /// Opens the listeners that a snapshot adds and closes those that it leaves out.
+    pub(crate) fn update_listeners(&mut self, _now: Instant) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let kept = |config: &Arc<Listener>| {
+            snapshot.listeners.iter().any(|wanted| Arc::ptr_eq(wanted, config))
+        };
+        for slot in 0..self.listeners.slots.len() {
+            let state = &self.listeners.slots[slot];
+            if state.state == ListenerPhase::Open && !kept(&state.config) {
+                self.close_listener(slot);
+            }
+        }
+        for config in &snapshot.listeners {
+            let known = self.listeners.slots.iter().any(|slot| Arc::ptr_eq(&slot.config, config));
+            if !known {
+                self.open_listener(config);
+            }
+        }
+        self.tell_started();
+    }
+
+    fn open_listener(&mut self, config: &Arc<Listener>) {
+        let slot = self.listeners.slots.len();
+        let stats = self.registry.set(self.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
+        let chains = config.chains.iter().chain(config.default_chain.as_ref());
+        let doors =
+            chains.enumerate().map(|(index, chain)| self.door(slot, index, config, chain, &stats));
+        let doors: Vec<Arc<Door>> = doors.map(Arc::new).collect();
+        let mut sockets = Vec::new();
+        if config.bind {
+            for address in &config.addresses {
+                let listener = ListenerId(self.listeners.next_id);
+                self.listeners.next_id += 1;
+                sockets.push((listener, Socket::Asked));
+                self.push(Output::Listen {
+                    listener,
+                    address: address.clone(),
+                    options: Arc::clone(&config.options),
+                });
+            }
+        }
+        self.listeners.slots.push(ListenerState {
+            config: Arc::clone(config),
+            stats,
+            door_active: vec![0; doors.len()],
+            doors,
+            sockets,
+            active: 0,
+            state: ListenerPhase::Open,
+        });
+    }
+
+    fn door(
+        &self,
+        slot: usize,
+        index: usize,
+        listener: &Arc<Listener>,
+        chain: &Arc<FilterChain>,
+        stats: &Arc<ListenerStats>,
+    ) -> Door {
+        let kind = match &chain.terminal {
+            Terminal::Http(config) => DoorKind::Http(HttpDoor {
+                config: Arc::clone(config),
+                listener_stats: self.registry.set(
+                    self.index,
+                    Scope::ListenerHttp {
+                        listener: Arc::clone(&listener.stat_prefix),
+                        prefix: Arc::clone(&config.stat_prefix),
+                    },
+                ),
+                stats: self.registry.set(self.index, Scope::Http(Arc::clone(&config.stat_prefix))),
+            }),
+            Terminal::Tcp(config) => DoorKind::Tcp(TcpDoor {
+                config: Arc::clone(config),
+                stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
+            }),
+        };
+        let limits = chain.filters.iter().map(|filter| {
+            let NetworkFilter::ConnectionLimit { stat_prefix, .. } = filter;
+            self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
+        });
+        let limits = limits.collect();
+        Door {
+            listener: Arc::clone(listener),
+            chain: Arc::clone(chain),
+            stats: Arc::clone(stats),
+            kind,
+            limits,
+            slot,
+            index,
+        }
+    }
+
+    /// Stops listening on one listener.
+    fn close_listener(&mut self, slot: usize) {
+        let Some(state) = self.listeners.slots.get_mut(slot) else { return };
+        if state.state == ListenerPhase::Closed {
+            return;
+        }
+        state.state = ListenerPhase::Closed;
+        let sockets: Vec<ListenerId> = state.sockets.iter().map(|(id, _)| *id).collect();
+        for listener in sockets {
+            self.push(Output::Unlisten { listener });
+        }
+    }
+
+    /// Stops listening; `inbound_only` leaves the others alone.
+    pub(crate) fn close_listeners(&mut self, inbound_only: bool) {
+        for slot in 0..self.listeners.slots.len() {
+            let inbound = self.listeners.slots[slot].config.direction
+                == crate::snapshot::listener::Direction::Inbound;
+            if inbound || !inbound_only {
+                self.close_listener(slot);
+            }
+        }
+    }
+
+    /// The driver bound an address, or could not.
+    pub(crate) fn on_listening(&mut self, listener: ListenerId, outcome: Result<Address, Failure>) {
+        let Some((_, state)) = self.listeners.by_id(listener) else { return };
+        let Some(at) = state.sockets.iter().position(|(id, _)| *id == listener) else { return };
+        state.sockets[at].1 = Socket::Answered;
+        let name = Arc::clone(&state.config.name);
+        let wanted = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
+        let outcome = outcome.map_err(|failure| (wanted, failure));
+        self.tell(FromWorker::Listening { listener: name, outcome });
+        self.tell_started();
+    }
+
+    fn tell_started(&mut self) {
+        if !self.listeners.started && self.listeners.all_answered() {
+            self.listeners.started = true;
+            self.tell(FromWorker::Started);
+        }
+    }
+
+    /// A client connected.
+    pub(crate) fn on_accepted(
+        &mut self,
+        listener: ListenerId,
+        id: ConnectionId,
+        local: Address,
+        peer: Address,
+        now: Instant,
+    ) {
+        let global = self.snapshot.max_connections.filter(|&max| self.listeners.active >= max);
+        let Some((_, state)) = self.listeners.by_id(listener) else {
+            self.push(Output::Close { connection: id, how: Close::Abort });
+            return;
+        };
+        let refused = if state.config.max_connections.is_some_and(|max| state.active >= max) {
+            state.stats.downstream_cx_overflow.inc();
+            true
+        } else if global.is_some() && !state.config.ignore_global_limit {
+            state.stats.downstream_global_cx_overflow.inc();
+            true
+        } else {
+            false
+        };
+        if refused {
+            self.push(Output::Close { connection: id, how: Close::Flush });
+            return;
+        }
+        state.stats.downstream_cx_total.inc();
+        let Some(door) = state.pick_door(&local, &peer).cloned() else {
+            state.stats.no_filter_chain_match.inc();
+            state.stats.downstream_cx_destroy.inc();
+            let config = Arc::clone(&state.config);
+            let mut record = connection_record(local, peer, now);
+            record.flags.set(Flags::NO_ROUTE_FOUND);
+            self.log_connection(&config, "", &record, now);
+            self.push(Output::Close { connection: id, how: Close::Flush });
+            return;
+        };
+        state.stats.downstream_cx_active.inc();
+        state.active += 1;
+        state.door_active[door.index] += 1;
+        door.limits.iter().for_each(|limit| limit.active_connections.inc());
+        let limit = state.config.buffer_limit;
+        if !door.listener.ignore_global_limit {
+            self.listeners.active += 1;
+        }
+        let codec = match &door.kind {
+            DoorKind::Http(http) => {
+                http.stats.downstream_cx_total.inc();
+                http.stats.downstream_cx_active.inc();
+                http.stats.downstream_cx_http1_total.inc();
+                http.stats.downstream_cx_http1_active.inc();
+                Codec::Server(http1::Server::new(Arc::clone(&http.config.http1)))
+            }
+            DoorKind::Tcp(tcp) => {
+                tcp.stats.downstream_cx_total.inc();
+                Codec::Raw(Raw::default())
+            }
+        };
+        let serial = self.serial.next_connection();
+        let role = Role::Downstream(Downstream {
+            door: Arc::clone(&door),
+            requests: 0,
+            closing: false,
+            serial,
+        });
+        self.connections.insert(Connection::new(id, codec, role, local, peer, limit, now));
+        if let Some(delay) = self.refusal(&door) {
+            self.refuse(id, &door, delay, now);
+            return;
+        }
+        match &door.kind {
+            DoorKind::Http(http) => {
+                if let Some(age) = http.config.max_connection_duration {
+                    self.set_connection_timer(id, ConnectionTimer::MaxDuration, now + age);
+                }
+                self.rest_downstream(id, now);
+            }
+            DoorKind::Tcp(_) => self.open_tcp(id, now),
+        }
+    }
+
+    /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
+    fn refusal(&self, door: &Door) -> Option<Duration> {
+        let active =
+            self.listeners.slots.get(door.slot).map_or(0, |slot| slot.door_active[door.index]);
+        door.chain.filters.iter().zip(&door.limits).find_map(|(filter, stats)| {
+            let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
+            (active > *max_connections).then(|| {
+                stats.limited_connections.inc();
+                *delay
+            })
+        })
+    }
+
+    fn refuse(&mut self, id: ConnectionId, door: &Arc<Door>, delay: Duration, now: Instant) {
+        self.count_downstream_close(id, crate::downstream::Closer::Local, now);
+        if delay.is_zero() {
+            self.end_connection(id, Close::Flush);
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.role = Role::Closing(Arc::clone(door));
+        }
+        self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay);
+    }
+}
+
+impl ListenerState {
+    /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
+    /// are left; there is no way back (Envoy `FilterChainMatch`).
+    fn pick_door(&self, local: &Address, peer: &Address) -> Option<&Arc<Door>> {
+        if let [only] = &self.doors[..]
+            && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
+        {
+            return Some(only);
+        }
+        let (local, peer) = (local.ip(), peer.ip());
+        let mut left: Vec<&Arc<Door>> = self.doors.iter().take(self.config.chains.len()).collect();
+        narrow(&mut left, |chain| match (chain.destination_port, local) {
+            (None, _) => Some(0),
+            (Some(port), Some(local)) if port == local.port() => Some(1),
+            (Some(_), _) => None,
+        });
+        narrow(&mut left, |chain| longest(&chain.destination, local.map(|local| local.ip())));
+        narrow(&mut left, |chain| longest(&chain.direct_source, peer.map(|peer| peer.ip())));
+        narrow(&mut left, |chain| match (chain.source_type, peer) {
+            (SourceType::Any, _) => Some(0),
+            (wanted, Some(peer)) => {
+                let same =
+                    peer.ip().is_loopback() || local.is_some_and(|local| local.ip() == peer.ip());
+                (same == (wanted == SourceType::SameIpOrLoopback)).then_some(1)
+            }
+            (wanted, None) => (wanted == SourceType::SameIpOrLoopback).then_some(1),
+        });
+        narrow(&mut left, |chain| longest(&chain.source, peer.map(|peer| peer.ip())));
+        narrow(&mut left, |chain| match peer {
+            _ if chain.source_ports.is_empty() => Some(0),
+            Some(peer) if chain.source_ports.contains(&peer.port()) => Some(1),
+            Some(_) | None => None,
+        });
+        let default = self.config.default_chain.as_ref().and_then(|_| self.doors.last());
+        left.first().copied().or(default)
+    }
+}
+
+/// What a listener's own log can say of a connection.
+pub(crate) fn connection_record(local: Address, peer: Address, opened: Instant) -> Record {
+    Record {
+        start: opened,
+        downstream_local: Some(local),
+        downstream_remote: Some(peer.clone()),
+        downstream_direct_remote: Some(peer),
+        ..Record::default()
+    }
+}
+
+/// Keeps the chains that match best.
+fn narrow(chains: &mut Vec<&Arc<Door>>, fit: impl Fn(&ChainMatch) -> Option<u32>) {
+    let best = chains.iter().filter_map(|door| fit(&door.chain.matches)).max();
+    chains.retain(|door| best.is_some() && fit(&door.chain.matches) == best);
+}
+
+/// How long the longest prefix is that holds the address, plus one; 0 where any address will do.
+fn longest(prefixes: &[Prefix], address: Option<IpAddr>) -> Option<u32> {
+    if prefixes.is_empty() {
+        return Some(0);
+    }
+    let address = address?;
+    let holding = prefixes.iter().filter(|prefix| prefix.contains(address));
+    holding.map(|prefix| u32::from(prefix.length) + 1).max()
+}

@@ -1,0 +1,135 @@
+//! What passes between a worker and the control thread. No worker ever waits for an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::{Address, Failure};
+
+use crate::snapshot::cluster::{Endpoint, Health};
+use crate::snapshot::{ClusterId, SinkId, Snapshot};
+
+/// What a worker and its control thread say to each other.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// To the worker.
+    To(ToWorker),
+    /// From the worker.
+    From(FromWorker),
+}
+
+/// To a worker.
+#[derive(Clone, Debug)]
+pub enum ToWorker {
+    /// Obey this from here on. The first one opens the listeners.
+    Snapshot(Arc<Snapshot>),
+    /// What a DNS cluster resolved to.
+    Hosts {
+        /// Which cluster.
+        cluster: ClusterId,
+        /// All its endpoints; those that are not in the list are drained.
+        endpoints: Arc<[Endpoint]>,
+    },
+    /// Close listening sockets and let connections finish.
+    Drain(Drain),
+    /// End what is left at once.
+    Terminate,
+    /// Answer with [`FromWorker::Description`].
+    Describe {
+        /// Comes back with the answer.
+        token: u64,
+    },
+    /// The wall clock: nanoseconds since 1970 at the driver's epoch. Sent at the start and when it was set.
+    WallClock {
+        /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
+        epoch_unix_ns: u64,
+    },
+}
+
+/// How to drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// Leave listeners alone that are not inbound.
+    pub inbound_only: bool,
+    /// Close listening sockets at once. Otherwise go on accepting until `close_listeners_after`.
+    pub stop_accepting: bool,
+    /// Go on accepting, with `Connection: close` on every response, for this long (`--drain-time-s`).
+    pub close_listeners_after: Duration,
+    /// Connections that are still there after this are closed; `None` waits for them.
+    pub deadline: Option<Duration>,
+    /// Tell the peer at once on every response, instead of with a probability that grows over the
+    /// drain time (`--drain-strategy`).
+    pub immediate: bool,
+}
+
+/// From a worker.
+#[derive(Clone, Debug)]
+pub enum FromWorker {
+    /// A listener's address is bound, or is not.
+    Listening {
+        /// Which listener.
+        listener: Arc<str>,
+        /// The bound address, or the wanted one and why not.
+        outcome: Result<Address, (Address, Failure)>,
+    },
+    /// All listeners of the first snapshot have answered.
+    Started,
+    /// Lines for an access log, whole ones.
+    Log {
+        /// Where to.
+        sink: SinkId,
+        /// The lines.
+        lines: Bytes,
+    },
+    /// Nothing is left to drain.
+    Drained,
+    /// The answer to [`ToWorker::Describe`].
+    Description {
+        /// Of the question.
+        token: u64,
+        /// Live facts of each cluster.
+        clusters: Vec<ClusterDescription>,
+    },
+}
+
+/// A cluster as one worker sees it.
+#[derive(Clone, Debug)]
+pub struct ClusterDescription {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its hosts.
+    pub hosts: Vec<HostDescription>,
+}
+
+/// A host as one worker sees it. Counts add up over workers.
+#[derive(Clone, Debug)]
+pub struct HostDescription {
+    /// Where.
+    pub address: Address,
+    /// Its name, if it has one.
+    pub hostname: Arc<str>,
+    /// Its weight.
+    pub weight: u32,
+    /// Its priority.
+    pub priority: u32,
+    /// Whether it is picked.
+    pub health: Health,
+    /// Its locality.
+    pub locality: Arc<str>,
+    /// `cx_active`.
+    pub connections_active: u64,
+    /// `cx_total`.
+    pub connections_total: u64,
+    /// `cx_connect_fail`.
+    pub connect_failures: u64,
+    /// `rq_active`.
+    pub requests_active: u64,
+    /// `rq_total`.
+    pub requests_total: u64,
+    /// `rq_success`.
+    pub requests_success: u64,
+    /// `rq_error`.
+    pub requests_error: u64,
+    /// `rq_timeout`.
+    pub requests_timeout: u64,
+}

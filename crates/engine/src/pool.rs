@@ -1,0 +1,242 @@
+//! Pools of upstream connections, one for each host of a cluster.
+//!
+//! Arrives: a stream that knows its host. Leaves: a connection for it, a place in the queue, or a refusal.
+//!
+//! An idle connection is taken from the top, so that the oldest ones fall out by their idle timeout. A pool never
+//! opens more connections than streams wait for, nor more than the cluster's circuit breakers allow; the first
+//! connection to a host is always allowed, so that a limit never makes a host unreachable.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, Close, ConnectionId, Instant};
+
+use crate::connect::Protocol;
+use crate::connection::ConnectionTimer;
+use crate::snapshot::ClusterId;
+use crate::stream::{StreamIndex, UpstreamState};
+use crate::worker::Worker;
+
+/// A host's pool in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) cluster: ClusterId,
+    pub(crate) pool: u32,
+}
+
+/// The connections to one host.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) address: Address,
+    pub(crate) hostname: Arc<str>,
+    /// Whose circuit breakers count.
+    pub(crate) priority: Priority,
+    /// Where the host is in the balancer's list; `None` when it is gone.
+    pub(crate) host: Option<u32>,
+    /// Connections without a stream, the latest last.
+    pub(crate) idle: Vec<ConnectionId>,
+    /// Streams that wait for a connection.
+    pub(crate) pending: VecDeque<StreamIndex>,
+    /// Connects under way for `pending`.
+    pub(crate) connecting: u32,
+    /// Connections and connects.
+    pub(crate) connections: u32,
+    /// How long the peer was seen to keep an idle connection, or says so.
+    pub(crate) peer_idle: Option<Duration>,
+    pub(crate) counts: HostCounts,
+}
+
+/// What `/clusters` tells of a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostCounts {
+    pub(crate) connections_total: u64,
+    pub(crate) connect_failures: u64,
+    pub(crate) requests_active: u64,
+    pub(crate) requests_total: u64,
+    pub(crate) requests_success: u64,
+    pub(crate) requests_error: u64,
+    pub(crate) requests_timeout: u64,
+}
+
+/// Envoy's `RoutingPriority`: each has its own pools and circuit breakers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Priority {
+    #[default]
+    Default,
+    High,
+}
+
+/// What asking for a connection came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Here it is; `fresh` if it carried no stream before.
+    Ready(ConnectionId),
+    /// The stream is in the queue.
+    Pending,
+    /// A circuit breaker is open.
+    Overflow,
+}
+
+impl Pool {
+    pub(crate) fn new(address: Address, hostname: Arc<str>, priority: Priority) -> Self {
+        Self {
+            address,
+            hostname,
+            priority,
+            host: None,
+            idle: Vec::new(),
+            pending: VecDeque::new(),
+            connecting: 0,
+            connections: 0,
+            peer_idle: None,
+            counts: HostCounts::default(),
+        }
+    }
+
+    /// Whether nothing hangs on it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.host.is_none() && self.connections == 0 && self.pending.is_empty()
+    }
+
+    /// The peer let an idle connection go after `idle`.
+    pub(crate) fn learn_idle(&mut self, idle: Duration) {
+        if idle >= SHORTEST_PEER_IDLE {
+            self.peer_idle = Some(self.peer_idle.map_or(idle, |known| known.min(idle)));
+        }
+    }
+}
+
+impl Worker {
+    /// A connection for an HTTP stream to a host.
+    pub(crate) fn lease(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+        let Some(stream) = self.streams.get(index) else { return Lease::Overflow };
+        let (reuse, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
+        if cluster.load(place).requests >= cluster.limits(place).requests {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            return Lease::Overflow;
+        }
+        let next_idle =
+            |worker: &mut Self| worker.clusters.pool_mut(place).and_then(|pool| pool.idle.pop());
+        while let Some(id) = reuse.then(|| next_idle(self)).flatten() {
+            if self.may_be_reused(id, place, repeatable, now) {
+                return Lease::Ready(id);
+            }
+            self.close_upstream(id, Close::Flush, now);
+        }
+        self.enqueue(index, place, now)
+    }
+
+    /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
+    fn enqueue(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
+        if cluster.load(place).pending >= cluster.limits(place).pending {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            return Lease::Overflow;
+        }
+        cluster.load_mut(place).pending += 1;
+        cluster.show_breakers(place);
+        cluster.stats.upstream_rq_pending_total.inc();
+        cluster.stats.upstream_rq_pending_active.inc();
+        let Some(pool) = cluster.pool_mut(place) else { return Lease::Overflow };
+        pool.pending.push_back(index);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.upstream = UpstreamState::Pending(place);
+        }
+        self.open_for_pending(place, now);
+        Lease::Pending
+    }
+
+    /// Opens a connection if more streams wait than connects are under way.
+    pub(crate) fn open_for_pending(&mut self, place: Place, now: Instant) {
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let at_limit = cluster.load(place).connections >= cluster.limits(place).connections;
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        if pool.pending.len() <= pool.connecting as usize {
+            return;
+        }
+        if at_limit && pool.connections > 0 {
+            cluster.stats.upstream_cx_overflow.inc();
+            return;
+        }
+        self.start_connect(place, Protocol::Http1, None, now);
+    }
+
+    /// Takes a stream out of a queue.
+    pub(crate) fn leave_queue(&mut self, index: StreamIndex, place: Place) {
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        if let Some(position) = pool.pending.iter().position(|&waiting| waiting == index) {
+            pool.pending.remove(position);
+            cluster.left_queue(place);
+        }
+    }
+
+    /// A connection has no stream any more and can carry another.
+    pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(upstream) = connection.upstream() else { return };
+        let (place, retired) = (upstream.place, upstream.retired || connection.ended);
+        let used = upstream.requests > 0;
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let idle_timeout = cluster.config.idle_timeout;
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        if retired || pool.host.is_none() {
+            self.close_upstream(id, Close::Flush, now);
+            return;
+        }
+        let streams = &self.streams;
+        let suits = |waiting: &StreamIndex| {
+            !used || streams.get(*waiting).is_none_or(|stream| !stream.retries.wants_fresh)
+        };
+        if let Some(next) = pool.pending.iter().position(suits) {
+            let next = pool.pending.remove(next);
+            cluster.left_queue(place);
+            if let Some(next) = next {
+                self.attach(next, id, now);
+            }
+            return;
+        }
+        if !pool.pending.is_empty() && pool.connecting == 0 {
+            // At its limit the pool makes room for the fresh connection that is waited for.
+            self.close_upstream(id, Close::Flush, now);
+            return;
+        }
+        pool.idle.push(id);
+        let limit =
+            [idle_timeout, pool.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN))];
+        if let Some(limit) = limit.into_iter().flatten().min() {
+            let slot = Self::connection_timer_slot(id);
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + limit,
+                slot,
+                &mut self.timers,
+            );
+        }
+    }
+
+    /// Whether an idle connection can be trusted with a request.
+    fn may_be_reused(
+        &self,
+        id: ConnectionId,
+        place: Place,
+        repeatable: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
+        if connection.ended || connection.upstream().is_none_or(|upstream| upstream.retired) {
+            return false;
+        }
+        // What cannot be repeated does not go where the peer may be hanging up at this moment.
+        let known = self.clusters.pool(place).and_then(|pool| pool.peer_idle);
+        repeatable
+            || known.is_none_or(|known| connection.idle_since(now) + PEER_IDLE_MARGIN < known)
+    }
+}
+
+/// Shorter idle times of a peer are taken for restarts and the like, not for its habit.
+const SHORTEST_PEER_IDLE: Duration = Duration::from_millis(1500);
+/// How long before the peer's own idle timeout a connection is not used any more.
+const PEER_IDLE_MARGIN: Duration = Duration::from_millis(1000);

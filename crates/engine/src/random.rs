@@ -1,0 +1,85 @@
+//! Random numbers for balancing, back-off and request ids: fast, seeded, not for secrets.
+//!
+//! xoshiro256++ (Blackman and Vigna, 2019), seeded by splitmix64.
+
+/// A generator.
+#[derive(Debug)]
+pub(crate) struct Random {
+    state: [u64; 4],
+}
+
+impl Random {
+    pub(crate) fn new(mut seed: u64) -> Self {
+        let mut split = || {
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = seed;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        };
+        Self { state: [split(), split(), split(), split()] }
+    }
+
+    /// 64 random bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        let [a, b, c, d] = &mut self.state;
+        let result = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);
+        let shifted = *b << 17;
+        *c ^= *a;
+        *d ^= *b;
+        *b ^= *c;
+        *a ^= *d;
+        *c ^= shifted;
+        *d = d.rotate_left(45);
+        result
+    }
+
+    /// A number below `bound`, which is not 0. The bias is below 2⁻³² for the bounds in use.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        let product = u128::from(self.next()) * u128::from(bound);
+        (product >> 64) as u64
+    }
+
+    /// A version 4 UUID as text (RFC 9562 §5.4).
+    pub(crate) fn uuid(&mut self) -> [u8; 36] {
+        let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let mut text = [b'-'; 36];
+        let mut nibble = 32;
+        for (at, byte) in text.iter_mut().enumerate() {
+            if !matches!(at, 8 | 13 | 18 | 23) {
+                nibble -= 1;
+                *byte = b"0123456789abcdef"[(bits >> (nibble * 4)) as usize & 0xf];
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_sequence_and_bounds_hold() {
+        let (mut one, mut two, mut other) = (Random::new(7), Random::new(7), Random::new(8));
+        assert!((0..100).all(|_| one.next() == two.next()));
+        assert_ne!(one.next(), other.next());
+        assert!((1..1000).all(|bound| one.below(bound) < bound));
+    }
+
+    #[test]
+    fn a_uuid_has_its_version_and_variant_and_the_right_shape() {
+        let mut random = Random::new(1);
+        for _ in 0..100 {
+            let uuid = random.uuid();
+            let text = std::str::from_utf8(&uuid).unwrap();
+            assert_eq!(text.len(), 36);
+            assert_eq!(&text[14..15], "4");
+            assert!(matches!(&text[19..20], "8" | "9" | "a" | "b"));
+            assert!(
+                text.char_indices().all(|(at, c)| matches!(at, 8 | 13 | 18 | 23) == (c == '-'))
+            );
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `%RESPONSE_CODE_DETAILS%` and its kin in the words of Envoy 1.40.
+
+use towpath_proto::Failure;
+
+/// The upstream answered.
+pub const VIA_UPSTREAM: &str = "via_upstream";
+/// A route's `direct_response` or `redirect`.
+pub const DIRECT_RESPONSE: &str = "direct_response";
+/// No virtual host or no route takes the request.
+pub const ROUTE_NOT_FOUND: &str = "route_not_found";
+/// The route's cluster does not exist.
+pub const CLUSTER_NOT_FOUND: &str = "cluster_not_found";
+/// The cluster has no host to pick.
+pub const NO_HEALTHY_UPSTREAM: &str = "no_healthy_upstream";
+/// The route's timeout passed.
+pub const RESPONSE_TIMEOUT: &str = "response_timeout";
+/// A try's timeout passed.
+pub const UPSTREAM_PER_TRY_TIMEOUT: &str = "upstream_per_try_timeout";
+/// A try's idle timeout passed.
+pub const UPSTREAM_PER_TRY_IDLE_TIMEOUT: &str = "upstream_per_try_idle_timeout";
+/// Nothing moved for too long.
+pub const STREAM_IDLE_TIMEOUT: &str = "stream_idle_timeout";
+/// The request did not come in whole in time.
+pub const REQUEST_OVERALL_TIMEOUT: &str = "request_overall_timeout";
+/// The request's head did not come in whole in time.
+pub const REQUEST_HEADER_TIMEOUT: &str = "request_header_timeout";
+/// The stream lived too long.
+pub const MAX_DURATION_TIMEOUT: &str = "max_duration_timeout";
+/// The connection lived too long.
+pub const DURATION_TIMEOUT: &str = "duration_timeout";
+/// The upstream stream lived too long.
+pub const UPSTREAM_MAX_STREAM_DURATION_REACHED: &str = "upstream_max_stream_duration_reached";
+/// The client closed the connection.
+pub const DOWNSTREAM_REMOTE_DISCONNECT: &str = "downstream_remote_disconnect";
+/// The upgrade is not let through.
+pub const UPGRADE_FAILED: &str = "upgrade_failed";
+/// No `Host`.
+pub const MISSING_HOST_HEADER: &str = "missing_host_header";
+/// No path.
+pub const MISSING_PATH_REJECTED: &str = "missing_path_rejected";
+/// The target is not a path.
+pub const ABSOLUTE_PATH_REJECTED: &str = "absolute_path_rejected";
+/// The path cannot be normalised, or has what is refused.
+pub const PATH_NORMALIZATION_FAILED: &str = "path_normalization_failed";
+/// HTTP/1.0 where it is not accepted.
+pub const LOW_VERSION: &str = "low_version";
+/// A filter of ours answered a health check.
+pub const HEALTH_CHECK_OK: &str = "health_check_ok";
+/// The request's body is larger than may be kept.
+pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
+/// The response's body is larger than may be kept.
+pub const RESPONSE_PAYLOAD_TOO_LARGE: &str = "response_payload_too_large";
+/// The overload manager refused it.
+pub const OVERLOAD: &str = "overload";
+/// The cluster is in maintenance.
+pub const MAINTENANCE_MODE: &str = "maintenance_mode";
+
+/// Details of the HTTP/1 codec.
+pub mod http1 {
+    /// What is not HTTP.
+    pub const CODEC_ERROR: &str = "http1.codec_error";
+    /// Bytes that a field cannot have.
+    pub const INVALID_CHARACTERS: &str = "http1.invalid_characters";
+    /// A target that is no URL.
+    pub const INVALID_URL: &str = "http1.invalid_url";
+    /// The head is too large.
+    pub const HEADERS_TOO_LARGE: &str = "http1.headers_too_large";
+    /// The head has too many fields.
+    pub const TOO_MANY_HEADERS: &str = "http1.too_many_headers";
+    /// The trailers are too large.
+    pub const TRAILERS_TOO_LARGE: &str = "http1.trailers_too_large";
+    /// Too many trailers.
+    pub const TOO_MANY_TRAILERS: &str = "http1.too_many_trailers";
+    /// Content-Length beside `chunked`.
+    pub const CONTENT_LENGTH_AND_CHUNKED: &str = "http1.content_length_and_chunked_not_allowed";
+    /// Content-Length where none may be.
+    pub const CONTENT_LENGTH_NOT_ALLOWED: &str = "http1.content_length_not_allowed";
+    /// Transfer-Encoding where none may be.
+    pub const TRANSFER_ENCODING_NOT_ALLOWED: &str = "http1.transfer_encoding_not_allowed";
+    /// A transfer coding that is not spoken.
+    pub const INVALID_TRANSFER_ENCODING: &str = "http1.invalid_transfer_encoding";
+    /// A `Connection` header that would remove what must stay.
+    pub const CONNECTION_HEADER_REJECTED: &str = "http1.connection_header_rejected";
+    /// A name with an underscore.
+    pub const UNEXPECTED_UNDERSCORE: &str = "http1.unexpected_underscore";
+    /// A body where none may be.
+    pub const BODY_DISALLOWED: &str = "http1.body_disallowed";
+    /// An authority that is none.
+    pub const INVALID_AUTHORITY: &str = "http.invalid_authority";
+}
+
+/// The details before and after the response began, and the transport failure, if any.
+macro_rules! words {
+    ($reason:expr) => {
+        (
+            concat!("upstream_reset_before_response_started{", $reason, "}"),
+            concat!("upstream_reset_after_response_started{", $reason, "}"),
+            "",
+        )
+    };
+    ($reason:expr, $transport:expr) => {
+        (
+            concat!("upstream_reset_before_response_started{", $reason, "|", $transport, "}"),
+            concat!("upstream_reset_after_response_started{", $reason, "|", $transport, "}"),
+            $transport,
+        )
+    };
+}
+
+/// The same for each way in which a connect fails, in the words of `strerror`.
+macro_rules! failures {
+    ($failure:expr, $reason:literal, $kind:literal) => {
+        match $failure {
+            Failure::Refused => words!($reason, concat!($kind, "Connection_refused")),
+            Failure::Reset => words!($reason, concat!($kind, "Connection_reset_by_peer")),
+            Failure::TimedOut => words!($reason, concat!($kind, "Connection_timed_out")),
+            Failure::Unreachable => words!($reason, concat!($kind, "Network_is_unreachable")),
+            Failure::AddressInUse => words!($reason, concat!($kind, "Address_already_in_use")),
+            Failure::AddressNotAvailable => {
+                words!($reason, concat!($kind, "Cannot_assign_requested_address"))
+            }
+            Failure::Denied => words!($reason, concat!($kind, "Permission_denied")),
+            Failure::Exhausted => {
+                words!($reason, concat!($kind, "Resource_temporarily_unavailable"))
+            }
+            _ => words!($reason, concat!($kind, "Unknown_error")),
+        }
+    };
+}
+
+/// Why an upstream stream ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// A circuit breaker is open.
+    Overflow,
+    /// We could not begin to connect.
+    LocalConnectionFailure(Failure),
+    /// The connect failed.
+    RemoteConnectionFailure(Failure),
+    /// The connect took too long.
+    ConnectionTimeout,
+    /// The connection ended.
+    ConnectionTermination,
+    /// The peer broke the protocol.
+    ProtocolError,
+    /// We gave the stream up.
+    LocalReset,
+    /// The peer reset the stream.
+    RemoteReset,
+}
+
+impl Reset {
+    /// What a local reply says after `reset reason: `.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Overflow => "overflow",
+            Self::LocalConnectionFailure(_) => "local connection failure",
+            Self::RemoteConnectionFailure(_) => "remote connection failure",
+            Self::ConnectionTimeout => "connection timeout",
+            Self::ConnectionTermination => "connection termination",
+            Self::ProtocolError => "protocol error",
+            Self::LocalReset => "local reset",
+            Self::RemoteReset => "remote reset",
+        }
+    }
+
+    /// `%RESPONSE_CODE_DETAILS%` of a stream that got no response.
+    #[must_use]
+    pub const fn before_response(self) -> &'static str {
+        self.words().0
+    }
+
+    /// `%RESPONSE_CODE_DETAILS%` of a stream whose response had begun.
+    #[must_use]
+    pub const fn after_response(self) -> &'static str {
+        self.words().1
+    }
+
+    /// `%UPSTREAM_TRANSPORT_FAILURE_REASON%`; empty when there is none.
+    #[must_use]
+    pub const fn transport_failure(self) -> &'static str {
+        self.words().2
+    }
+
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Overflow => words!("overflow"),
+            Self::ConnectionTimeout => words!("connection_timeout"),
+            Self::ConnectionTermination => words!("connection_termination"),
+            Self::ProtocolError => words!("protocol_error"),
+            Self::LocalReset => words!("local_reset"),
+            Self::RemoteReset => words!("remote_reset"),
+            Self::LocalConnectionFailure(failure) => {
+                failures!(failure, "local_connection_failure", "immediate_connect_error:_")
+            }
+            Self::RemoteConnectionFailure(failure) => {
+                failures!(failure, "remote_connection_failure", "delayed_connect_error:_")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Envoy 1.40 logged them.
+    #[test]
+    fn resets_are_worded_as_envoys() {
+        let refused = Reset::RemoteConnectionFailure(Failure::Refused);
+        assert_eq!(
+            refused.before_response(),
+            "upstream_reset_before_response_started\
+             {remote_connection_failure|delayed_connect_error:_Connection_refused}"
+        );
+        assert_eq!(refused.transport_failure(), "delayed_connect_error:_Connection_refused");
+        assert_eq!(refused.reason(), "remote connection failure");
+        assert_eq!(
+            Reset::ConnectionTermination.before_response(),
+            "upstream_reset_before_response_started{connection_termination}"
+        );
+        assert_eq!(
+            Reset::ProtocolError.after_response(),
+            "upstream_reset_after_response_started{protocol_error}"
+        );
+        assert_eq!(Reset::Overflow.transport_failure(), "");
+    }
+}

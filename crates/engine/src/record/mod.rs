@@ -1,0 +1,110 @@
+//! What became of one stream: the facts that counters, access-log lines and spans are made of.
+//!
+//! A stream fills its record while it lives; nothing in here decides anything.
+
+mod anatomy;
+pub mod details;
+mod flags;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, Instant, Version};
+
+pub use anatomy::{Anatomy, Phase, Span};
+pub use flags::Flags;
+
+/// The facts of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// When the first byte of the request was parsed (TCP: when the connection was accepted).
+    pub start: Instant,
+    /// The last byte of the request came in.
+    pub request_end: Option<Instant>,
+    /// The first byte went upstream.
+    pub upstream_first_sent: Option<Instant>,
+    /// The last byte went upstream.
+    pub upstream_last_sent: Option<Instant>,
+    /// The first byte came from upstream.
+    pub upstream_first_received: Option<Instant>,
+    /// The last byte came from upstream.
+    pub upstream_last_received: Option<Instant>,
+    /// The first byte of the response went out.
+    pub response_start: Option<Instant>,
+    /// The last byte of the response went out.
+    pub response_end: Option<Instant>,
+    /// The stream ended.
+    pub end: Option<Instant>,
+    /// The connect of the upstream connection began and ended, where this stream waited for it.
+    pub connect: Option<(Instant, Instant)>,
+    /// Body bytes of the request (TCP: bytes from downstream).
+    pub bytes_received: u64,
+    /// Body bytes of the response (TCP: bytes to downstream).
+    pub bytes_sent: u64,
+    /// Body bytes to upstream.
+    pub upstream_bytes_sent: u64,
+    /// Body bytes from upstream.
+    pub upstream_bytes_received: u64,
+    /// Bytes of the whole request on the wire.
+    pub wire_received: u64,
+    /// Bytes of the whole response on the wire.
+    pub wire_sent: u64,
+    /// Bytes on the wire to upstream, all attempts.
+    pub upstream_wire_sent: u64,
+    /// Bytes on the wire from upstream, all attempts.
+    pub upstream_wire_received: u64,
+    /// The status that went downstream; 0 when none did.
+    pub status: u16,
+    /// The version in which the request came; none for TCP.
+    pub protocol: Option<Version>,
+    /// Envoy's response flags.
+    pub flags: Flags,
+    /// Envoy's `%RESPONSE_CODE_DETAILS%`: see [`details`].
+    pub details: &'static str,
+    /// Envoy's `%CONNECTION_TERMINATION_DETAILS%`.
+    pub termination: &'static str,
+    /// Envoy's `%UPSTREAM_TRANSPORT_FAILURE_REASON%`.
+    pub transport_failure: &'static str,
+    /// How often the request was sent upstream.
+    pub attempts: u32,
+    /// The host that answered, or was tried last.
+    pub upstream_host: Option<Address>,
+    /// Our own address towards it.
+    pub upstream_local: Option<Address>,
+    /// The name of that host, where it has one.
+    pub upstream_hostname: Option<Arc<str>>,
+    /// The cluster's name.
+    pub cluster: Option<Arc<str>>,
+    /// The cluster's `alt_stat_name`, where it has one.
+    pub cluster_stat_name: Option<Arc<str>>,
+    /// Where the downstream connection was accepted.
+    pub downstream_local: Option<Address>,
+    /// The client's address, as `x-forwarded-for` and the trusted hops make it.
+    pub downstream_remote: Option<Address>,
+    /// The peer of the downstream socket.
+    pub downstream_direct_remote: Option<Address>,
+    /// Counts connections of this worker; unique with the worker's number.
+    pub connection: u64,
+    /// The same for the upstream connection; 0 when there was none.
+    pub upstream_connection: u64,
+    /// Counts streams of this worker.
+    pub stream: u64,
+    /// The stream is a health check of this proxy.
+    pub health_check: bool,
+    /// The stream is traced.
+    pub traceable: bool,
+}
+
+impl Record {
+    /// From the start to the end, once there is one.
+    #[must_use]
+    pub fn duration(&self) -> Option<Duration> {
+        self.end.map(|end| end.since(self.start))
+    }
+
+    /// When each part of the stream's life began and ended, as far as it got.
+    #[must_use]
+    pub fn anatomy(&self) -> Anatomy {
+        Anatomy::of(self)
+    }
+}

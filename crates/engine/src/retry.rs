@@ -1,0 +1,417 @@
+//! What happens to a stream whose upstream side failed: another try, or an answer of our own.
+//!
+//! Arrives: a stream and its [`Trouble`]. Leaves: the stream placed again (at once or after a back-off), a local
+//! reply, or, when part of a response is out already, a reset of the client.
+//!
+//! Two kinds of repetition are kept apart. The *route's policy* is what the operator asked for. The *silent* one
+//! mends a race that is nobody's mistake: a pooled connection that its peer was closing when we used it. It
+//! happens once, before any byte of a response, and only if no byte of the request left us or if the method may
+//! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+
+use std::time::Duration;
+
+use towpath_proto::head::{Head, Method};
+use towpath_proto::name::Name;
+use towpath_proto::{Close, Failure, Instant};
+
+use crate::pool::Place;
+use crate::record::Flags;
+use crate::record::details::{self, Reset};
+use crate::snapshot::route::{RetryOn, RetryPolicy};
+use crate::stream::{Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::worker::Worker;
+
+/// Why the upstream side of a stream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The connect failed.
+    Connect(Failure),
+    /// `connect_timeout`.
+    ConnectTimeout,
+    /// The connection ended.
+    Terminated,
+    /// What came was not the protocol.
+    Protocol,
+    /// `per_try_timeout` or `per_try_idle_timeout`.
+    PerTryTimeout,
+    /// A circuit breaker is open.
+    Overflow,
+    /// No host to go to.
+    NoHost,
+    /// The cluster was taken away.
+    ClusterGone,
+    /// An answer with `x-envoy-ratelimited`.
+    RateLimited,
+    /// An answer with this status, which the policy may not want.
+    Status(u16),
+}
+
+impl Trouble {
+    /// The same in Envoy's words.
+    pub(crate) const fn reset(self) -> Reset {
+        match self {
+            Self::Connect(failure) => match failure {
+                Failure::AddressNotAvailable | Failure::Denied | Failure::Exhausted => {
+                    Reset::LocalConnectionFailure(failure)
+                }
+                Failure::Refused
+                | Failure::Reset
+                | Failure::TimedOut
+                | Failure::Unreachable
+                | Failure::AddressInUse
+                | Failure::NoSuchName
+                | Failure::Unsupported
+                | Failure::Os(_)
+                | _ => Reset::RemoteConnectionFailure(failure),
+            },
+            Self::ConnectTimeout => Reset::ConnectionTimeout,
+            Self::Terminated => Reset::ConnectionTermination,
+            Self::Protocol => Reset::ProtocolError,
+            Self::Overflow => Reset::Overflow,
+            Self::PerTryTimeout
+            | Self::NoHost
+            | Self::ClusterGone
+            | Self::RateLimited
+            | Self::Status(_) => Reset::LocalReset,
+        }
+    }
+}
+
+/// The retry state of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    pub(crate) on: RetryOn,
+    pub(crate) remaining: u32,
+    /// Retries by the policy so far.
+    pub(crate) done: u32,
+    /// The next try wants a connection of its own.
+    pub(crate) wants_fresh: bool,
+    /// The method may be repeated.
+    pub(crate) repeatable: bool,
+    /// Where the last try went.
+    pub(crate) place: Option<Place>,
+    /// Hosts that were tried, if they are to be avoided.
+    pub(crate) tried: Vec<Place>,
+    pub(crate) avoids_tried: bool,
+    pub(crate) host_attempts: u32,
+    /// How much of a body is kept for another try.
+    pub(crate) buffer_limit: usize,
+    /// This stream is counted in the cluster's retries.
+    counted: Option<Place>,
+    /// The try under way: on a connection that its peer may have been closing, and how much had been sent on it before.
+    pub(crate) reused: bool,
+    pub(crate) sent_before: u64,
+}
+
+impl Retries {
+    /// What the route and the request's own headers ask for.
+    pub(crate) fn begin(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
+        self.repeatable = is_repeatable(request.method());
+        if let Some(policy) = policy {
+            self.on = policy.on;
+            self.remaining = policy.retries;
+            self.avoids_tried = policy.avoid_previous_hosts;
+            self.host_attempts = policy.host_attempts;
+        }
+        if !trusted {
+            return;
+        }
+        if let Some(on) = request.get(Name::XEnvoyRetryOn) {
+            self.on = self.on.with(parse_retry_on(on));
+            self.remaining = self.remaining.max(1);
+        }
+        if self.on != RetryOn::default()
+            && let Some(retries) = request.get(Name::XEnvoyMaxRetries).and_then(parse_number)
+        {
+            self.remaining = retries;
+        }
+    }
+
+    /// As new, with its memory.
+    pub(crate) fn renew(&mut self) {
+        let mut tried = std::mem::take(&mut self.tried);
+        tried.clear();
+        *self = Self { tried, ..Self::default() };
+    }
+
+    /// Whether a second try may ever be made, so that the body must be kept.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.remaining > 0 || self.repeatable
+    }
+
+    fn wants(&self, policy: Option<&RetryPolicy>, trouble: Trouble, request_sent: bool) -> bool {
+        let on = self.on;
+        match trouble {
+            Trouble::Connect(_) | Trouble::ConnectTimeout => on.has(
+                RetryOn::CONNECT_FAILURE
+                    .with(RetryOn::STATUS_5XX)
+                    .with(RetryOn::GATEWAY_ERROR)
+                    .with(RetryOn::RESET)
+                    .with(RetryOn::RESET_BEFORE_REQUEST),
+            ),
+            Trouble::Terminated => {
+                on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
+                    || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
+            }
+            Trouble::Protocol | Trouble::PerTryTimeout => {
+                on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
+            }
+            Trouble::Overflow | Trouble::NoHost | Trouble::ClusterGone => false,
+            Trouble::RateLimited => on.has(RetryOn::RATE_LIMITED),
+            Trouble::Status(status) => {
+                (on.has(RetryOn::STATUS_5XX) && (500..600).contains(&status))
+                    || (on.has(RetryOn::GATEWAY_ERROR) && (502..=504).contains(&status))
+                    || (on.has(RetryOn::STATUS_4XX) && status == 409)
+                    || (on.has(RetryOn::STATUS_CODES)
+                        && policy
+                            .is_some_and(|policy| policy.statuses.binary_search(&status).is_ok()))
+            }
+        }
+    }
+}
+
+/// Whether a request with this method may be sent again when nobody knows what became of it (RFC 9110 §9.2.2).
+pub(crate) fn is_repeatable(method: Method) -> bool {
+    match method {
+        Method::Get
+        | Method::Head
+        | Method::Put
+        | Method::Delete
+        | Method::Options
+        | Method::Trace => true,
+        Method::Post | Method::Connect | Method::Patch | Method::Other => false,
+    }
+}
+
+/// `x-envoy-retry-on`: names that are not known are ignored, as in Envoy.
+pub(crate) fn parse_retry_on(value: &[u8]) -> RetryOn {
+    let names = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    names.fold(RetryOn::default(), |on, name| on.with(retry_on(name)))
+}
+
+fn retry_on(name: &[u8]) -> RetryOn {
+    match name {
+        b"5xx" => RetryOn::STATUS_5XX,
+        b"gateway-error" => RetryOn::GATEWAY_ERROR,
+        b"reset" => RetryOn::RESET,
+        b"reset-before-request" => RetryOn::RESET_BEFORE_REQUEST,
+        b"connect-failure" => RetryOn::CONNECT_FAILURE,
+        b"refused-stream" => RetryOn::REFUSED_STREAM,
+        b"retriable-4xx" => RetryOn::STATUS_4XX,
+        b"retriable-status-codes" => RetryOn::STATUS_CODES,
+        b"envoy-ratelimited" => RetryOn::RATE_LIMITED,
+        _ => RetryOn::default(),
+    }
+}
+
+/// A decimal number in a header.
+pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
+    std::str::from_utf8(value.trim_ascii()).ok()?.parse().ok()
+}
+
+impl Worker {
+    /// The upstream side of a stream is over before its response was.
+    pub(crate) fn reset_upstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let silent = may_repeat_silently(stream, trouble, self.request_bytes_sent(stream))
+            && !self.response_has_begun(stream);
+        let request_sent = self.request_bytes_sent(stream) > 0;
+        self.detach(index, Close::Abort, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        mark(stream, trouble);
+        if stream.door.tcp().is_some() {
+            self.retry_tcp(index, trouble, now);
+            return;
+        }
+        if !stream.is_unanswered() {
+            self.reset_downstream(index, trouble, now);
+            return;
+        }
+        if silent {
+            stream.retries.wants_fresh = true;
+            stream.record.flags = Flags::default();
+            self.place_stream(index, now);
+            return;
+        }
+        if !self.retry(index, trouble, request_sent, now) {
+            self.reply_for(index, trouble, now);
+        }
+    }
+
+    /// Tries again by the route's policy; false if that is not wanted or not allowed.
+    pub(crate) fn retry(
+        &mut self,
+        index: StreamIndex,
+        trouble: Trouble,
+        request_sent: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let door = stream.door.clone();
+        let policy = stream.route.and_then(|route| crate::stream::Routed::of(&door, route));
+        let policy =
+            policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
+        if !stream.retries.wants(policy, trouble, request_sent) {
+            return false;
+        }
+        let Some(place) = stream.retries.place else { return false };
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return false };
+        if stream.retries.remaining == 0 {
+            stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            cluster.stats.upstream_rq_retry_limit_exceeded.inc();
+            return false;
+        }
+        if !stream.body.whole || stream.upgrade != Upgrade::No {
+            cluster.stats.retry_or_shadow_abandoned.inc();
+            return false;
+        }
+        if stream.retries.counted.is_none() {
+            let (limits, load) = (cluster.limits(place), cluster.load(place));
+            let allowed =
+                limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
+                    let share = u64::from(load.requests + load.pending)
+                        * u64::from(percent_hundredths)
+                        / 10_000;
+                    u32::try_from(share).unwrap_or(u32::MAX).max(least)
+                });
+            if load.retries >= allowed {
+                stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
+                cluster.stats.upstream_rq_retry_overflow.inc();
+                return false;
+            }
+            cluster.load_mut(place).retries += 1;
+            cluster.show_breakers(place);
+            stream.retries.counted = Some(place);
+        }
+        cluster.stats.upstream_rq_retry.inc();
+        stream.retries.remaining -= 1;
+        let (base, most) =
+            policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
+        let bound = base.saturating_mul(1 << stream.retries.done.min(20)).min(most);
+        stream.retries.done += 1;
+        stream.upstream = UpstreamState::BackingOff;
+        let wait = Duration::from_nanos(
+            self.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
+        );
+        cluster.stats.upstream_rq_retry_backoff_exponential.inc();
+        self.set_stream_timer(index, StreamTimer::BackOff, now + wait);
+        true
+    }
+
+    /// A stream is over: it does not count as a retry any more.
+    pub(crate) fn release_retry(&mut self, stream: &mut Stream) {
+        if let Some(place) = stream.retries.counted.take()
+            && let Some(cluster) = self.clusters.get_mut(place.cluster)
+        {
+            cluster.load_mut(place).retries -= 1;
+            cluster.show_breakers(place);
+            if stream.record.status != 0 && stream.record.status < 500 {
+                cluster.stats.upstream_rq_retry_success.inc();
+            }
+        }
+    }
+
+    /// Answers for an upstream that failed.
+    pub(crate) fn reply_for(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let retried = stream.retries.done > 0;
+        let status = if trouble == Trouble::Protocol { 502 } else { 503 };
+        let reset = match trouble {
+            Trouble::PerTryTimeout => {
+                self.charge(index, 504);
+                self.local_reply(
+                    index,
+                    504,
+                    b"upstream request timeout",
+                    details::UPSTREAM_PER_TRY_TIMEOUT,
+                    now,
+                );
+                return;
+            }
+            Trouble::NoHost => {
+                self.charge(index, 503);
+                self.local_reply(
+                    index,
+                    503,
+                    b"no healthy upstream",
+                    details::NO_HEALTHY_UPSTREAM,
+                    now,
+                );
+                return;
+            }
+            Trouble::ClusterGone => {
+                self.local_reply(index, 503, b"", details::CLUSTER_NOT_FOUND, now);
+                return;
+            }
+            Trouble::Status(_) | Trouble::RateLimited => return,
+            Trouble::Connect(_)
+            | Trouble::ConnectTimeout
+            | Trouble::Terminated
+            | Trouble::Protocol
+            | Trouble::Overflow => trouble.reset(),
+        };
+        let lead = if retried {
+            "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
+        } else {
+            "upstream connect error or disconnect/reset before headers. reset reason: "
+        };
+        let body = [lead, reset.reason()].concat().into_bytes();
+        self.charge(index, status);
+        self.local_reply(index, status, &body, reset.before_response(), now);
+    }
+
+    /// Counts a status that we answer for a cluster as if it had come from there.
+    pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+        if let Some(cluster) = self.clusters.get_mut(stream.cluster) {
+            cluster.stats.count_response(status, internal);
+        }
+    }
+
+    /// How much of this stream's request the kernel has taken.
+    fn request_bytes_sent(&self, stream: &Stream) -> u64 {
+        let UpstreamState::Active(id) = stream.upstream else { return 0 };
+        self.connections
+            .get(id)
+            .map_or(0, |connection| connection.bytes_sent - stream.retries.sent_before)
+    }
+
+    /// Whether anything came back for this stream's request: a part of a head, or an interim response.
+    fn response_has_begun(&self, stream: &Stream) -> bool {
+        let UpstreamState::Active(id) = stream.upstream else { return false };
+        self.connections
+            .get(id)
+            .is_some_and(|connection| connection.bytes_received > stream.wire.upstream_received)
+    }
+}
+
+/// See the module's text; that no byte of a response has come is up to the caller.
+fn may_repeat_silently(stream: &Stream, trouble: Trouble, bytes_sent: u64) -> bool {
+    trouble == Trouble::Terminated
+        && stream.retries.reused
+        && !stream.retries.wants_fresh
+        && stream.is_unanswered()
+        && stream.body.whole
+        && (bytes_sent == 0 || stream.retries.repeatable)
+}
+
+/// Sets the response flag of a trouble.
+fn mark(stream: &mut Stream, trouble: Trouble) {
+    let flag = match trouble {
+        Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
+        Trouble::Terminated => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        Trouble::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
+        Trouble::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
+        Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
+        Trouble::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+        Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
+        Trouble::Status(_) | Trouble::RateLimited => return,
+    };
+    stream.record.flags.set(flag);
+    stream.record.transport_failure = trouble.reset().transport_failure();
+}
+
+/// Envoy's default: 25 ms, at most ten times that.
+const DEFAULT_BACK_OFF: (Duration, Duration) =
+    (Duration::from_millis(25), Duration::from_millis(250));

@@ -1,0 +1,26 @@
+//! Picks the virtual host and the route of a request, and says what the route does to path and authority.
+
+mod head;
+pub mod index;
+pub mod path;
+mod pick;
+pub mod query;
+mod redirect;
+mod rewrite;
+
+pub use index::{DuplicateDomain, HostIndex};
+pub use path::{PathRules, Sanitized};
+pub use pick::Picked;
+pub use redirect::tls_location;
+pub use rewrite::without_trailing_dot;
+
+use crate::snapshot::route::Fraction;
+
+impl Fraction {
+    /// Whether this share takes a request with this random number.
+    #[must_use]
+    #[inline]
+    pub fn takes(self, random: u64) -> bool {
+        random % u64::from(self.denominator.max(1)) < u64::from(self.numerator)
+    }
+}

@@ -1,0 +1,172 @@
+//! Finds the route of a request.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use towpath_proto::{Head, Method, Name};
+
+use super::path::{path_end, without_parameters};
+use crate::grpc::is_grpc;
+use crate::snapshot::route::{
+    ClusterChoice, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
+};
+
+/// What a table says of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Picked<'a> {
+    /// No virtual host has this authority.
+    NoHost,
+    /// The virtual host has no route for it.
+    NoRoute {
+        /// Which virtual host.
+        host: &'a VirtualHost,
+        /// Its place in the table.
+        host_index: usize,
+    },
+    /// The virtual host wants https, and this is not: 301 to the same URL with `https`.
+    TlsRequired {
+        /// Which virtual host.
+        host: &'a VirtualHost,
+        /// Its place in the table.
+        host_index: usize,
+    },
+    /// The first route that matches.
+    Route {
+        /// Which virtual host.
+        host: &'a VirtualHost,
+        /// Its place in the table.
+        host_index: usize,
+        /// Which route.
+        route: &'a Arc<Route>,
+        /// Its place in the virtual host.
+        route_index: usize,
+    },
+}
+
+impl RouteTable {
+    /// Finds the virtual host and the route of a request. `random` decides `runtime_fraction`s.
+    ///
+    /// Allocates nothing, except when path parameters are ignored and there are some.
+    #[must_use]
+    pub fn pick(&self, head: &Head, random: u64) -> Picked<'_> {
+        let authority = head.authority();
+        let Some(host_index) = self.index.find(authority, self.ignore_port) else {
+            return Picked::NoHost;
+        };
+        let Some(host) = self.hosts.get(host_index) else { return Picked::NoHost };
+        if host.require_tls != RequireTls::None && host.wants_tls(head) {
+            return Picked::TlsRequired { host, host_index };
+        }
+        let request = Request::new(head, self.ignore_path_parameters, random);
+        match host.routes.iter().position(|route| request.matches(route)) {
+            Some(route_index) => {
+                Picked::Route { host, host_index, route: &host.routes[route_index], route_index }
+            }
+            None => Picked::NoRoute { host, host_index },
+        }
+    }
+}
+
+impl VirtualHost {
+    fn wants_tls(&self, head: &Head) -> bool {
+        let secured = head.get(Name::XForwardedProto).unwrap_or_else(|| head.scheme()) == b"https";
+        let internal = || head.get(Name::XEnvoyInternal) == Some(b"true");
+        match self.require_tls {
+            RequireTls::None => false,
+            RequireTls::ExternalOnly => !secured && !internal(),
+            RequireTls::All => !secured,
+        }
+    }
+}
+
+/// What routes ask of a request, taken apart once.
+struct Request<'a> {
+    head: &'a Head,
+    target: &'a [u8],
+    /// Without its query; empty for CONNECT.
+    path: Cow<'a, [u8]>,
+    random: u64,
+}
+
+impl<'a> Request<'a> {
+    fn new(head: &'a Head, ignore_parameters: bool, random: u64) -> Self {
+        let target = head.path();
+        let path = &target[..path_end(target)];
+        let path = if ignore_parameters && path.contains(&b';') {
+            Cow::Owned(without_parameters(path))
+        } else {
+            Cow::Borrowed(path)
+        };
+        Self { head, target, path, random }
+    }
+
+    #[inline]
+    fn matches(&self, route: &Route) -> bool {
+        self.matches_path(&route.path)
+            && route.fraction.is_none_or(|fraction| fraction.takes(self.random))
+            && (!route.grpc_only || is_grpc(self.head))
+            && route.headers.iter().all(|header| header.matches(self.head))
+            && route.query.iter().all(|query| query.matches(self.target))
+    }
+
+    #[inline]
+    fn matches_path(&self, wanted: &PathMatch) -> bool {
+        if let PathMatch::Connect = wanted {
+            return self.head.method() == Method::Connect;
+        }
+        let path = &*self.path;
+        // Only a route for CONNECT takes a request without a path.
+        if path.is_empty() {
+            return false;
+        }
+        match wanted {
+            PathMatch::Prefix(prefix) => prefix.starts(path),
+            PathMatch::Exact(exact) => exact.bytes.len() == path.len() && exact.starts(path),
+            PathMatch::SeparatedPrefix(prefix) => {
+                prefix.starts(path) && matches!(path.get(prefix.bytes.len()), None | Some(b'/'))
+            }
+            PathMatch::Regex(regex) => regex.is_match(path),
+            PathMatch::Connect => false,
+        }
+    }
+}
+
+impl Text {
+    /// Compiles `text`.
+    #[must_use]
+    pub fn new(text: &str, case_sensitive: bool) -> Self {
+        let text = if case_sensitive { text.to_owned() } else { text.to_ascii_lowercase() };
+        Self { bytes: text.into_bytes().into(), case_sensitive }
+    }
+
+    /// Whether `value` begins with this text.
+    #[must_use]
+    #[inline]
+    pub fn starts(&self, value: &[u8]) -> bool {
+        let Some(start) = value.get(..self.bytes.len()) else { return false };
+        if self.case_sensitive {
+            *start == *self.bytes
+        } else {
+            start.eq_ignore_ascii_case(&self.bytes)
+        }
+    }
+}
+
+impl ClusterChoice {
+    /// Of weighted clusters, the one that `random` falls on.
+    #[must_use]
+    pub fn weighted(&self, random: u64) -> Option<&WeightedCluster> {
+        let Self::Weighted { clusters, total } = self else { return None };
+        let mut left = random.checked_rem(*total)?;
+        clusters.iter().find(|cluster| match left.checked_sub(u64::from(cluster.weight)) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Where a redirect points to, by Envoy's rules.
+
+use towpath_proto::{Head, Name};
+
+use crate::snapshot::route::{PathMatch, Redirect, RedirectPath};
+
+impl Redirect {
+    /// Writes the `location` of a request's answer to `out`, which is emptied.
+    pub fn location(&self, matched: &PathMatch, head: &Head, out: &mut Vec<u8>) {
+        out.clear();
+        let scheme = self.scheme.as_ref().map_or_else(|| head.scheme(), |scheme| scheme.as_bytes());
+        out.extend_from_slice(scheme);
+        out.extend_from_slice(b"://");
+        match &self.host {
+            Some(host) => out.extend_from_slice(host),
+            None => out.extend_from_slice(request_host(head, scheme, self.port.is_some())),
+        }
+        if let Some(port) = self.port {
+            out.push(b':');
+            out.extend_from_slice(port.to_string().as_bytes());
+        }
+        self.path(matched, head.path(), out);
+    }
+
+    fn path(&self, matched: &PathMatch, target: &[u8], out: &mut Vec<u8>) {
+        let query = |target: &[u8]| target.iter().position(|byte| *byte == b'?');
+        let start = out.len();
+        match &self.path {
+            RedirectPath::Keep => out.extend_from_slice(target),
+            RedirectPath::Replace(path) => {
+                out.extend_from_slice(path);
+                // A query in the file stays, and no other is added.
+                if query(path).is_some() {
+                    return;
+                }
+                if let Some(at) = query(target) {
+                    out.extend_from_slice(&target[at..]);
+                }
+            }
+            RedirectPath::Rewrite(rewrite) => {
+                let mut path = Vec::new();
+                let changed = rewrite.apply(matched, target, &mut path);
+                out.extend_from_slice(if changed { &path } else { target });
+            }
+        }
+        if self.strip_query
+            && let Some(at) = query(&out[start..])
+        {
+            out.truncate(start + at);
+        }
+    }
+}
+
+/// Writes the same URL with `https`, for a virtual host that wants TLS.
+pub fn tls_location(head: &Head, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(b"https://");
+    out.extend_from_slice(request_host(head, b"https", false));
+    out.extend_from_slice(head.path());
+}
+
+/// The request's authority. Its port goes when another is put there, or when it is the default one of a scheme
+/// that changes.
+fn request_host<'a>(head: &'a Head, new_scheme: &[u8], new_port: bool) -> &'a [u8] {
+    let host = head.authority();
+    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return host };
+    let (name, port) = host.split_at(colon);
+    if host.first() == Some(&b'[') && name.last() != Some(&b']') {
+        return host;
+    }
+    let scheme = head.get(Name::XForwardedProto).unwrap_or_else(|| head.scheme());
+    let default = matches!((scheme, port), (b"https", b":443") | (b"http", b":80"));
+    if new_port || (default && new_scheme != scheme) { name } else { host }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::route::{PathRewrite, Text};
+
+    fn location(redirect: &Redirect, authority: &str, target: &str) -> String {
+        let head = Head::request(b"GET", b"http", authority.as_bytes(), target.as_bytes());
+        let mut out = b"old".to_vec();
+        redirect.location(&PathMatch::Prefix(Text::new("/p", true)), &head, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn redirect() -> Redirect {
+        Redirect {
+            scheme: None,
+            host: None,
+            port: None,
+            path: RedirectPath::Keep,
+            status: 301,
+            strip_query: false,
+        }
+    }
+
+    #[test]
+    fn schemes_take_their_default_ports_with_them() {
+        let https = Redirect { scheme: Some("https".into()), ..redirect() };
+        assert_eq!(location(&https, "a:80", "/p?q"), "https://a/p?q");
+        assert_eq!(location(&https, "a:8080", "/p"), "https://a:8080/p");
+        assert_eq!(location(&https, "[::1]:80", "/p"), "https://[::1]/p");
+        assert_eq!(location(&https, "[::1]", "/p"), "https://[::1]/p");
+        assert_eq!(location(&redirect(), "a:80", "/p"), "http://a:80/p");
+        let port = Redirect { port: Some(8443), ..redirect() };
+        assert_eq!(location(&port, "a:80", "/p"), "http://a:8443/p");
+        let host = Redirect { host: Some((*b"b").into()), ..redirect() };
+        assert_eq!(location(&host, "a:80", "/p"), "http://b/p");
+    }
+
+    #[test]
+    fn paths_are_replaced_with_or_without_their_query() {
+        let to = |path: &[u8], strip_query| Redirect {
+            path: RedirectPath::Replace(path.into()),
+            strip_query,
+            ..redirect()
+        };
+        assert_eq!(location(&to(b"/n", false), "a", "/p/x?q=1"), "http://a/n?q=1");
+        assert_eq!(location(&to(b"/n", true), "a", "/p?q=1"), "http://a/n");
+        assert_eq!(location(&to(b"/n?z", true), "a", "/p?q=1"), "http://a/n?z");
+        let strip = Redirect { strip_query: true, ..redirect() };
+        assert_eq!(location(&strip, "a", "/p?q=1"), "http://a/p");
+        let prefix = PathRewrite::Prefix((*b"/n").into());
+        let prefix = Redirect { path: RedirectPath::Rewrite(prefix), ..redirect() };
+        assert_eq!(location(&prefix, "a", "/p/x?q=1"), "http://a/n/x?q=1");
+    }
+
+    #[test]
+    fn a_host_that_wants_tls_sends_to_https() {
+        let head = Head::request(b"GET", b"http", b"a:80", b"/x?y");
+        let mut out = Vec::new();
+        tls_location(&head, &mut out);
+        assert_eq!(out, b"https://a/x?y");
+    }
+}

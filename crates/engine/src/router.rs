@@ -1,0 +1,538 @@
+//! Where a request goes: normalised, filtered, routed, placed on a host.
+//!
+//! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
+
+use bytes::Bytes;
+use towpath_proto::head::{Head, Method};
+use towpath_proto::name::Name;
+use towpath_proto::{Address, Instant};
+
+use crate::connection::Codec;
+use crate::edge::{self, Origin};
+use crate::header_ops::{self, Scratch, Subject};
+use crate::listener::HttpDoor;
+use crate::number::Decimal;
+use crate::pool::{Lease, Priority};
+use crate::record::{Flags, details};
+use crate::retry::{Trouble, parse_number};
+use crate::route::{Picked, path};
+use crate::snapshot::ClusterId;
+use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
+use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
+use crate::stream::{Direction, RouteRef, Routed, Stream, StreamIndex, StreamTimer, Upgrade};
+use crate::wall_clock::WallClock;
+use crate::worker::Worker;
+
+impl Worker {
+    /// From a request's head to a place for it.
+    pub(crate) fn route_request(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(http) = door.http() else { return };
+        stream.record.protocol = Some(stream.request.version());
+        if stream.request.method() == Method::Connect {
+            stream.upgrade = Upgrade::Connect;
+        }
+        match normalize(&mut stream.request, http, stream.record.downstream_local.as_ref()) {
+            Normalized::Fine => {}
+            Normalized::Refused => {
+                http.stats.downstream_rq_failed_path_normalization.inc();
+                let downstream = stream.downstream;
+                self.close_after_response(downstream);
+                self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
+                return;
+            }
+            Normalized::Redirect => {
+                http.stats.downstream_rq_redirected_with_normalized_path.inc();
+                let location = stream.request.path().to_vec();
+                self.redirect_to(index, 307, &location, details::PATH_NORMALIZATION_FAILED, now);
+                return;
+            }
+        }
+        let path = stream.request.path();
+        if !path.is_empty() && !path.starts_with(b"/") {
+            self.local_reply(index, 404, b"", details::ABSOLUTE_PATH_REJECTED, now);
+            return;
+        }
+        let random = &mut self.random;
+        let origin =
+            edge::mark_request(&mut stream.request, &mut stream.record, &http.config, || {
+                random.uuid()
+            });
+        if self.answered_by_filter(index, http, now) {
+            return;
+        }
+        let random = self.random.next();
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        match http.config.routes.pick(&stream.request, random) {
+            Picked::NoHost | Picked::NoRoute { .. } => {
+                http.stats.rq_total.inc();
+                stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                http.stats.no_route.inc();
+                self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
+            }
+            Picked::TlsRequired { .. } => {
+                http.stats.rq_total.inc();
+                http.stats.rq_direct_response.inc();
+                let request = &stream.request;
+                let location = [b"https://", request.authority(), request.path()].concat();
+                self.redirect_to(index, 301, &location, details::DIRECT_RESPONSE, now);
+            }
+            Picked::Route { host_index, route_index, route, .. } => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "tables have fewer than 2^32 entries"
+                )]
+                let chosen =
+                    RouteRef { host: host_index as u32, route: route_index as u32, weighted: None };
+                stream.route = Some(chosen);
+                match &route.action {
+                    Action::Direct { status, body } => {
+                        let body = Bytes::copy_from_slice(body);
+                        http.stats.rq_total.inc();
+                        http.stats.rq_direct_response.inc();
+                        self.direct_response(index, *status, body, now);
+                    }
+                    Action::Redirect(redirect) => {
+                        let location =
+                            path::redirect_location(redirect, &route.path, &stream.request);
+                        http.stats.rq_total.inc();
+                        http.stats.rq_direct_response.inc();
+                        self.redirect_to(
+                            index,
+                            redirect.status,
+                            &location,
+                            details::DIRECT_RESPONSE,
+                            now,
+                        );
+                    }
+                    Action::Forward(forward) => {
+                        self.begin_forward(index, forward, origin, random, now)
+                    }
+                }
+            }
+        }
+    }
+
+    /// HTTP filters before the router; true if one of them answered.
+    fn answered_by_filter(&mut self, index: StreamIndex, http: &HttpDoor, now: Instant) -> bool {
+        for filter in &http.config.filters {
+            let Some(stream) = self.streams.get_mut(index) else { return true };
+            match filter {
+                HttpFilter::HealthCheck { headers } => {
+                    if headers.iter().all(|header| header.matches(&stream.request)) {
+                        stream.record.health_check = true;
+                        let status = if self.draining.is_on() { 503 } else { 200 };
+                        self.local_reply(index, status, b"", details::HEALTH_CHECK_OK, now);
+                        return true;
+                    }
+                }
+                HttpFilter::HeaderMutation { request, .. } => {
+                    let mut head = std::mem::replace(&mut stream.request, self.heads.take());
+                    let facts = crate::log::facts(stream, None, &self.clock, now);
+                    request.apply(&mut head, Subject::Request, &facts, &mut self.scratch);
+                    if let Some(stream) = self.streams.get_mut(index) {
+                        self.heads.give(std::mem::replace(&mut stream.request, head));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// A `direct_response` route.
+    fn direct_response(&mut self, index: StreamIndex, status: u16, body: Bytes, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.details = details::DIRECT_RESPONSE;
+        stream.response.reset();
+        stream.response.set_status(status);
+        self.reply(index, body, b"text/plain", now);
+    }
+
+    /// Answers with a `location`.
+    fn redirect_to(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        location: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.details = details;
+        stream.response.reset();
+        stream.response.set_status(status);
+        stream.response.set(Name::Location, location);
+        self.reply(index, Bytes::new(), b"", now);
+    }
+
+    /// A route that forwards: cluster, limits, rewrites; then a place.
+    fn begin_forward(
+        &mut self,
+        index: StreamIndex,
+        forward: &Forward,
+        origin: Origin,
+        random: u64,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(http) = door.http() else { return };
+        let (cluster, weighted) = match &forward.cluster {
+            ClusterChoice::One(id) => (Some(*id), None),
+            ClusterChoice::Header(name) => {
+                let named =
+                    stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
+                (named.and_then(|name| self.snapshot.cluster_id(name)), None)
+            }
+            ClusterChoice::Weighted { clusters, .. } => {
+                let chosen = forward.cluster.weighted(random);
+                let at = chosen
+                    .and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
+                (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u32::try_from(at).ok()))
+            }
+        };
+        if let Some(route) = &mut stream.route {
+            route.weighted = weighted;
+        }
+        let cluster = cluster.filter(|id| self.clusters.get(*id).is_some());
+        let Some(cluster) = cluster else {
+            stream.record.flags.set(Flags::NO_CLUSTER_FOUND);
+            http.stats.rq_total.inc();
+            http.stats.no_cluster.inc();
+            self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
+            return;
+        };
+        stream.cluster = cluster;
+        stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
+            stream.upgrade =
+                if wanted == b"connect" { Upgrade::Connect } else { Upgrade::Requested };
+            if !is_allowed(wanted, &forward.upgrades, &http.config.upgrades) {
+                stream.record.cluster =
+                    self.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
+                http.stats.downstream_rq_ws_on_non_ws_route.inc();
+                self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
+                return;
+            }
+        }
+        http.stats.rq_total.inc();
+        stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
+        let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
+        stream.retries.buffer_limit = buffer_limit.unwrap_or(door.listener.buffer_limit);
+        stream.response_timeout = forward.timeout;
+        stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
+        timeouts_from_headers(stream, origin);
+        if let Some(idle) = forward.idle_timeout {
+            self.set_idle(index, idle, now);
+        }
+        match forward.max_stream_duration {
+            Some(Some(duration)) => {
+                self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration)
+            }
+            Some(None) => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+                }
+            }
+            None => {}
+        }
+        self.answer_expectation(index, http);
+        self.rewrite(index, forward, now);
+        if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
+            self.start_response_timer(index, now);
+        }
+        self.place_stream(index, now);
+    }
+
+    /// Tells a client that waits for it to send its body, unless the upstream is asked (RFC 9110 §10.1.1).
+    fn answer_expectation(&mut self, index: StreamIndex, http: &HttpDoor) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let downstream = stream.downstream;
+        if http.config.proxy_100_continue || stream.request.get(Name::Expect).is_none() {
+            return;
+        }
+        stream.request.remove(Name::Expect);
+        self.encode_for(downstream);
+        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        if let Codec::Server(server) = &mut connection.codec
+            && server.wants_continue()
+        {
+            server.encode_informational(&Head::response(100), &mut self.out);
+            self.count_informational(index, 100);
+        }
+    }
+
+    /// Header operations, host and path as the route has them.
+    fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(routed) = stream.route.and_then(|route| Routed::of(&door, route)) else { return };
+        if !is_rewritten(routed, forward) {
+            return;
+        }
+        let mut head = std::mem::replace(&mut stream.request, self.heads.take());
+        apply_header_ops(
+            routed,
+            Subject::Request,
+            stream,
+            &mut head,
+            &self.clock,
+            &mut self.scratch,
+            now,
+        );
+        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
+        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
+            (_, Some(host)) => Some(host.to_vec()),
+            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
+            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
+            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
+            (HostRewrite::PathRegex { pattern, substitution }, None) => {
+                Some(path::substitute(pattern, substitution, path::without_query(head.path())))
+            }
+        };
+        if let Some(host) = host.filter(|host| !host.is_empty()) {
+            let quiet = door.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+            set_host(&mut head, &host, forward, quiet);
+        }
+        if !matches!(forward.path, PathRewrite::Keep) {
+            let rewritten = path::rewrite(&forward.path, &routed.route.path, head.path());
+            if !door.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
+                let original = head.path().to_vec();
+                head.set(Name::XEnvoyOriginalPath, &original);
+            }
+            head.set_path(&rewritten);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            self.heads.give(std::mem::replace(&mut stream.request, head));
+        }
+    }
+
+    /// Chooses a host for a stream (again) and asks its pool for a connection.
+    pub(crate) fn place_stream(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.door.tcp().is_some() {
+            let cluster = stream.cluster;
+            self.place_tcp(index, cluster, now);
+            return;
+        }
+        let Some(cluster) = self.clusters.get_mut(stream.cluster) else {
+            self.reset_upstream(index, Trouble::ClusterGone, now);
+            return;
+        };
+        if stream.record.cluster.is_none() {
+            stream.record.cluster = Some(cluster.config.name.clone());
+        }
+        stream.record.attempts = 1 + stream.retries.done;
+        let avoids = stream.retries.avoids_tried;
+        let (avoid, attempts) = if avoids {
+            (&stream.retries.tried[..], stream.retries.host_attempts)
+        } else {
+            (&[][..], 1)
+        };
+        let Some(place) = cluster.pick(self.random.next(), stream.priority, avoid, attempts) else {
+            cluster.stats.upstream_cx_none_healthy.inc();
+            self.reset_upstream(index, Trouble::NoHost, now);
+            return;
+        };
+        stream.retries.place = Some(place);
+        stream.record.upstream_host = cluster.pool(place).map(|pool| pool.address.clone());
+        if avoids {
+            stream.retries.tried.push(place);
+        }
+        match self.lease(index, place, now) {
+            Lease::Ready(connection) => self.attach(index, connection, now),
+            Lease::Pending => {}
+            Lease::Overflow => self.reset_upstream(index, Trouble::Overflow, now),
+        }
+    }
+
+    /// What is decided anew for each try.
+    pub(crate) fn finish_request_head(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let (Some(http), Some(routed)) =
+            (door.http(), stream.route.and_then(|route| Routed::of(&door, route)))
+        else {
+            return;
+        };
+        if routed.host.attempt_count_in_request {
+            let mut digits = Decimal::new();
+            stream
+                .request
+                .set(Name::XEnvoyAttemptCount, digits.write(stream.record.attempts.into()));
+        }
+        if !http.config.router.suppress_envoy_headers {
+            let whole = stream.response_timeout;
+            let expected = stream.per_try_timeout.or(whole);
+            if let Some(expected) = expected {
+                let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+                stream.request.set(Name::XEnvoyExpectedRqTimeoutMs, Decimal::new().write(ms));
+            }
+        }
+        let Some(forward) = routed.forward() else { return };
+        if matches!(forward.host, HostRewrite::Auto)
+            && let Some(place) = stream.retries.place
+            && let Some(pool) = self.clusters.pool(place)
+            && !pool.hostname.is_empty()
+        {
+            let name = pool.hostname.clone();
+            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
+            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
+        }
+    }
+
+    /// Starts the route's timeout: it runs from the end of the request.
+    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, now: Instant) {
+        let timeout = self.streams.get(index).filter(|stream| stream.upgrade == Upgrade::No);
+        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
+            self.set_stream_timer(index, StreamTimer::Response, now + timeout);
+        }
+    }
+
+    /// Starts what bounds one try.
+    pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let per_try = stream.per_try_timeout;
+        let idle = stream
+            .routed()
+            .and_then(|routed| routed.forward())
+            .and_then(|forward| forward.retry.as_deref());
+        let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
+        if let Some(per_try) = per_try {
+            self.set_stream_timer(index, StreamTimer::PerTry, now + per_try);
+        }
+        if let Some(idle) = idle {
+            self.set_stream_timer(index, StreamTimer::PerTryIdle, now + idle);
+        }
+    }
+}
+
+/// Applies the operations of all levels.
+pub(crate) fn apply_header_ops(
+    routed: Routed<'_>,
+    subject: Subject,
+    stream: &Stream,
+    head: &mut Head,
+    clock: &WallClock,
+    scratch: &mut Scratch,
+    now: Instant,
+) {
+    let Routed { table, host, route, weighted } = routed;
+    let ops = match subject {
+        Subject::Request => header_ops::request_ops(table, host, route, weighted),
+        Subject::Response => header_ops::response_ops(table, host, route, weighted),
+    };
+    if ops.iter().all(|ops| ops.is_empty()) {
+        return;
+    }
+    let facts = crate::log::facts(stream, None, clock, now);
+    for ops in ops {
+        ops.apply(head, subject, &facts, scratch);
+    }
+}
+
+/// Whether a route changes requests at all: most do not.
+fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
+    let Routed { table, host, route, weighted } = routed;
+    let ops = header_ops::request_ops(table, host, route, weighted);
+    !matches!(
+        (&forward.path, &forward.host),
+        (PathRewrite::Keep, HostRewrite::Keep | HostRewrite::Auto)
+    ) || weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
+        || ops.iter().any(|ops| !ops.is_empty())
+}
+
+fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
+    if !quiet && head.authority() != host {
+        let original = head.authority().to_vec();
+        head.set(Name::XEnvoyOriginalHost, &original);
+    }
+    if forward.append_forwarded_host {
+        let original = head.authority().to_vec();
+        if !original.is_empty() && original != host {
+            head.append(Name::XForwardedHost, &original);
+        }
+    }
+    head.set_authority(host);
+}
+
+/// Whether an upgrade is let through: the route's word counts before the listener's.
+fn is_allowed(wanted: &[u8], route: &[AllowedUpgrade], listener: &[AllowedUpgrade]) -> bool {
+    let find = |allowed: &[AllowedUpgrade]| {
+        let found =
+            allowed.iter().find(|allowed| wanted.eq_ignore_ascii_case(allowed.kind.as_bytes()));
+        found.map(|allowed| allowed.enabled)
+    };
+    find(route).or_else(|| find(listener)).unwrap_or(false)
+}
+
+/// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.
+fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
+    let milliseconds = |head: &Head, name| {
+        head.get(name).and_then(parse_number::<u64>).map(std::time::Duration::from_millis)
+    };
+    if origin != Origin::Edge {
+        if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqTimeoutMs) {
+            stream.response_timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+        if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqPerTryTimeoutMs)
+        {
+            stream.per_try_timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+    }
+    if let (Some(per_try), Some(whole)) = (stream.per_try_timeout, stream.response_timeout)
+        && per_try >= whole
+    {
+        stream.per_try_timeout = None;
+    }
+    const SPENT: [Name; 5] = [
+        Name::XEnvoyUpstreamRqTimeoutMs,
+        Name::XEnvoyUpstreamRqPerTryTimeoutMs,
+        Name::XEnvoyRetryOn,
+        Name::XEnvoyRetryGrpcOn,
+        Name::XEnvoyMaxRetries,
+    ];
+    for name in SPENT {
+        stream.request.remove(name);
+    }
+}
+
+/// What path normalisation came to.
+enum Normalized {
+    Fine,
+    Refused,
+    Redirect,
+}
+
+/// Host and path as the listener wants them before routing.
+fn normalize(head: &mut Head, http: &HttpDoor, local: Option<&Address>) -> Normalized {
+    let config = &http.config;
+    if config.strip_trailing_dot {
+        path::strip_trailing_dot(head);
+    }
+    match config.strip_port {
+        StripPort::No => {}
+        StripPort::Any => path::strip_port(head, None),
+        StripPort::Matching => {
+            if let Some(local) = local.and_then(Address::ip) {
+                path::strip_port(head, Some(local.port()));
+            }
+        }
+    }
+    if !config.normalize_path
+        && !config.merge_slashes
+        && config.escaped_slashes == EscapedSlashes::Keep
+    {
+        return Normalized::Fine;
+    }
+    match path::normalize(head, config.normalize_path, config.merge_slashes, config.escaped_slashes)
+    {
+        path::Normalization::Done => Normalized::Fine,
+        path::Normalization::Refused => Normalized::Refused,
+        path::Normalization::Redirect => Normalized::Redirect,
+    }
+}
+
+/// The cluster of streams that have none yet.
+pub(crate) const NO_CLUSTER: ClusterId = ClusterId(u32::MAX);

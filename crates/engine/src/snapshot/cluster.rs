@@ -1,0 +1,173 @@
+//! Where requests go. Envoy's `Cluster`, compiled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, ConnectOptions, http1};
+
+/// Envoy `config.cluster.v3.Cluster`.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `alt_stat_name`, or the name: `cluster.<stat_name>.…`.
+    pub stat_name: Arc<str>,
+    /// Where its endpoints come from.
+    pub discovery: Discovery,
+    /// Endpoints of a static cluster, and what a DNS cluster starts with.
+    pub endpoints: Arc<[Endpoint]>,
+    /// How a host is chosen.
+    pub balancer: Balancer,
+    /// `connect_timeout`: default 5 s.
+    pub connect_timeout: Duration,
+    /// How to connect.
+    pub connect: Arc<ConnectOptions>,
+    /// `per_connection_buffer_limit_bytes`: default 64 KiB (Envoy: 1 MiB).
+    pub buffer_limit: usize,
+    /// Circuit breakers of the default priority.
+    pub limits: Limits,
+    /// Circuit breakers of the high priority.
+    pub high_limits: Limits,
+    /// `HttpProtocolOptions.common_http_protocol_options.idle_timeout`: default 1 h.
+    pub idle_timeout: Option<Duration>,
+    /// `max_connection_duration`.
+    pub max_connection_duration: Option<Duration>,
+    /// `max_requests_per_connection`: 0 means no limit.
+    pub max_requests_per_connection: u32,
+    /// Options of the HTTP/1 codec.
+    pub http1: Arc<http1::Options>,
+    /// `common_lb_config.healthy_panic_threshold` in percent.
+    pub panic_threshold: u8,
+}
+
+/// Where endpoints come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// `STATIC`: from the file.
+    Static,
+    /// `STRICT_DNS`: every address of every name is a host. `LOGICAL_DNS`: the first address for new connections.
+    Dns(Dns),
+}
+
+/// How a DNS cluster resolves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dns {
+    /// `LOGICAL_DNS`.
+    pub logical: bool,
+    /// The names, with what an endpoint takes from the file.
+    pub names: Vec<DnsName>,
+    /// `dns_refresh_rate`: default 5 s.
+    pub refresh: Duration,
+    /// `dns_failure_refresh_rate`: base and maximum interval; the refresh rate where not set.
+    pub failure_refresh: Option<(Duration, Duration)>,
+    /// `respect_dns_ttl`.
+    pub respect_ttl: bool,
+    /// `dns_jitter`.
+    pub jitter: Duration,
+    /// `dns_lookup_family`.
+    pub family: Family,
+    /// `dns_resolvers` or the resolver config; empty means the system's.
+    pub resolvers: Vec<std::net::SocketAddr>,
+}
+
+/// A name of a DNS cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsName {
+    /// The name.
+    pub name: Arc<str>,
+    /// The port.
+    pub port: u16,
+    /// What its endpoints inherit.
+    pub template: Endpoint,
+}
+
+/// `dns_lookup_family`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// IPv6, else IPv4.
+    #[default]
+    Auto,
+    /// IPv4 only.
+    V4Only,
+    /// IPv6 only.
+    V6Only,
+    /// IPv4, else IPv6.
+    V4Preferred,
+    /// Both.
+    All,
+}
+
+/// An address that requests can go to. Envoy `LbEndpoint` in its locality.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where.
+    pub address: Address,
+    /// `hostname`, or the DNS name; for `auto_host_rewrite`.
+    pub hostname: Arc<str>,
+    /// `load_balancing_weight`: 1 to 2^32−1, default 1.
+    pub weight: u32,
+    /// The locality's priority, 0 first.
+    pub priority: u32,
+    /// `health_status` in the file.
+    pub health: Health,
+    /// The locality's name as `region/zone/sub_zone`.
+    pub locality: Arc<str>,
+}
+
+/// Envoy `core.v3.HealthStatus`, as the file or a control plane says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Picked. `UNKNOWN` or `HEALTHY`.
+    #[default]
+    Healthy,
+    /// Picked when too few healthy hosts are left. `DEGRADED`.
+    Degraded,
+    /// Not picked. `UNHEALTHY`, `DRAINING`, `TIMEOUT`.
+    Unhealthy,
+}
+
+/// Envoy `Cluster.LbPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balancer {
+    /// `ROUND_ROBIN`, by weight.
+    RoundRobin,
+    /// `LEAST_REQUEST`: the less loaded of `choices` random hosts; with weights, round robin by weight over load.
+    LeastRequest {
+        /// `choice_count`: at least 2.
+        choices: u32,
+        /// `active_request_bias` in thousandths: default 1000.
+        bias_milli: u32,
+    },
+    /// `RANDOM`, by weight.
+    Random,
+}
+
+/// Envoy `CircuitBreakers.Thresholds`, divided among the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `max_connections`: default 1024.
+    pub connections: u32,
+    /// `max_pending_requests`: default 1024.
+    pub pending: u32,
+    /// `max_requests`: default 1024.
+    pub requests: u32,
+    /// `max_retries`: default 3.
+    pub retries: u32,
+    /// `retry_budget`: percent of the active requests in hundredths, and the least number of retries.
+    pub retry_budget: Option<(u32, u32)>,
+    /// `track_remaining`: whether `remaining_*` gauges are kept.
+    pub track_remaining: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            pending: 1024,
+            requests: 1024,
+            retries: 3,
+            retry_budget: None,
+            track_remaining: false,
+        }
+    }
+}

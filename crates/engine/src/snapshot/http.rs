@@ -1,0 +1,227 @@
+//! How HTTP is spoken downstream. Envoy's `HttpConnectionManager`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::http1;
+
+use super::listener::Prefix;
+use super::log::AccessLog;
+use super::route::{BodyFormat, HeaderOps, RouteTable};
+use crate::matcher::LogFilter;
+
+/// Envoy `extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
+#[derive(Debug)]
+pub struct Http {
+    /// Prefix of `http.<stat_prefix>.…`.
+    pub stat_prefix: Arc<str>,
+    /// Which protocols may come in.
+    pub codec: Codec,
+    /// Options of the HTTP/1 codec.
+    pub http1: Arc<http1::Options>,
+    /// The routes.
+    pub routes: Arc<RouteTable>,
+    /// HTTP filters before the router, in order.
+    pub filters: Vec<HttpFilter>,
+    /// Options of the router filter.
+    pub router: Router,
+    /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.
+    pub server_name: Arc<str>,
+    /// `server_header_transformation`.
+    pub server_header: ServerHeader,
+    /// `common_http_protocol_options.idle_timeout`: a connection without a stream for this long is closed. Default 1 h.
+    pub idle_timeout: Option<Duration>,
+    /// `common_http_protocol_options.max_connection_duration`.
+    pub max_connection_duration: Option<Duration>,
+    /// `common_http_protocol_options.max_stream_duration`.
+    pub max_stream_duration: Option<Duration>,
+    /// `common_http_protocol_options.max_requests_per_connection`; 0 means no limit.
+    pub max_requests_per_connection: u32,
+    /// `stream_idle_timeout`: nothing in either direction. Default 5 min.
+    pub stream_idle_timeout: Option<Duration>,
+    /// `request_timeout`: from the first byte until the whole request is in. Default none.
+    pub request_timeout: Option<Duration>,
+    /// `request_headers_timeout`: from the first byte until the head is in. Default none.
+    pub request_headers_timeout: Option<Duration>,
+    /// `delayed_close_timeout`: how long a connection that we ended waits for the peer's FIN. Default 1 s; zero closes at once.
+    pub delayed_close_timeout: Duration,
+    /// `access_log`.
+    pub access_logs: Vec<AccessLog>,
+    /// `access_log_options.access_log_flush_interval`: extra lines for long streams.
+    pub log_flush_interval: Option<Duration>,
+    /// `access_log_options.flush_access_log_on_new_request`.
+    pub log_on_new_request: bool,
+    /// `use_remote_address`: this is an edge; the peer's address is the client's.
+    pub use_remote_address: bool,
+    /// `xff_num_trusted_hops`.
+    pub xff_trusted_hops: u32,
+    /// `skip_xff_append`.
+    pub skip_xff_append: bool,
+    /// `internal_address_config`: which peers count as internal.
+    pub internal_addresses: InternalAddresses,
+    /// `via`, appended to both heads when not empty.
+    pub via: Arc<str>,
+    /// `generate_request_id`. Default true.
+    pub generate_request_id: bool,
+    /// `preserve_external_request_id`.
+    pub preserve_external_request_id: bool,
+    /// `always_set_request_id_in_response`.
+    pub request_id_in_response: bool,
+    /// `represent_ipv4_remote_address_as_ipv4_mapped_ipv6`.
+    pub ipv4_mapped: bool,
+    /// `append_x_forwarded_port`.
+    pub append_forwarded_port: bool,
+    /// `proxy_100_continue`: pass `Expect: 100-continue` on and the upstream's 100 back.
+    pub proxy_100_continue: bool,
+    /// `normalize_path`.
+    pub normalize_path: bool,
+    /// `merge_slashes`.
+    pub merge_slashes: bool,
+    /// `path_with_escaped_slashes_action`.
+    pub escaped_slashes: EscapedSlashes,
+    /// `strip_any_host_port` or `strip_matching_host_port`.
+    pub strip_port: StripPort,
+    /// `strip_trailing_host_dot`.
+    pub strip_trailing_dot: bool,
+    /// `scheme_header_transformation.scheme_to_overwrite`.
+    pub scheme: Option<Arc<str>>,
+    /// `upgrade_configs`: lower-case upgrade types that are let through; `connect` for CONNECT.
+    pub upgrades: Vec<Upgrade>,
+    /// `local_reply_config`.
+    pub local_reply: Option<LocalReply>,
+}
+
+/// Envoy `HttpConnectionManager.CodecType`, as far as it is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// HTTP/1.x; an HTTP/2 preface is refused.
+    #[default]
+    Auto,
+    /// HTTP/1.x only.
+    Http1,
+}
+
+/// Envoy `extensions.filters.http.router.v3.Router`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Router {
+    /// `dynamic_stats`: counters for each cluster and virtual cluster. Default true.
+    pub dynamic_stats: bool,
+    /// `suppress_envoy_headers`: no `x-envoy-*` is added.
+    pub suppress_envoy_headers: bool,
+    /// `respect_expected_rq_timeout`.
+    pub respect_expected_timeout: bool,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self { dynamic_stats: true, suppress_envoy_headers: false, respect_expected_timeout: false }
+    }
+}
+
+/// An HTTP filter before the router.
+#[derive(Clone, Debug)]
+pub enum HttpFilter {
+    /// `envoy.filters.http.header_mutation`.
+    HeaderMutation {
+        /// The filter's name in the file, for per-route overrides.
+        name: Arc<str>,
+        /// On the request's way in.
+        request: HeaderOps,
+        /// On the response's way out.
+        response: HeaderOps,
+    },
+    /// `envoy.filters.http.health_check` without pass-through: answers a path itself.
+    HealthCheck {
+        /// Which requests; all must match.
+        headers: Vec<crate::matcher::HeaderMatcher>,
+    },
+}
+
+/// `server_header_transformation`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerHeader {
+    /// Ours replaces the upstream's.
+    #[default]
+    Overwrite,
+    /// Ours when there is none.
+    AppendIfAbsent,
+    /// As the upstream has it.
+    PassThrough,
+}
+
+/// `internal_address_config`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InternalAddresses {
+    /// `unix_sockets`: a peer on a unix socket is internal.
+    pub unix_sockets: bool,
+    /// `cidr_ranges`.
+    pub ranges: Vec<Prefix>,
+}
+
+impl InternalAddresses {
+    /// Whether this peer counts as internal.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|prefix| prefix.contains(address))
+    }
+}
+
+/// `path_with_escaped_slashes_action`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EscapedSlashes {
+    /// `%2F` stays.
+    #[default]
+    Keep,
+    /// 400.
+    Reject,
+    /// 307 to the unescaped path.
+    UnescapeAndRedirect,
+    /// Unescaped before routing.
+    UnescapeAndForward,
+}
+
+/// Which ports are cut from `Host`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StripPort {
+    /// None.
+    #[default]
+    No,
+    /// The listener's own. `strip_matching_host_port`.
+    Matching,
+    /// Any. `strip_any_host_port`.
+    Any,
+}
+
+/// One of `upgrade_configs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Lower case: `websocket`, `connect`, ….
+    pub kind: Arc<str>,
+    /// Whether it is let through.
+    pub enabled: bool,
+}
+
+/// `local_reply_config`: how answers that we make ourselves look.
+#[derive(Debug)]
+pub struct LocalReply {
+    /// The first that matches rewrites the reply.
+    pub mappers: Vec<LocalReplyMapper>,
+    /// The body of all others.
+    pub body: Option<BodyFormat>,
+}
+
+/// One of `local_reply_config.mappers`.
+#[derive(Debug)]
+pub struct LocalReplyMapper {
+    /// Which replies.
+    pub filter: LogFilter,
+    /// The status instead.
+    pub status: Option<u16>,
+    /// The body text instead, before formatting (`%LOCAL_REPLY_BODY%`).
+    pub body: Option<Arc<str>>,
+    /// The body's format instead.
+    pub format: Option<BodyFormat>,
+    /// Headers to add.
+    pub headers: HeaderOps,
+}

@@ -1,0 +1,207 @@
+//! Where connections come in, and what becomes of them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, ListenOptions};
+
+use super::Http;
+use super::log::AccessLog;
+use super::route::ClusterChoice;
+
+/// A listener. Envoy `config.listener.v3.Listener`.
+#[derive(Debug)]
+pub struct Listener {
+    /// Its name; Envoy makes one up when it is empty, and so does the loader.
+    pub name: Arc<str>,
+    /// `stat_prefix`, or the address as Envoy writes it in `listener.<address>.…` (`0.0.0.0_10000`).
+    pub stat_prefix: Arc<str>,
+    /// The address and the additional addresses.
+    pub addresses: Vec<Address>,
+    /// Whether the addresses are bound. Connections reach an unbound listener from others only.
+    pub bind: bool,
+    /// Socket options.
+    pub options: Arc<ListenOptions>,
+    /// Filter chains in the order of the file.
+    pub chains: Vec<Arc<FilterChain>>,
+    /// What takes connections that match no chain.
+    pub default_chain: Option<Arc<FilterChain>>,
+    /// `per_connection_buffer_limit_bytes`: above it, the other side is not read. Default 64 KiB (Envoy: 1 MiB).
+    pub buffer_limit: usize,
+    /// Connections that one worker may hold on this listener. Runtime key
+    /// `envoy.resource_limits.listener.<name>.connection_limit`, divided among the workers.
+    pub max_connections: Option<u64>,
+    /// `ignore_global_conn_limit`.
+    pub ignore_global_limit: bool,
+    /// `traffic_direction`.
+    pub direction: Direction,
+    /// `drain_type: MODIFY_ONLY`: not drained by a health-check failure or `/drain_listeners`.
+    pub modify_only: bool,
+    /// `access_log` of the listener: one line for each connection that no filter chain took.
+    pub access_logs: Vec<AccessLog>,
+}
+
+/// Which way a listener's traffic goes. Envoy `core.v3.TrafficDirection`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Not said.
+    #[default]
+    Unspecified,
+    /// Into the local application.
+    Inbound,
+    /// Out of it.
+    Outbound,
+}
+
+/// A filter chain. Envoy `config.listener.v3.FilterChain`.
+#[derive(Debug)]
+pub struct FilterChain {
+    /// Its name, possibly empty.
+    pub name: Arc<str>,
+    /// Which connections it takes.
+    pub matches: ChainMatch,
+    /// Network filters before the last, in order.
+    pub filters: Vec<NetworkFilter>,
+    /// The last network filter.
+    pub terminal: Terminal,
+    /// `transport_socket_connect_timeout`: for the handshake of a secured transport.
+    pub transport_timeout: Option<Duration>,
+}
+
+/// Which connections a chain takes; an empty list or `None` takes all. Envoy `FilterChainMatch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChainMatch {
+    /// `destination_port`.
+    pub destination_port: Option<u16>,
+    /// `prefix_ranges`, on the address that the connection was accepted on.
+    pub destination: Vec<Prefix>,
+    /// `direct_source_prefix_ranges`, on the peer of the socket.
+    pub direct_source: Vec<Prefix>,
+    /// `source_type`.
+    pub source_type: SourceType,
+    /// `source_prefix_ranges`.
+    pub source: Vec<Prefix>,
+    /// `source_ports`.
+    pub source_ports: Vec<u16>,
+}
+
+/// Envoy `FilterChainMatch.ConnectionSourceType`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceType {
+    /// All.
+    #[default]
+    Any,
+    /// From this host.
+    SameIpOrLoopback,
+    /// From elsewhere.
+    External,
+}
+
+/// An address range. Envoy `core.v3.CidrRange`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address, with the bits past the length cleared.
+    pub address: IpAddr,
+    /// How many leading bits count: 0 to 32, or 128.
+    pub length: u8,
+}
+
+impl Prefix {
+    /// The range of the addresses that begin with the first `length` bits of `address`.
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        let address = match address {
+            IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & mask(length.min(32), 32) as u32).into()),
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & mask(length.min(128), 128)).into()),
+        };
+        Self { address, length: length.min(if address.is_ipv4() { 32 } else { 128 }) }
+    }
+
+    /// Whether the range has this address. An IPv4 range has no IPv6 address, mapped or not.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(range), IpAddr::V4(address)) => {
+                (range.to_bits() ^ address.to_bits()) & mask(self.length, 32) as u32 == 0
+            }
+            (IpAddr::V6(range), IpAddr::V6(address)) => {
+                (range.to_bits() ^ address.to_bits()) & mask(self.length, 128) == 0
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+/// The first `length` of `width` bits.
+fn mask(length: u8, width: u8) -> u128 {
+    let rest = u32::from(width.saturating_sub(length));
+    u128::MAX.checked_shl(rest).unwrap_or(0)
+}
+
+/// A network filter that decides before the last one.
+#[derive(Debug)]
+pub enum NetworkFilter {
+    /// `envoy.filters.network.connection_limit`.
+    ConnectionLimit {
+        /// Its counters' prefix.
+        stat_prefix: Arc<str>,
+        /// Connections at once on one worker.
+        max_connections: u64,
+        /// How long a connection over the limit is held before it is closed.
+        delay: Duration,
+    },
+}
+
+/// The filter that ends a chain.
+#[derive(Clone, Debug)]
+pub enum Terminal {
+    /// `envoy.filters.network.http_connection_manager`.
+    Http(Arc<Http>),
+    /// `envoy.filters.network.tcp_proxy`.
+    Tcp(Arc<TcpProxy>),
+}
+
+/// Envoy `extensions.filters.network.tcp_proxy.v3.TcpProxy`.
+#[derive(Debug)]
+pub struct TcpProxy {
+    /// Prefix of `tcp.<stat_prefix>.…`.
+    pub stat_prefix: Arc<str>,
+    /// Where the bytes go.
+    pub cluster: ClusterChoice,
+    /// No byte in either direction for this long ends the connection. Default 1 h; `None` never.
+    pub idle_timeout: Option<Duration>,
+    /// `max_downstream_connection_duration`.
+    pub max_duration: Option<Duration>,
+    /// Upstream connections tried before giving up; at least 1.
+    pub max_connect_attempts: u32,
+    /// One line for each connection.
+    pub access_logs: Vec<AccessLog>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(address: &str, length: u8) -> Prefix {
+        Prefix::new(address.parse().unwrap(), length)
+    }
+
+    #[test]
+    fn a_range_has_the_addresses_that_share_its_bits() {
+        for (range, inside, outside) in [
+            (prefix("10.1.2.3", 8), "10.255.0.1", "11.1.2.3"),
+            (prefix("10.1.2.3", 32), "10.1.2.3", "10.1.2.2"),
+            (prefix("128.0.0.0", 1), "255.1.1.1", "127.255.255.255"),
+            (prefix("fd00::1", 8), "fdff::", "fe00::"),
+            (prefix("::1", 128), "::1", "::2"),
+            (prefix("0.0.0.0", 0), "1.2.3.4", "::ffff:1.2.3.4"),
+            (prefix("::", 0), "fe80::1", "1.2.3.4"),
+        ] {
+            assert!(range.contains(inside.parse().unwrap()), "{range:?} {inside}");
+            assert!(!range.contains(outside.parse().unwrap()), "{range:?} {outside}");
+        }
+        assert_eq!(prefix("10.1.2.3", 8).address, "10.0.0.0".parse::<IpAddr>().unwrap());
+        assert_eq!(prefix("10.1.2.3", 99).length, 32);
+    }
+}

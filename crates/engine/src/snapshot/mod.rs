@@ -1,0 +1,80 @@
+//! What a worker obeys: compiled, checked, immutable configuration with a generation number.
+//!
+//! Built by `towpath-config` (or by hand, in tests), shared by all workers behind an `Arc`, replaced whole. A
+//! stream ends with the generation that it began with. Live facts (health, load, pools) are not here: a
+//! worker keeps them, keyed by [`ClusterId`].
+
+pub mod cluster;
+pub mod http;
+pub mod listener;
+pub mod log;
+pub mod route;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use cluster::Cluster;
+pub use http::Http;
+pub use listener::{FilterChain, Listener, TcpProxy};
+pub use log::{AccessLog, SinkId};
+pub use route::{Route, RouteTable, VirtualHost};
+
+/// One generation of configuration.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Counts up with each accepted change.
+    pub generation: u64,
+    /// Who this proxy says it is. Envoy `Bootstrap.node`.
+    pub node: Node,
+    /// Every listener.
+    pub listeners: Vec<Arc<Listener>>,
+    /// Clusters by [`ClusterId`]; `None` where a name is known but no cluster has it.
+    pub clusters: Vec<Option<Arc<Cluster>>>,
+    /// The ids of all names that were ever seen.
+    pub cluster_ids: HashMap<Arc<str>, ClusterId>,
+    /// Where access logs go, by [`SinkId`].
+    pub sinks: Vec<log::Sink>,
+    /// Downstream connections that one worker may hold. Envoy's `overload_manager` downstream-connections
+    /// monitor and `overload.global_downstream_max_connections`, divided among the workers.
+    pub max_connections: Option<u64>,
+}
+
+impl Snapshot {
+    /// The cluster with this id, if there is one.
+    #[must_use]
+    pub fn cluster(&self, id: ClusterId) -> Option<&Arc<Cluster>> {
+        self.clusters.get(id.0 as usize)?.as_ref()
+    }
+
+    /// The id of a cluster name.
+    #[must_use]
+    pub fn cluster_id(&self, name: &str) -> Option<ClusterId> {
+        self.cluster_ids.get(name).copied()
+    }
+
+    /// The id of a name, new if need be.
+    pub fn intern(&mut self, name: &str) -> ClusterId {
+        if let Some(id) = self.cluster_ids.get(name) {
+            return *id;
+        }
+        let id = ClusterId(u32::try_from(self.clusters.len()).unwrap_or(u32::MAX));
+        self.clusters.push(None);
+        self.cluster_ids.insert(Arc::from(name), id);
+        id
+    }
+}
+
+/// A cluster name as a small number, the same in every generation of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClusterId(pub u32);
+
+/// Who this proxy is. Envoy `core.v3.Node`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `--service-node` or `node.id`.
+    pub id: String,
+    /// `--service-cluster` or `node.cluster`.
+    pub cluster: String,
+    /// `--service-zone` or `node.locality.zone`.
+    pub zone: String,
+}

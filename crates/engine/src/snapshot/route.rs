@@ -1,0 +1,380 @@
+//! Virtual hosts, routes and what they do. Envoy's `RouteConfiguration`, compiled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regex::bytes::Regex;
+use towpath_proto::head::HeaderName;
+
+use super::ClusterId;
+use crate::format::Format;
+use crate::matcher::{HeaderMatcher, QueryMatcher};
+use crate::route::HostIndex;
+
+/// Envoy `config.route.v3.RouteConfiguration`.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Virtual hosts in the order of the file.
+    pub hosts: Vec<VirtualHost>,
+    /// Finds the virtual host of an authority.
+    pub index: HostIndex,
+    /// Applied last (or first, see `most_specific_last`).
+    pub request_headers: HeaderOps,
+    /// The same for responses.
+    pub response_headers: HeaderOps,
+    /// `most_specific_header_mutations_wins`: the table's operations first, the route's last.
+    pub most_specific_last: bool,
+    /// `ignore_port_in_host_matching`.
+    pub ignore_port: bool,
+    /// `ignore_path_parameters_in_path_matching`.
+    pub ignore_path_parameters: bool,
+    /// `max_direct_response_body_size_bytes`; checked by the loader.
+    pub max_direct_response_body: usize,
+}
+
+/// Envoy `config.route.v3.VirtualHost`.
+#[derive(Debug)]
+pub struct VirtualHost {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Domains in lower case: exact, `*.suffix`, `prefix.*` or `*`.
+    pub domains: Vec<Arc<str>>,
+    /// Routes, the first match wins.
+    pub routes: Vec<Arc<Route>>,
+    /// `require_tls`.
+    pub require_tls: RequireTls,
+    /// Header operations.
+    pub request_headers: HeaderOps,
+    /// The same for responses.
+    pub response_headers: HeaderOps,
+    /// `include_request_attempt_count`: `x-envoy-attempt-count` upstream.
+    pub attempt_count_in_request: bool,
+    /// `include_attempt_count_in_response`.
+    pub attempt_count_in_response: bool,
+}
+
+/// Envoy `VirtualHost.TlsRequirementType`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequireTls {
+    /// Plain text is fine.
+    #[default]
+    None,
+    /// External requests are redirected to https.
+    ExternalOnly,
+    /// All are.
+    All,
+}
+
+/// Envoy `config.route.v3.Route`.
+#[derive(Debug)]
+pub struct Route {
+    /// `name`, for `%ROUTE_NAME%`.
+    pub name: Arc<str>,
+    /// Which paths.
+    pub path: PathMatch,
+    /// All must match.
+    pub headers: Vec<HeaderMatcher>,
+    /// All must match.
+    pub query: Vec<QueryMatcher>,
+    /// `runtime_fraction`: the share of requests that this route takes.
+    pub fraction: Option<Fraction>,
+    /// `grpc`: only requests with a gRPC content type.
+    pub grpc_only: bool,
+    /// What becomes of the request.
+    pub action: Action,
+    /// Header operations.
+    pub request_headers: HeaderOps,
+    /// The same for responses.
+    pub response_headers: HeaderOps,
+    /// `per_request_buffer_limit_bytes`: how much of a body is kept for a retry.
+    pub retry_buffer_limit: Option<usize>,
+}
+
+/// How a path is matched.
+#[derive(Debug)]
+pub enum PathMatch {
+    /// `prefix`.
+    Prefix(Text),
+    /// `path`: the whole path without its query.
+    Exact(Text),
+    /// `path_separated_prefix`: the prefix alone, or followed by `/`.
+    SeparatedPrefix(Text),
+    /// `safe_regex`: the whole path without its query.
+    Regex(Regex),
+    /// `connect_matcher`: CONNECT requests.
+    Connect,
+}
+
+/// Bytes compared with or without regard to case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// The bytes; lower case when case does not count.
+    pub bytes: Arc<[u8]>,
+    /// `case_sensitive`.
+    pub case_sensitive: bool,
+}
+
+/// A share: `numerator` of `denominator`. Envoy `type.v3.FractionalPercent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fraction {
+    /// Of these.
+    pub numerator: u32,
+    /// 100, 10,000 or 1,000,000.
+    pub denominator: u32,
+}
+
+/// What a route does.
+#[derive(Debug)]
+pub enum Action {
+    /// `route`.
+    Forward(Box<Forward>),
+    /// `redirect`.
+    Redirect(Box<Redirect>),
+    /// `direct_response`.
+    Direct {
+        /// 200 to 599.
+        status: u16,
+        /// The body.
+        body: Arc<[u8]>,
+    },
+}
+
+/// Envoy `RouteAction`.
+#[derive(Debug)]
+pub struct Forward {
+    /// Where to.
+    pub cluster: ClusterChoice,
+    /// `cluster_not_found_response_code`: 503 by default.
+    pub not_found_status: u16,
+    /// How the path is changed.
+    pub path: PathRewrite,
+    /// How the authority is changed.
+    pub host: HostRewrite,
+    /// `append_x_forwarded_host`.
+    pub append_forwarded_host: bool,
+    /// `timeout`: from the end of the request to the end of the response. Default 15 s; `None` never.
+    pub timeout: Option<Duration>,
+    /// `idle_timeout` instead of the listener's `stream_idle_timeout`: `Some(None)` never.
+    pub idle_timeout: Option<Option<Duration>>,
+    /// `max_stream_duration.max_stream_duration` instead of the listener's: `Some(None)` never.
+    pub max_stream_duration: Option<Option<Duration>>,
+    /// `retry_policy` (of the route, else of the virtual host).
+    pub retry: Option<Arc<RetryPolicy>>,
+    /// `upgrade_configs` of the route: they win over the listener's.
+    pub upgrades: Vec<super::http::Upgrade>,
+    /// `priority: HIGH`.
+    pub high_priority: bool,
+}
+
+/// Which cluster.
+#[derive(Debug)]
+pub enum ClusterChoice {
+    /// `cluster`.
+    One(ClusterId),
+    /// `cluster_header`: the name is in the request.
+    Header(HeaderName),
+    /// `weighted_clusters`.
+    Weighted {
+        /// The choices.
+        clusters: Vec<WeightedCluster>,
+        /// The sum of their weights, never 0.
+        total: u64,
+    },
+}
+
+/// One of `weighted_clusters`.
+#[derive(Debug)]
+pub struct WeightedCluster {
+    /// Which.
+    pub cluster: ClusterId,
+    /// Its share of the total.
+    pub weight: u32,
+    /// Header operations for requests that go there.
+    pub request_headers: HeaderOps,
+    /// The same for responses.
+    pub response_headers: HeaderOps,
+    /// `host_rewrite_literal`.
+    pub host_rewrite: Option<Arc<[u8]>>,
+}
+
+/// How a route changes the path.
+#[derive(Debug, Default)]
+pub enum PathRewrite {
+    /// Not at all.
+    #[default]
+    Keep,
+    /// `prefix_rewrite`: what matched is replaced.
+    Prefix(Arc<[u8]>),
+    /// `regex_rewrite`, on the path without its query.
+    Regex {
+        /// What is looked for.
+        pattern: Regex,
+        /// What it becomes, with `${1}` groups (converted from Envoy's `\1`).
+        substitution: Arc<[u8]>,
+    },
+}
+
+/// How a route changes the authority.
+#[derive(Debug, Default)]
+pub enum HostRewrite {
+    /// Not at all.
+    #[default]
+    Keep,
+    /// `host_rewrite_literal`.
+    Literal(Arc<[u8]>),
+    /// `auto_host_rewrite`: the name of the chosen endpoint.
+    Auto,
+    /// `host_rewrite_header`.
+    Header(HeaderName),
+    /// `host_rewrite_path_regex`.
+    PathRegex {
+        /// What is looked for.
+        pattern: Regex,
+        /// What it becomes.
+        substitution: Arc<[u8]>,
+    },
+}
+
+/// Envoy `RedirectAction`.
+#[derive(Debug)]
+pub struct Redirect {
+    /// `https_redirect` or `scheme_redirect`.
+    pub scheme: Option<Arc<str>>,
+    /// `host_redirect`.
+    pub host: Option<Arc<[u8]>>,
+    /// `port_redirect`.
+    pub port: Option<u16>,
+    /// `path_redirect`, `prefix_rewrite` or `regex_rewrite`.
+    pub path: RedirectPath,
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// `strip_query`.
+    pub strip_query: bool,
+}
+
+/// What a redirect does to the path.
+#[derive(Debug, Default)]
+pub enum RedirectPath {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// `path_redirect`: with its own query if it has one.
+    Replace(Arc<[u8]>),
+    /// As a route's rewrite.
+    Rewrite(PathRewrite),
+}
+
+/// Envoy `RetryPolicy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// What is retried.
+    pub on: RetryOn,
+    /// `num_retries`: default 1.
+    pub retries: u32,
+    /// `per_try_timeout`.
+    pub per_try_timeout: Option<Duration>,
+    /// `per_try_idle_timeout`.
+    pub per_try_idle_timeout: Option<Duration>,
+    /// `retriable_status_codes`, sorted.
+    pub statuses: Vec<u16>,
+    /// `retry_back_off.base_interval`: default 25 ms.
+    pub base_interval: Duration,
+    /// `retry_back_off.max_interval`: default ten times the base.
+    pub max_interval: Duration,
+    /// `retry_host_predicate` with `previous_hosts`: hosts that failed are not picked again.
+    pub avoid_previous_hosts: bool,
+    /// `host_selection_retry_max_attempts`: default 1.
+    pub host_attempts: u32,
+}
+
+/// `retry_on`, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetryOn(pub u32);
+
+impl RetryOn {
+    /// `5xx`.
+    pub const STATUS_5XX: Self = Self(1);
+    /// `gateway-error`: 502, 503, 504.
+    pub const GATEWAY_ERROR: Self = Self(1 << 1);
+    /// `reset`.
+    pub const RESET: Self = Self(1 << 2);
+    /// `reset-before-request`.
+    pub const RESET_BEFORE_REQUEST: Self = Self(1 << 3);
+    /// `connect-failure`.
+    pub const CONNECT_FAILURE: Self = Self(1 << 4);
+    /// `refused-stream`.
+    pub const REFUSED_STREAM: Self = Self(1 << 5);
+    /// `retriable-4xx`: 409.
+    pub const STATUS_4XX: Self = Self(1 << 6);
+    /// `retriable-status-codes`.
+    pub const STATUS_CODES: Self = Self(1 << 7);
+    /// `envoy-ratelimited`.
+    pub const RATE_LIMITED: Self = Self(1 << 8);
+
+    /// Whether any of these is in the set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Headers to add and to remove, compiled.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderOps {
+    /// Taken away first.
+    pub remove: Vec<HeaderName>,
+    /// Then these, in order.
+    pub add: Vec<HeaderOp>,
+}
+
+impl HeaderOps {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.add.is_empty()
+    }
+}
+
+/// Envoy `HeaderValueOption`.
+#[derive(Clone, Debug)]
+pub struct HeaderOp {
+    /// Which header.
+    pub name: HeaderName,
+    /// Its value, with `%…%` already compiled.
+    pub value: Format,
+    /// What happens when it is there already.
+    pub action: HeaderAction,
+    /// `keep_empty_value`: an empty result is set instead of skipped.
+    pub keep_empty: bool,
+}
+
+/// Envoy `HeaderAppendAction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderAction {
+    /// `APPEND_IF_EXISTS_OR_ADD`.
+    #[default]
+    Append,
+    /// `ADD_IF_ABSENT`.
+    AddIfAbsent,
+    /// `OVERWRITE_IF_EXISTS_OR_ADD`.
+    Overwrite,
+    /// `OVERWRITE_IF_EXISTS`.
+    OverwriteIfExists,
+}
+
+/// A body made from a format. Envoy `SubstitutionFormatString`.
+#[derive(Clone, Debug)]
+pub struct BodyFormat {
+    /// The body.
+    pub format: Format,
+    /// Its `content-type`.
+    pub content_type: Arc<str>,
+}

@@ -1,0 +1,57 @@
+//! Counters, gauges and histograms under Envoy's names: written by workers, read by anybody.
+//!
+//! Each worker owns one set per scope ([`ClusterStats`] of each cluster, [`HttpStats`] of each stat prefix, …) and
+//! writes it without locks. The [`Registry`] knows all sets; reading merges those of one scope over the workers
+//! and streams the result as text, JSON or Prometheus exposition, a chunk at a time.
+
+mod counter;
+mod histogram;
+mod json;
+mod prometheus;
+mod registry;
+mod scope;
+mod sets;
+mod sorted;
+mod text;
+
+use std::any::Any;
+use std::fmt;
+
+pub use counter::{Codes, Counter, Gauge};
+pub use histogram::{Bins, Histogram};
+pub use json::Json;
+pub use prometheus::Prometheus;
+pub use registry::{Reading, Registry};
+pub use scope::Scope;
+pub use sets::{
+    ClusterManagerStats, ClusterStats, ConnectionLimitStats, FilesystemStats, HttpStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, RuntimeStats,
+    ServerStats, TcpStats,
+};
+pub use sorted::{Kind, Query};
+pub use text::Text;
+
+/// The statistics of one scope, as one worker has them.
+pub trait StatSet: Any + Send + Sync + fmt::Debug {
+    /// The names after the scope's prefix, in the order of [`StatSet::value`]'s index.
+    fn names(&self) -> &'static [&'static str];
+
+    /// The statistic with this index; index is below the number of names.
+    fn value(&self, index: usize) -> Stat<'_>;
+}
+
+/// One statistic.
+#[derive(Clone, Copy, Debug)]
+pub enum Stat<'a> {
+    /// Counts up.
+    Counter(&'a Counter),
+    /// Goes up and down.
+    Gauge(&'a Gauge),
+    /// A distribution.
+    Histogram(&'a Histogram),
+    /// `<name>_200`, `<name>_2xx` and `<name>_completed`, once they are counted.
+    Codes(&'a Codes),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! `/stats/prometheus`: families by kind and name, one `# TYPE` line each, Envoy's names and labels.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::registry::{Reading, merged};
+use super::sorted::{Kind, Query, codes, number};
+use super::text::CHUNK;
+use super::{Scope, Stat, StatSet};
+
+/// `/stats/prometheus` in chunks of about 16 KiB.
+pub struct Prometheus {
+    reading: Reading,
+    query: Query,
+    /// What is left of the plan; the current family is the first.
+    families: std::vec::IntoIter<Family>,
+    current: Option<Open>,
+}
+
+/// A metric and where its samples are: scopes of one kind stand together in a reading.
+struct Family {
+    kind: Kind,
+    name: String,
+    scopes: Range<usize>,
+    sources: Vec<Source>,
+}
+
+/// A statistic of a set that has samples in a family.
+#[derive(Clone, Copy)]
+enum Source {
+    Plain(usize),
+    /// A counter of one class: the label is in the name.
+    Class(usize, u8),
+    /// Counts by status, summed by class.
+    Classes(usize),
+    /// Counts by status.
+    Codes(usize),
+    /// Counts by status, summed.
+    Completed(usize),
+}
+
+struct Open {
+    family: Family,
+    next_scope: usize,
+    typed: bool,
+}
+
+impl Prometheus {
+    pub(super) fn new(reading: Reading, query: Query) -> Self {
+        let families = plan(&reading, &query).into_iter();
+        Self { reading, query, families, current: None }
+    }
+
+    /// Writes the samples of one scope.
+    fn scope(&self, open: &mut Open, out: &mut String) {
+        let (scope, sets) = &self.reading.scopes[open.next_scope];
+        open.next_scope += 1;
+        let labels = labels(&self.reading, scope);
+        let name = &open.family.name;
+        let mut body = String::new();
+        for source in &open.family.sources {
+            match *source {
+                Source::Plain(index) => self.plain(&mut body, name, scope, sets, &labels, index),
+                Source::Class(index, class) => {
+                    let (_, used, value) = number(&self.reading, scope, sets, index);
+                    if self.takes(scope, sets, index, used) {
+                        sample(&mut body, name, &class_label(u16::from(class), &labels), value);
+                    }
+                }
+                Source::Classes(index) => {
+                    let mut classes = BTreeMap::<u16, u64>::new();
+                    for (code, count) in codes(&self.reading, scope, sets, index) {
+                        *classes.entry(code / 100).or_default() += count;
+                    }
+                    for (class, count) in classes {
+                        if self.takes(scope, sets, index, true) {
+                            sample(&mut body, name, &class_label(class, &labels), count);
+                        }
+                    }
+                }
+                Source::Completed(index) => {
+                    let count: u64 = codes(&self.reading, scope, sets, index).values().sum();
+                    if count > 0 && self.takes(scope, sets, index, true) {
+                        sample(&mut body, name, &labels, count);
+                    }
+                }
+                Source::Codes(index) => {
+                    for (code, count) in codes(&self.reading, scope, sets, index) {
+                        if self.takes(scope, sets, index, true) {
+                            let label = format!("envoy_response_code=\"{code}\"");
+                            sample(&mut body, name, &joined(&label, &labels), count);
+                        }
+                    }
+                }
+            }
+        }
+        if !body.is_empty() && !open.typed {
+            open.typed = true;
+            let kind = match open.family.kind {
+                Kind::Counters => "counter",
+                Kind::Gauges | Kind::TextReadouts => "gauge",
+                Kind::Histograms => "histogram",
+            };
+            let _ = writeln!(out, "# TYPE {name} {kind}");
+        }
+        out.push_str(&body);
+    }
+
+    fn plain(
+        &self,
+        out: &mut String,
+        name: &str,
+        scope: &Scope,
+        sets: &[Arc<dyn StatSet>],
+        labels: &str,
+        index: usize,
+    ) {
+        let Some(Stat::Histogram(_)) = sets.first().map(|set| set.value(index)) else {
+            let (_, used, value) = number(&self.reading, scope, sets, index);
+            if self.takes(scope, sets, index, used) {
+                sample(out, name, labels, value);
+            }
+            return;
+        };
+        let bins = merged(sets, index);
+        if !self.takes(scope, sets, index, bins.count() > 0) {
+            return;
+        }
+        let comma = if labels.is_empty() { "" } else { "," };
+        for bucket in BUCKETS {
+            let count = bins.up_to(bucket);
+            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bucket}\"}} {count}");
+        }
+        let count = bins.count();
+        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", bins.sum());
+        let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
+    }
+
+    fn takes(&self, scope: &Scope, sets: &[Arc<dyn StatSet>], index: usize, used: bool) -> bool {
+        if self.query.filter.is_none() {
+            return used || !self.query.used_only;
+        }
+        let name = sets.first().map_or("", |set| set.names()[index]);
+        self.query.takes(&format!("{scope}.{name}"), used)
+    }
+}
+
+impl Iterator for Prometheus {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut chunk = String::new();
+        while chunk.len() < CHUNK {
+            let Some(mut open) = self.current.take().or_else(|| {
+                let family = self.families.next()?;
+                Some(Open { next_scope: family.scopes.start, family, typed: false })
+            }) else {
+                break;
+            };
+            self.scope(&mut open, &mut chunk);
+            if open.next_scope < open.family.scopes.end {
+                self.current = Some(open);
+            }
+        }
+        (!chunk.is_empty()).then_some(chunk)
+    }
+}
+
+/// All families, in order. Their number depends on the kinds of scopes, not on how many scopes there are.
+fn plan(reading: &Reading, query: &Query) -> Vec<Family> {
+    let mut families = BTreeMap::<(u8, String), Family>::new();
+    let mut start = 0;
+    while let Some((scope, sets)) = reading.scopes.get(start) {
+        let kind = std::mem::discriminant(scope);
+        let rest = reading.scopes[start..].iter();
+        let end = start + rest.take_while(|(s, _)| std::mem::discriminant(s) == kind).count();
+        let names = sets.first().map_or(&[][..], |set| set.names());
+        for (index, name) in names.iter().enumerate() {
+            let Some(first) = sets.first() else { continue };
+            for (kind, suffix, source) in sources(first.value(index), name, index) {
+                if query.wants(kind) {
+                    let name = metric(&format!("envoy_{}_{suffix}", scope.family()));
+                    let family = families.entry((kind as u8, name.clone())).or_insert_with(|| {
+                        Family { kind, name, scopes: start..end, sources: Vec::new() }
+                    });
+                    family.sources.push(source);
+                }
+            }
+        }
+        start = end;
+    }
+    families.into_values().collect()
+}
+
+/// Which families a statistic is in.
+fn sources(stat: Stat<'_>, name: &str, index: usize) -> Vec<(Kind, String, Source)> {
+    match stat {
+        Stat::Counter(_) => match class_of(name) {
+            Some((stem, class)) => {
+                vec![(Kind::Counters, format!("{stem}_xx"), Source::Class(index, class))]
+            }
+            None => vec![(Kind::Counters, name.to_owned(), Source::Plain(index))],
+        },
+        Stat::Gauge(_) => vec![(Kind::Gauges, name.to_owned(), Source::Plain(index))],
+        Stat::Histogram(_) => vec![(Kind::Histograms, name.to_owned(), Source::Plain(index))],
+        Stat::Codes(_) => vec![
+            (Kind::Counters, name.to_owned(), Source::Codes(index)),
+            (Kind::Counters, format!("{name}_completed"), Source::Completed(index)),
+            (Kind::Counters, format!("{name}_xx"), Source::Classes(index)),
+        ],
+    }
+}
+
+/// `downstream_rq` and 2 of `downstream_rq_2xx`.
+fn class_of(name: &str) -> Option<(&str, u8)> {
+    let (stem, class) = name.strip_suffix("xx")?.rsplit_once('_')?;
+    Some((stem, class.parse().ok()?))
+}
+
+/// A name with only what a metric's name may have.
+fn metric(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn labels(reading: &Reading, scope: &Scope) -> String {
+    let own = scope.labels();
+    let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+    let fixed = reading.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let labels = fixed.chain(own).map(|(name, value)| {
+        let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+        format!("{}=\"{value}\"", metric(name))
+    });
+    labels.collect::<Vec<_>>().join(",")
+}
+
+fn class_label(class: u16, labels: &str) -> String {
+    joined(&format!("envoy_response_code_class=\"{class}\""), labels)
+}
+
+fn joined(first: &str, labels: &str) -> String {
+    if labels.is_empty() { first.to_owned() } else { format!("{first},{labels}") }
+}
+
+fn sample(out: &mut String, name: &str, labels: &str, value: u64) {
+    let _ = writeln!(out, "{name}{{{labels}}} {value}");
+}
+
+/// Envoy's default buckets.
+const BUCKETS: [f64; 19] = [
+    0.5,
+    1.0,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+    2500.0,
+    5000.0,
+    10_000.0,
+    30_000.0,
+    60_000.0,
+    300_000.0,
+    600_000.0,
+    1_800_000.0,
+    3_600_000.0,
+];

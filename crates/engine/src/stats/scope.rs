@@ -1,0 +1,126 @@
+//! What a set of statistics is about, as Envoy names it: a dotted prefix, or a metric's name and labels.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a set of statistics is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// `towpath.access_log`.
+    AccessLogs,
+    /// `cluster.<name>`; `alt_stat_name` counts as the name.
+    Cluster(Arc<str>),
+    /// `cluster_manager`.
+    ClusterManager,
+    /// `connection_limit.<stat prefix>`.
+    ConnectionLimit(Arc<str>),
+    /// `towpath.worker_<n>`: a worker's driver.
+    Driver(u32),
+    /// `filesystem`.
+    Filesystem,
+    /// `http.<stat prefix>`.
+    Http(Arc<str>),
+    /// `listener.<address>`.
+    Listener(Arc<str>),
+    /// `listener.<address>.http.<stat prefix>`.
+    ListenerHttp {
+        /// The listener's stat prefix.
+        listener: Arc<str>,
+        /// The connection manager's.
+        prefix: Arc<str>,
+    },
+    /// `listener_manager`.
+    ListenerManager,
+    /// `listener.<address>.worker_<n>`.
+    ListenerWorker {
+        /// The listener's stat prefix.
+        listener: Arc<str>,
+        /// Which worker.
+        worker: u32,
+    },
+    /// `runtime`.
+    Runtime,
+    /// `server`.
+    Server,
+    /// `tcp.<stat prefix>`.
+    Tcp(Arc<str>),
+}
+
+impl fmt::Display for Scope {
+    /// The dotted prefix, without a dot at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(name) => write!(f, "cluster.{name}"),
+            Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::Http(prefix) => write!(f, "http.{prefix}"),
+            Self::Listener(address) => write!(f, "listener.{address}"),
+            Self::ListenerHttp { listener, prefix } => {
+                write!(f, "listener.{listener}.http.{prefix}")
+            }
+            Self::ListenerWorker { listener, worker } => {
+                write!(f, "listener.{listener}.worker_{worker}")
+            }
+            Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
+            Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
+            Self::AccessLogs => f.write_str("towpath.access_log"),
+            Self::ClusterManager
+            | Self::Filesystem
+            | Self::ListenerManager
+            | Self::Runtime
+            | Self::Server => f.write_str(self.family()),
+        }
+    }
+}
+
+impl Scope {
+    /// What the names of its metrics begin with, after `envoy_`.
+    #[must_use]
+    pub const fn family(&self) -> &'static str {
+        match self {
+            Self::Cluster(_) => "cluster",
+            Self::ClusterManager => "cluster_manager",
+            Self::ConnectionLimit(_) => "connection_limit",
+            Self::AccessLogs => "towpath_access_log",
+            Self::Driver(_) => "towpath_worker",
+            Self::Filesystem => "filesystem",
+            Self::Http(_) => "http",
+            Self::Listener(_) => "listener",
+            Self::ListenerHttp { .. } => "listener_http",
+            Self::ListenerManager => "listener_manager",
+            Self::ListenerWorker { .. } => "listener_worker",
+            Self::Runtime => "runtime",
+            Self::Server => "server",
+            Self::Tcp(_) => "tcp",
+        }
+    }
+
+    /// Its labels, in Envoy's order.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(&'static str, String)> {
+        let label = |name, value: &Arc<str>| (name, value.to_string());
+        match self {
+            Self::Cluster(name) => vec![label("envoy_cluster_name", name)],
+            Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
+            Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
+            Self::Listener(address) => vec![label("envoy_listener_address", address)],
+            Self::ListenerHttp { listener, prefix } => vec![
+                label("envoy_http_conn_manager_prefix", prefix),
+                label("envoy_listener_address", listener),
+            ],
+            Self::ListenerWorker { listener, worker } => {
+                vec![
+                    ("envoy_worker_id", worker.to_string()),
+                    label("envoy_listener_address", listener),
+                ]
+            }
+            Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
+            Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],
+            Self::AccessLogs
+            | Self::ClusterManager
+            | Self::Filesystem
+            | Self::ListenerManager
+            | Self::Runtime
+            | Self::Server => Vec::new(),
+        }
+    }
+}

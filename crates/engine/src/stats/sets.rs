@@ -1,0 +1,365 @@
+//! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
+//! (HTTP/2, TLS, subsets, …) is not here, so that nothing is shown that would always be zero.
+
+use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
+
+/// Declares a set: the kind, the field and, where it differs, the name after the scope's prefix.
+macro_rules! stats {
+    ($(#[$doc:meta])* $set:ident { $($kind:ident $field:ident $(= $text:literal)?;)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $set {
+            $(#[doc = concat!("`", stats!(@name $field $($text)?), "`")] pub $field: $kind,)+
+        }
+
+        impl $set {
+            const NAMES: &[&str] = &[$(stats!(@name $field $($text)?),)+];
+            const READ: &[fn(&Self) -> Stat<'_>] = &[$(|set| Stat::$kind(&set.$field),)+];
+        }
+
+        impl StatSet for $set {
+            fn names(&self) -> &'static [&'static str] {
+                Self::NAMES
+            }
+
+            fn value(&self, index: usize) -> Stat<'_> {
+                Self::READ[index](self)
+            }
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $text:literal) => { $text };
+}
+
+stats! {
+    /// `cluster.<name>.…`
+    ClusterStats {
+        Gauge circuit_default_cx_open = "circuit_breakers.default.cx_open";
+        Gauge circuit_default_remaining_cx = "circuit_breakers.default.remaining_cx";
+        Gauge circuit_default_remaining_pending = "circuit_breakers.default.remaining_pending";
+        Gauge circuit_default_remaining_retries = "circuit_breakers.default.remaining_retries";
+        Gauge circuit_default_remaining_rq = "circuit_breakers.default.remaining_rq";
+        Gauge circuit_default_rq_open = "circuit_breakers.default.rq_open";
+        Gauge circuit_default_rq_pending_open = "circuit_breakers.default.rq_pending_open";
+        Gauge circuit_default_rq_retry_open = "circuit_breakers.default.rq_retry_open";
+        Gauge circuit_high_cx_open = "circuit_breakers.high.cx_open";
+        Gauge circuit_high_remaining_cx = "circuit_breakers.high.remaining_cx";
+        Gauge circuit_high_remaining_pending = "circuit_breakers.high.remaining_pending";
+        Gauge circuit_high_remaining_retries = "circuit_breakers.high.remaining_retries";
+        Gauge circuit_high_remaining_rq = "circuit_breakers.high.remaining_rq";
+        Gauge circuit_high_rq_open = "circuit_breakers.high.rq_open";
+        Gauge circuit_high_rq_pending_open = "circuit_breakers.high.rq_pending_open";
+        Gauge circuit_high_rq_retry_open = "circuit_breakers.high.rq_retry_open";
+        Codes external_upstream_rq = "external.upstream_rq";
+        Codes internal_upstream_rq = "internal.upstream_rq";
+        Counter lb_healthy_panic;
+        Gauge max_host_weight;
+        Counter membership_change;
+        Gauge membership_degraded;
+        Gauge membership_healthy;
+        Gauge membership_total;
+        Counter retry_or_shadow_abandoned;
+        Counter update_attempt;
+        Counter update_empty;
+        Counter update_failure;
+        Counter update_no_rebuild;
+        Counter update_success;
+        Gauge upstream_cx_active;
+        Counter upstream_cx_connect_attempts_exceeded;
+        Counter upstream_cx_connect_fail;
+        Histogram upstream_cx_connect_ms;
+        Counter upstream_cx_connect_timeout;
+        Counter upstream_cx_destroy;
+        Counter upstream_cx_destroy_local;
+        Counter upstream_cx_destroy_local_with_active_rq;
+        Counter upstream_cx_destroy_remote;
+        Counter upstream_cx_destroy_remote_with_active_rq;
+        Counter upstream_cx_destroy_with_active_rq;
+        Counter upstream_cx_http1_total;
+        Counter upstream_cx_idle_timeout;
+        Histogram upstream_cx_length_ms;
+        Counter upstream_cx_max_duration_reached;
+        Counter upstream_cx_max_requests;
+        Counter upstream_cx_none_healthy;
+        Counter upstream_cx_overflow;
+        Counter upstream_cx_protocol_error;
+        Counter upstream_cx_rx_bytes_total;
+        Counter upstream_cx_total;
+        Counter upstream_cx_tx_bytes_total;
+        Counter upstream_flow_control_backed_up_total;
+        Counter upstream_flow_control_drained_total;
+        Counter upstream_flow_control_paused_reading_total;
+        Counter upstream_flow_control_resumed_reading_total;
+        Codes upstream_rq;
+        Gauge upstream_rq_active;
+        Counter upstream_rq_cancelled;
+        Gauge upstream_rq_pending_active;
+        Counter upstream_rq_pending_overflow;
+        Counter upstream_rq_pending_total;
+        Histogram upstream_rq_per_cx;
+        Counter upstream_rq_per_try_idle_timeout;
+        Counter upstream_rq_per_try_timeout;
+        Counter upstream_rq_retry;
+        Counter upstream_rq_retry_backoff_exponential;
+        Counter upstream_rq_retry_limit_exceeded;
+        Counter upstream_rq_retry_overflow;
+        Counter upstream_rq_retry_success;
+        Histogram upstream_rq_time;
+        Counter upstream_rq_timeout;
+        Counter upstream_rq_total;
+        Gauge version;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.…`
+    HttpStats {
+        Gauge downstream_cx_active;
+        Counter downstream_cx_delayed_close_timeout;
+        Counter downstream_cx_destroy;
+        Counter downstream_cx_destroy_active_rq;
+        Counter downstream_cx_destroy_local;
+        Counter downstream_cx_destroy_remote;
+        Counter downstream_cx_destroy_remote_active_rq;
+        Counter downstream_cx_drain_close;
+        Gauge downstream_cx_http1_active;
+        Counter downstream_cx_http1_total;
+        Counter downstream_cx_idle_timeout;
+        Histogram downstream_cx_length_ms;
+        Counter downstream_cx_max_duration_reached;
+        Counter downstream_cx_max_requests_reached;
+        Counter downstream_cx_protocol_error;
+        Counter downstream_cx_rx_bytes_total;
+        Counter downstream_cx_total;
+        Counter downstream_cx_tx_bytes_total;
+        Gauge downstream_cx_upgrades_active;
+        Counter downstream_cx_upgrades_total;
+        Counter downstream_flow_control_paused_reading_total;
+        Counter downstream_flow_control_resumed_reading_total;
+        Counter downstream_rq_1xx;
+        Counter downstream_rq_2xx;
+        Counter downstream_rq_3xx;
+        Counter downstream_rq_4xx;
+        Counter downstream_rq_5xx;
+        Gauge downstream_rq_active;
+        Counter downstream_rq_completed;
+        Counter downstream_rq_failed_path_normalization;
+        Counter downstream_rq_header_timeout;
+        Counter downstream_rq_http1_total;
+        Counter downstream_rq_idle_timeout;
+        Counter downstream_rq_max_duration_reached;
+        Counter downstream_rq_redirected_with_normalized_path;
+        Counter downstream_rq_response_before_rq_complete;
+        Counter downstream_rq_rx_reset;
+        Histogram downstream_rq_time;
+        Counter downstream_rq_timeout;
+        Counter downstream_rq_total;
+        Counter downstream_rq_tx_reset;
+        Counter downstream_rq_ws_on_non_ws_route;
+        Counter no_cluster;
+        Counter no_route;
+        Counter rq_direct_response;
+        Counter rq_total;
+    }
+}
+
+stats! {
+    /// `listener.<address>.http.<stat prefix>.…`
+    ListenerHttpStats {
+        Counter downstream_rq_1xx;
+        Counter downstream_rq_2xx;
+        Counter downstream_rq_3xx;
+        Counter downstream_rq_4xx;
+        Counter downstream_rq_5xx;
+        Counter downstream_rq_completed;
+    }
+}
+
+stats! {
+    /// `listener.<address>.…`
+    ListenerStats {
+        Gauge downstream_cx_active;
+        Counter downstream_cx_destroy;
+        Histogram downstream_cx_length_ms;
+        Counter downstream_cx_overflow;
+        Counter downstream_cx_total;
+        Counter downstream_global_cx_overflow;
+        Counter no_filter_chain_match;
+    }
+}
+
+stats! {
+    /// `listener.<address>.worker_<n>.…`
+    ListenerWorkerStats {
+        Gauge downstream_cx_active;
+        Counter downstream_cx_total;
+    }
+}
+
+stats! {
+    /// `tcp.<stat prefix>.…`
+    TcpStats {
+        Counter downstream_cx_drain_close;
+        Counter downstream_cx_no_route;
+        Counter downstream_cx_rx_bytes_total;
+        Counter downstream_cx_total;
+        Counter downstream_cx_tx_bytes_total;
+        Counter downstream_flow_control_paused_reading_total;
+        Counter downstream_flow_control_resumed_reading_total;
+        Counter idle_timeout;
+        Counter max_downstream_connection_duration;
+    }
+}
+
+stats! {
+    /// `connection_limit.<stat prefix>.…`
+    ConnectionLimitStats {
+        Gauge active_connections;
+        Counter limited_connections;
+    }
+}
+
+stats! {
+    /// `listener_manager.…`
+    ListenerManagerStats {
+        Counter listener_added;
+        Counter listener_create_failure;
+        Counter listener_create_success;
+        Counter listener_modified;
+        Counter listener_removed;
+        Counter listener_stopped;
+        Gauge total_listeners_active;
+        Gauge total_listeners_draining;
+        Gauge total_listeners_warming;
+        Gauge workers_started;
+    }
+}
+
+stats! {
+    /// `cluster_manager.…`
+    ClusterManagerStats {
+        Gauge active_clusters;
+        Counter cluster_added;
+        Counter cluster_modified;
+        Counter cluster_removed;
+        Counter cluster_updated;
+        Gauge warming_clusters;
+    }
+}
+
+stats! {
+    /// `filesystem.…`: the files of access logs.
+    FilesystemStats {
+        Counter flushed_by_timer;
+        Counter reopen_failed;
+        Counter write_buffered;
+        Counter write_completed;
+        Counter write_failed;
+        Gauge write_total_buffered;
+    }
+}
+
+stats! {
+    /// `runtime.…`
+    RuntimeStats {
+        Counter deprecated_feature_use;
+        Counter load_error;
+        Counter load_success;
+        Gauge num_keys;
+        Gauge num_layers;
+    }
+}
+
+stats! {
+    /// `server.…`
+    ServerStats {
+        Gauge concurrency;
+        Counter dynamic_unknown_fields;
+        Gauge hot_restart_epoch;
+        Histogram initialization_time_ms;
+        Gauge live;
+        Gauge memory_allocated;
+        Gauge memory_heap_size;
+        Gauge memory_physical_size;
+        Gauge state;
+        Counter static_unknown_fields;
+        Gauge total_connections;
+        Gauge uptime;
+        Gauge version;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_cluster_is_small() {
+        assert!(size_of::<ClusterStats>() <= 1280, "{}", size_of::<ClusterStats>());
+    }
+
+    #[test]
+    fn fields_and_names_belong_together() {
+        let stats = ClusterStats::default();
+        stats.upstream_cx_total.inc();
+        stats.circuit_high_cx_open.set(7);
+        let at = |name| stats.names().iter().position(|known| *known == name).unwrap();
+        let Stat::Counter(total) = stats.value(at("upstream_cx_total")) else { panic!() };
+        assert_eq!(total.value(), 1);
+        let Stat::Gauge(open) = stats.value(at("circuit_breakers.high.cx_open")) else { panic!() };
+        assert_eq!(open.value(), 7);
+    }
+
+    #[test]
+    fn no_name_is_there_twice() {
+        let sets: [&dyn StatSet; 4] = [
+            &ClusterStats::default(),
+            &HttpStats::default(),
+            &ListenerStats::default(),
+            &TcpStats::default(),
+        ];
+        for set in sets {
+            let mut names = set.names().to_vec();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), set.names().len());
+        }
+    }
+}
+
+/// Counts a response by its class.
+macro_rules! count_response {
+    ($($set:ident)+) => {
+        $(impl $set {
+            /// Counts a finished response; status 0 means that none was sent.
+            #[inline]
+            pub fn count_response(&self, status: u16) {
+                let class = match status / 100 {
+                    1 => &self.downstream_rq_1xx,
+                    2 => &self.downstream_rq_2xx,
+                    3 => &self.downstream_rq_3xx,
+                    4 => &self.downstream_rq_4xx,
+                    5 => &self.downstream_rq_5xx,
+                    _ => return,
+                };
+                class.inc();
+                self.downstream_rq_completed.inc();
+            }
+        })+
+    };
+}
+
+count_response! { HttpStats ListenerHttpStats }
+
+impl ClusterStats {
+    /// Counts a response's head.
+    #[inline]
+    pub fn count_response(&self, status: u16, internal: bool) {
+        self.upstream_rq.count(status);
+        if internal {
+            self.internal_upstream_rq.count(status);
+        } else {
+            self.external_upstream_rq.count(status);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Opaque bytes: a TCP connection as a stream without heads.
+//!
+//! Arrives: an accepted connection behind a TCP door. Leaves: a stream with a place; from there on everything is as
+//! for HTTP, through the one forwarding loop.
+
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::connect::Protocol;
+use crate::downstream::Closer;
+use crate::pool::Priority;
+use crate::record::{Flags, details};
+use crate::retry::Trouble;
+use crate::snapshot::ClusterId;
+use crate::snapshot::route::ClusterChoice;
+use crate::stream::{Direction, StreamIndex, StreamTimer, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Opens the stream of a TCP connection.
+    pub(crate) fn open_tcp(&mut self, id: ConnectionId, now: Instant) {
+        let Some((index, door)) = self.open_stream(id, now) else { return };
+        let Some(tcp) = door.tcp() else { return };
+        if let Some(duration) = tcp.config.max_duration {
+            self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration);
+        }
+        self.set_idle(index, tcp.config.idle_timeout, now);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.request_end = Direction::Streaming;
+            stream.response_end = Direction::AwaitingHead;
+            stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
+        }
+        let random = self.random.next();
+        let cluster = match &tcp.config.cluster {
+            ClusterChoice::One(cluster) => Some(*cluster),
+            ClusterChoice::Weighted { .. } => {
+                tcp.config.cluster.weighted(random).map(|choice| choice.cluster)
+            }
+            ClusterChoice::Header(_) => None,
+        };
+        match cluster {
+            Some(cluster) => self.place_tcp(index, cluster, now),
+            None => self.end_tcp(index, Trouble::ClusterGone, now),
+        }
+    }
+
+    /// Chooses a host for a TCP stream and connects to it.
+    pub(crate) fn place_tcp(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.cluster = id;
+        let Some(cluster) = self.clusters.get_mut(id) else {
+            self.end_tcp(index, Trouble::ClusterGone, now);
+            return;
+        };
+        stream.record.cluster = Some(cluster.config.name.clone());
+        let random = self.random.next();
+        let Some(place) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3) else {
+            cluster.stats.upstream_cx_none_healthy.inc();
+            self.end_tcp(index, Trouble::NoHost, now);
+            return;
+        };
+        stream.retries.tried.push(place);
+        stream.retries.place = Some(place);
+        let full = cluster.load(place).connections >= cluster.limits(place).connections;
+        if full {
+            cluster.stats.upstream_cx_overflow.inc();
+            self.end_tcp(index, Trouble::Overflow, now);
+            return;
+        }
+        stream.upstream = UpstreamState::Pending(place);
+        self.start_connect(place, Protocol::Raw, Some(index), now);
+    }
+
+    /// The connect for a TCP stream failed: another host, or the end.
+    pub(crate) fn retry_tcp(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let cluster = stream.retries.place.map(|place| place.cluster);
+        let connecting = matches!(trouble, Trouble::Connect(_) | Trouble::ConnectTimeout);
+        match cluster {
+            Some(cluster) if connecting && stream.retries.remaining > 0 => {
+                stream.retries.remaining -= 1;
+                self.place_tcp(index, cluster, now);
+            }
+            Some(_) | None => {
+                if connecting
+                    && let Some(cluster) =
+                        cluster.and_then(|cluster| self.clusters.get_mut(cluster))
+                {
+                    cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
+                }
+                self.end_tcp(index, trouble, now);
+            }
+        }
+    }
+
+    /// A TCP stream cannot go on.
+    pub(crate) fn end_tcp(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let flag = match trouble {
+            Trouble::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+            Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
+            Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
+            Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
+            Trouble::Terminated
+            | Trouble::Protocol
+            | Trouble::PerTryTimeout
+            | Trouble::RateLimited
+            | Trouble::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        };
+        stream.record.flags.set(flag);
+        if let Some(tcp) = stream.door.tcp() {
+            match trouble {
+                Trouble::ClusterGone => tcp.stats.downstream_cx_no_route.inc(),
+                Trouble::NoHost
+                | Trouble::Overflow
+                | Trouble::Connect(_)
+                | Trouble::ConnectTimeout
+                | Trouble::Terminated
+                | Trouble::Protocol
+                | Trouble::PerTryTimeout
+                | Trouble::RateLimited
+                | Trouble::Status(_) => {}
+            }
+        }
+        // A client whose upstream was reset in the middle sees a reset too, not a clean end.
+        let how = if trouble == Trouble::Terminated { Close::Abort } else { Close::Flush };
+        self.close_tcp(index, how, now);
+    }
+
+    pub(crate) fn on_tcp_deadline(&mut self, index: StreamIndex, timer: StreamTimer, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let Some(tcp) = door.tcp() else { return };
+        match timer {
+            StreamTimer::Idle => {
+                tcp.stats.idle_timeout.inc();
+                stream.record.details = details::STREAM_IDLE_TIMEOUT;
+                self.close_tcp(index, Close::Flush, now);
+            }
+            StreamTimer::MaxDuration => {
+                tcp.stats.max_downstream_connection_duration.inc();
+                stream.record.flags.set(Flags::DURATION_TIMEOUT);
+                self.close_tcp(index, Close::Flush, now);
+            }
+            StreamTimer::Response
+            | StreamTimer::PerTry
+            | StreamTimer::PerTryIdle
+            | StreamTimer::Request
+            | StreamTimer::LogFlush
+            | StreamTimer::BackOff => {}
+        }
+    }
+
+    /// Ends both connections of a TCP stream.
+    fn close_tcp(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        self.detach(index, how, now);
+        let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(downstream) {
+            connection.stream = None;
+        }
+        self.count_downstream_close(downstream, Closer::Local, now);
+        self.close_record(index, now);
+        self.end_connection(downstream, how);
+        self.check_drained();
+    }
+}

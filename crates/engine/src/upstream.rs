@@ -1,0 +1,496 @@
+//! The server's side of a stream: a connection for it, the response in, the connection back to its pool.
+//!
+//! Arrives: a stream with a connection, response heads from `forward.rs`, ends and deadlines of upstream connections.
+//! Leaves: response heads on their way down, connections offered to their pool or closed.
+
+use towpath_proto::head::{Head, Method};
+use towpath_proto::http1;
+use towpath_proto::name::Name;
+use towpath_proto::{Close, ConnectionId, Failure, Instant};
+
+use crate::connection::{Codec, Connection, ConnectionTimer};
+use crate::pool::Place;
+use crate::record::details;
+use crate::retry::{Trouble, parse_number};
+use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Gives a stream its connection and sends what there is of the request.
+    pub(crate) fn attach(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        let (Some(connection), Some(stream)) =
+            (self.connections.get_mut(id), self.streams.get_mut(index))
+        else {
+            return;
+        };
+        let sent_before = connection.bytes_sent;
+        stream.wire.upstream_received = connection.bytes_received;
+        stream.wire.upstream_sent = connection.encoded;
+        let waited = connection.opened < now;
+        let Some(upstream) = connection.upstream_mut() else { return };
+        let place = upstream.place;
+        // One that was opened ahead of need has lain idle as well.
+        stream.retries.reused = upstream.requests > 0 || waited;
+        stream.retries.sent_before = sent_before;
+        upstream.requests += 1;
+        let requests = upstream.requests;
+        stream.upstream = UpstreamState::Active(id);
+        stream.record.upstream_host = Some(connection.peer.clone());
+        stream.record.upstream_local = Some(connection.local.clone());
+        stream.record.upstream_first_sent = Some(now);
+        if stream.request_end == Direction::Ended {
+            stream.record.upstream_last_sent = Some(now);
+        }
+        connection.stream = Some(index);
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        let downstream = stream.downstream;
+        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+            cluster.request_began(place);
+            let limit = cluster.config.max_requests_per_connection;
+            if limit > 0
+                && requests >= limit
+                && let Some(upstream) = connection.upstream_mut()
+            {
+                upstream.retired = true;
+                cluster.stats.upstream_cx_max_requests.inc();
+            }
+        }
+        if stream.door.tcp().is_some() {
+            self.replay(index, id);
+        } else {
+            self.send_request(index, id, now);
+        }
+        self.update_reading(downstream);
+    }
+
+    /// Encodes the request for its connection.
+    fn send_request(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        self.finish_request_head(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let end = stream.request_end == Direction::Ended
+            && stream.body.len == 0
+            && stream.body.trailers.is_none();
+        self.encode_for(id);
+        let (Some(stream), Some(connection)) =
+            (self.streams.get(index), self.connections.get_mut(id))
+        else {
+            return;
+        };
+        connection.codec.encode_head(&stream.request, end, &mut self.out);
+        if !end {
+            self.replay(index, id);
+        }
+        self.start_try_timers(index, now);
+    }
+
+    /// A response begins.
+    pub(crate) fn on_response_head(
+        &mut self,
+        index: StreamIndex,
+        head: Head,
+        end: bool,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let unused = std::mem::replace(&mut stream.response, head);
+        self.heads.give(unused);
+        stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
+        let record = &mut stream.record;
+        record.upstream_first_received = record.upstream_first_received.or(Some(now));
+        if end {
+            record.upstream_last_received = Some(now);
+        }
+        let status = stream.response.status();
+        let UpstreamState::Active(id) = stream.upstream else { return };
+        let place = self
+            .connections
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.place);
+        if let Some(place) = place {
+            self.count_response(index, place, status, now);
+        }
+        if status >= 400 && self.retry_status(index, id, status, now) {
+            return;
+        }
+        let Some(stream_mut) = self.streams.get_mut(index) else { return };
+        stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
+        stream_mut.deadlines.clear(StreamTimer::PerTry as usize);
+        stream_mut.record.details = details::VIA_UPSTREAM;
+        stream_mut.retries.remaining = 0;
+        if stream_mut.request_end == Direction::Ended {
+            stream_mut.body.forget();
+        }
+        self.send_response_head(index, end, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let switches = (stream.upgrade == Upgrade::Requested && status == 101)
+            || (stream.upgrade == Upgrade::Connect && (200..300).contains(&status));
+        if switches {
+            stream.upgrade = Upgrade::Done;
+            if let Some(http) = stream.door.http() {
+                http.stats.downstream_cx_upgrades_total.inc();
+                http.stats.downstream_cx_upgrades_active.inc();
+            }
+            stream.request_end = Direction::Streaming;
+            stream.response_end = Direction::Streaming;
+            stream.deadlines.clear(StreamTimer::Response as usize);
+            let downstream = stream.downstream;
+            for connection in [downstream, id] {
+                if let Some(connection) = self.connections.get_mut(connection) {
+                    connection.codec.upgrade();
+                }
+            }
+            self.resume.push(downstream);
+            self.resume.push(id);
+            return;
+        }
+        if end {
+            self.on_response_ended(index, now);
+        }
+    }
+
+    /// Whether a status is answered with another try instead.
+    fn retry_status(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        status: u16,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
+        let trouble = if limited { Trouble::RateLimited } else { Trouble::Status(status) };
+        if !self.retry(index, trouble, true, now) {
+            return false;
+        }
+        let reusable = self.connections.get(id).is_some_and(Connection::is_reusable);
+        self.release_upstream(index, id, reusable, now);
+        true
+    }
+
+    /// A 1xx other than 101.
+    pub(crate) fn on_informational(&mut self, index: StreamIndex, head: Head, _now: Instant) {
+        self.charge(index, head.status());
+        let Some(stream) = self.streams.get(index) else { return };
+        let downstream = stream.downstream;
+        let passes = stream.is_unanswered()
+            && stream.request.version() != towpath_proto::head::Version::Http10
+            && (head.status() != 100
+                || stream.door.http().is_some_and(|http| http.config.proxy_100_continue));
+        if passes {
+            self.encode_for(downstream);
+            if let Some(connection) = self.connections.get_mut(downstream)
+                && let Codec::Server(server) = &mut connection.codec
+            {
+                server.encode_informational(&head, &mut self.out);
+            }
+            self.count_informational(index, head.status());
+        }
+        self.heads.give(head);
+    }
+
+    /// Counts a 1xx that went down.
+    pub(crate) fn count_informational(&self, index: StreamIndex, status: u16) {
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
+            http.stats.count_response(status);
+            http.listener_stats.count_response(status);
+        }
+    }
+
+    /// The whole response is out (or in the driver's hands).
+    pub(crate) fn on_response_ended(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.response_end = Some(now);
+        // TCP and tunnels are half-closed. What a request was upgraded to is over when its server ends it, as in Envoy:
+        // a client that does not answer the end would hold the stream.
+        let halves = stream.door.tcp().is_some()
+            || (stream.upgrade == Upgrade::Done && stream.request.method() == Method::Connect);
+        if !halves || stream.is_complete() {
+            self.finish(index, now);
+        }
+    }
+
+    /// What came from the server is not HTTP.
+    pub(crate) fn on_response_error(
+        &mut self,
+        id: ConnectionId,
+        stream: Option<StreamIndex>,
+        error: http1::Error,
+        now: Instant,
+    ) {
+        let place = self
+            .connections
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.place);
+        let unanswered = error == http1::Error::ClosedBeforeResponse;
+        if let Some(cluster) = place.and_then(|place| self.clusters.get_mut(place.cluster))
+            && !unanswered
+        {
+            cluster.stats.upstream_cx_protocol_error.inc();
+        }
+        match stream {
+            Some(index) if unanswered => self.reset_upstream(index, Trouble::Terminated, now),
+            Some(index) => self.reset_upstream(index, Trouble::Protocol, now),
+            None => self.close_upstream(id, Close::Abort, now),
+        }
+    }
+
+    /// An answer that nobody asked for.
+    pub(crate) fn on_unasked(&mut self, id: ConnectionId, now: Instant) {
+        self.close_upstream(id, Close::Abort, now);
+    }
+
+    /// The server sent FIN.
+    pub(crate) fn on_upstream_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(index) = connection.stream else {
+            self.learn_peer_idle(id, now);
+            self.close_upstream(id, Close::Flush, now);
+            return;
+        };
+        connection.codec.ended();
+        let unanswered = match &connection.codec {
+            Codec::Client(client) => !client.response_started(),
+            Codec::Server(_) | Codec::Raw(_) => false,
+        };
+        if unanswered {
+            self.reset_upstream(index, Trouble::Terminated, now);
+        } else {
+            self.pump(id, now);
+        }
+    }
+
+    /// The server's connection is gone.
+    pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, _failure: Failure, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.gone = true;
+        let started = match &connection.codec {
+            Codec::Client(client) => client.response_started(),
+            Codec::Server(_) | Codec::Raw(_) => false,
+        };
+        match connection.stream {
+            Some(index) if started => {
+                if let Some(cluster) = self.cluster_of(id) {
+                    cluster.stats.upstream_cx_protocol_error.inc();
+                }
+                self.reset_upstream(index, Trouble::Protocol, now);
+            }
+            Some(index) => self.reset_upstream(index, Trouble::Terminated, now),
+            None => {
+                self.learn_peer_idle(id, now);
+                self.forget_upstream(id, now);
+            }
+        }
+    }
+
+    pub(crate) fn on_upstream_deadline(
+        &mut self,
+        id: ConnectionId,
+        timer: ConnectionTimer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let busy = connection.stream.is_some();
+        let Some(upstream) = connection.upstream_mut() else { return };
+        let place = upstream.place;
+        match timer {
+            ConnectionTimer::Idle if !busy => {
+                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+                    cluster.stats.upstream_cx_idle_timeout.inc();
+                }
+                self.close_upstream(id, Close::Flush, now);
+            }
+            ConnectionTimer::MaxDuration => {
+                upstream.retired = true;
+                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+                    cluster.stats.upstream_cx_max_duration_reached.inc();
+                }
+                if !busy {
+                    self.close_upstream(id, Close::Flush, now);
+                }
+            }
+            ConnectionTimer::Idle
+            | ConnectionTimer::RequestHead
+            | ConnectionTimer::DelayedClose => {}
+        }
+    }
+
+    /// Separates a stream from its upstream side, whatever state that is in; its connection is of no more use.
+    pub(crate) fn detach(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let state = std::mem::replace(&mut stream.upstream, UpstreamState::None);
+        for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::BackOff] {
+            stream.deadlines.clear(timer as usize);
+        }
+        match state {
+            UpstreamState::Active(id) => {
+                let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
+                if let Some(cluster) = self.cluster_of(id) {
+                    cluster.stats.upstream_cx_destroy_with_active_rq.inc();
+                    if by_peer {
+                        cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
+                    } else {
+                        cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
+                    }
+                }
+                let place = self
+                    .connections
+                    .get(id)
+                    .and_then(|connection| connection.upstream())
+                    .map(|up| up.place);
+                if let Some(place) = place {
+                    self.request_over(index, place);
+                    if let Some(connection) = self.connections.get_mut(id) {
+                        connection.stream = None;
+                    }
+                    self.close_upstream(id, how, now);
+                }
+            }
+            UpstreamState::Pending(place) => {
+                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+                    cluster.stats.upstream_rq_cancelled.inc();
+                }
+                if let Some(attempt) = self.attempts.of_stream(index) {
+                    self.cancel_attempt(attempt, now);
+                } else {
+                    self.leave_queue(index, place);
+                }
+            }
+            UpstreamState::None | UpstreamState::BackingOff => {}
+        }
+    }
+
+    /// A stream is through with its connection.
+    pub(crate) fn release_upstream(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        reusable: bool,
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.stream = None;
+        connection.rested = now;
+        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+        self.request_over(index, place);
+        if reusable {
+            self.update_reading(id);
+            self.offer(id, now);
+        } else {
+            self.close_upstream(id, Close::Flush, now);
+        }
+    }
+
+    fn request_over(&mut self, index: StreamIndex, place: Place) {
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        cluster.request_over(place);
+        let failed = self
+            .streams
+            .get(index)
+            .is_none_or(|stream| stream.response.status() >= 500 || stream.is_unanswered());
+        if let Some(pool) = cluster.pool_mut(place) {
+            if failed {
+                pool.counts.requests_error += 1;
+            } else {
+                pool.counts.requests_success += 1;
+            }
+        }
+    }
+
+    /// Ends an upstream connection that carries no stream.
+    pub(crate) fn close_upstream(&mut self, id: ConnectionId, how: Close, now: Instant) {
+        let gone = self.connections.get(id).is_none_or(|connection| connection.gone);
+        self.forget_upstream(id, now);
+        if !gone {
+            self.push(towpath_proto::Output::Close { connection: id, how });
+        }
+    }
+
+    /// Takes an upstream connection off the books; if streams wait, another one is opened.
+    pub(crate) fn forget_upstream(&mut self, id: ConnectionId, now: Instant) {
+        let Some(mut connection) = self.connections.remove(id) else { return };
+        self.timers.clear(Self::connection_timer_slot(id));
+        if let Some(index) = connection.stream.take()
+            && let Some(place) = connection.upstream().map(|upstream| upstream.place)
+        {
+            self.request_over(index, place);
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.upstream = UpstreamState::None;
+            }
+        }
+        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        cluster.load_mut(place).connections -= 1;
+        cluster.show_breakers(place);
+        let stats = &cluster.stats;
+        stats.upstream_cx_active.dec();
+        stats.upstream_cx_destroy.inc();
+        if connection.is_ended_by_peer() {
+            stats.upstream_cx_destroy_remote.inc();
+        } else {
+            stats.upstream_cx_destroy_local.inc();
+        }
+        stats
+            .upstream_cx_length_ms
+            .record(u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX));
+        if let Some(upstream) = connection.upstream() {
+            stats.upstream_rq_per_cx.record(upstream.requests.into());
+        }
+        stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
+        stats.upstream_cx_tx_bytes_total.add(connection.bytes_sent);
+        let Some(pool) = cluster.pool_mut(place) else { return };
+        pool.connections -= 1;
+        if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {
+            pool.idle.remove(at);
+        }
+        if pool.is_unused() {
+            cluster.drop_if_unused(place);
+        } else if !pool.pending.is_empty() {
+            self.open_for_pending(place, now);
+        }
+    }
+
+    fn cluster_of(&mut self, id: ConnectionId) -> Option<&mut crate::cluster::ClusterState> {
+        let place = self.connections.get(id)?.upstream()?.place;
+        self.clusters.get_mut(place.cluster)
+    }
+
+    /// The server let an idle connection go: others are not trusted for longer than that.
+    fn learn_peer_idle(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let idle = connection.idle_since(now);
+        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+        if let Some(pool) = self.clusters.pool_mut(place) {
+            pool.learn_idle(idle);
+        }
+    }
+
+    /// Counters and the peer's own idle timeout.
+    fn count_response(&mut self, index: StreamIndex, place: Place, status: u16, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
+        let began = stream.record.upstream_first_sent;
+        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        cluster.stats.count_response(status, internal);
+        if let Some(began) = began {
+            cluster
+                .stats
+                .upstream_rq_time
+                .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
+        }
+        if let Some(hint) = hint
+            && let Some(pool) = cluster.pool_mut(place)
+        {
+            pool.peer_idle = Some(hint);
+        }
+    }
+}
+
+/// `timeout=5` of `Keep-Alive: timeout=5, max=100`.
+fn keep_alive_timeout(value: &[u8]) -> Option<std::time::Duration> {
+    let mut parameters = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let seconds = parameters.find_map(|parameter| parameter.strip_prefix(b"timeout="))?;
+    Some(std::time::Duration::from_secs(parse_number::<u32>(seconds)?.into()))
+}

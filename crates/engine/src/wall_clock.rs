@@ -1,0 +1,84 @@
+//! The wall clock, derived from the driver's: a worker is told once where its epoch lies.
+
+use towpath_proto::Instant;
+
+/// What is needed to say what time it is.
+#[derive(Debug, Default)]
+pub(crate) struct WallClock {
+    /// Nanoseconds since 1970 at the driver's epoch.
+    pub(crate) epoch_unix_ns: u64,
+    /// The second that `date` is for.
+    second: u64,
+    /// The host's name, for logs.
+    pub(crate) hostname: std::sync::Arc<str>,
+    date: Vec<u8>,
+}
+
+impl WallClock {
+    pub(crate) fn set(&mut self, epoch_unix_ns: u64) {
+        self.epoch_unix_ns = epoch_unix_ns;
+        self.date.clear();
+    }
+
+    /// Now as an HTTP date (RFC 9110 §5.6.7), made anew once a second.
+    pub(crate) fn http_date(&mut self, now: Instant) -> &[u8] {
+        let second = (self.epoch_unix_ns + now.as_nanos()) / 1_000_000_000;
+        if second != self.second || self.date.is_empty() {
+            self.second = second;
+            self.date = http_date(second).into_bytes();
+        }
+        &self.date
+    }
+}
+
+/// A second since 1970 as an HTTP date.
+fn http_date(second: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, of_day) = (second / 86_400, second % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    let (weekday, month) = (DAYS[(days % 7) as usize], MONTHS[month as usize - 1]);
+    format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
+/// Year, month and day of a day since 1970, by counting in eras of 400 years that begin in March.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(http_date(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
+        assert_eq!(http_date(4_107_542_399), "Sun, 28 Feb 2100 23:59:59 GMT");
+    }
+
+    #[test]
+    fn the_date_moves_with_the_second() {
+        let mut clock = WallClock::default();
+        clock.set(784_111_777_000_000_000);
+        assert_eq!(clock.http_date(Instant::ZERO), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(
+            clock.http_date(Instant::from_nanos(999_999_999)),
+            b"Sun, 06 Nov 1994 08:49:37 GMT"
+        );
+        assert_eq!(
+            clock.http_date(Instant::from_nanos(1_000_000_000)),
+            b"Sun, 06 Nov 1994 08:49:38 GMT"
+        );
+    }
+}

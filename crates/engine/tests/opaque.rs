@@ -1,0 +1,258 @@
+//! Opaque bytes through a worker: TCP streams and upgraded connections, whole in both directions, bounded in memory.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod scene;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use scene::origin::pattern;
+use scene::{HTTP, Plan, TCP, add_worker, address, drain_and_check, origin_address};
+use towpath_engine::message::Message;
+use towpath_engine::snapshot::http::Upgrade;
+use towpath_engine::worker::Worker;
+use towpath_proto::{Address, Close, Input, Instant, ReadInterest};
+use towpath_sim::{Faults, Orders, Script, World, for_each_seed};
+
+/// What one end of a connection got.
+#[derive(Debug, Default)]
+struct Got {
+    bytes: Vec<u8>,
+    ended: bool,
+    closed: bool,
+}
+
+type Shared = Rc<RefCell<Got>>;
+
+/// Sends `up` when connected and half-closes; keeps what comes.
+fn caller(
+    at: Address,
+    up: Bytes,
+    got: Shared,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    Script::new(
+        |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
+        move |input, orders: &mut Orders<Message>, _now| match input {
+            Input::Timeout => orders.connect(at.clone()),
+            Input::Connected { connection, .. } => {
+                orders.send(connection, up.clone());
+                orders.close(connection, Close::Half);
+            }
+            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
+            Input::Ended { connection } => {
+                got.borrow_mut().ended = true;
+                orders.close(connection, Close::Flush);
+            }
+            Input::Closed { .. } | Input::ConnectFailed { .. } => got.borrow_mut().closed = true,
+            _ => {}
+        },
+    )
+}
+
+/// Answers with `down` once the caller has ended, and ends too.
+fn callee(
+    at: Address,
+    down: Bytes,
+    got: Shared,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    Script::new(
+        move |orders: &mut Orders<Message>| orders.listen(at),
+        move |input, orders: &mut Orders<Message>, _now| match input {
+            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
+            Input::Ended { connection } => {
+                got.borrow_mut().ended = true;
+                orders.send(connection, down.clone());
+                orders.close(connection, Close::Flush);
+            }
+            Input::Closed { .. } => got.borrow_mut().closed = true,
+            _ => {}
+        },
+    )
+}
+
+#[test]
+fn both_directions_arrive_whole_and_half_close_passes() {
+    for_each_seed(300, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.set_faults(Faults::none());
+        let (up, down) = (
+            pattern("up", (seed as usize * 997) % 60_000),
+            pattern("down", (seed as usize * 1499) % 60_000),
+        );
+        let (caller_got, callee_got) = (Shared::default(), Shared::default());
+        world.add(callee(origin_address(1), down.clone(), Rc::clone(&callee_got)));
+        let worker = add_worker(&mut world, seed, Plan::new(1));
+        world.run_for(Duration::from_millis(1));
+        world.add(caller(address(TCP), up.clone(), Rc::clone(&caller_got)));
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(callee_got.borrow().bytes, up);
+        assert_eq!(caller_got.borrow().bytes, down);
+        assert!(callee_got.borrow().ended && caller_got.borrow().ended);
+        drain_and_check(&mut world, worker);
+    });
+}
+
+#[test]
+fn a_lossy_day_ends_every_stream_and_never_invents_bytes() {
+    for_each_seed(300, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.set_faults(if seed % 2 == 0 { Faults::lively() } else { Faults::harsh() });
+        let (up, down) = (pattern("up", 3000), pattern("down", 5000));
+        let mut all = Vec::new();
+        world.add(callee(origin_address(1), down.clone(), Shared::default()));
+        let worker = add_worker(&mut world, seed, Plan::new(1));
+        world.run_for(Duration::from_millis(1));
+        for _ in 0..5 {
+            let got = Shared::default();
+            world.add(caller(address(TCP), up.clone(), Rc::clone(&got)));
+            all.push(got);
+        }
+        // Short of the idle timeout, which ends a stream that hangs as if it were over.
+        world.run_for(Duration::from_secs(500));
+        for got in &all {
+            let got = got.borrow();
+            assert!(down.starts_with(&got.bytes), "what arrives is what was sent");
+            let whole = got.bytes.len() == down.len() || got.bytes.is_empty();
+            assert!(whole || !got.ended, "an end comes after everything, or instead of it");
+        }
+        drain_and_check(&mut world, worker);
+    });
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_writer() {
+    for_each_seed(50, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.set_faults(Faults { buffer_bytes: 1024..=16_384, ..Faults::none() });
+        let much = pattern("much", 1_000_000);
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+            move |input, orders: &mut Orders<Message>, _now| {
+                if let Input::Accepted { connection, .. } = input {
+                    orders.send(connection, much.clone());
+                    orders.close(connection, Close::Flush);
+                }
+            },
+        ));
+        let worker = add_worker(&mut world, seed, Plan::new(1));
+        world.run_for(Duration::from_millis(1));
+        let got = Shared::default();
+        let seen = Rc::clone(&got);
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.connect(address(TCP)),
+            move |input, orders: &mut Orders<Message>, now| match input {
+                Input::Connected { connection, .. } => {
+                    orders.read(connection, ReadInterest::Off);
+                    orders.wake_at(now + Duration::from_secs(20));
+                    seen.borrow_mut().closed = false;
+                }
+                Input::Timeout => {
+                    let id = towpath_proto::ConnectionId::new(0, 0);
+                    orders.read(id, ReadInterest::On);
+                }
+                Input::Received { chunk, .. } => seen.borrow_mut().bytes.extend_from_slice(&chunk),
+                Input::Ended { connection } => {
+                    seen.borrow_mut().ended = true;
+                    orders.close(connection, Close::Flush);
+                }
+                _ => {}
+            },
+        ));
+        let mut most = 0;
+        for _ in 0..100 {
+            world.run_for(Duration::from_millis(100));
+            let (queued, _) = world.unsent_bytes(worker);
+            most = most.max(queued);
+        }
+        // The watermark, one read beyond it, and what the other side had on its way by then.
+        assert!(
+            most <= 16 * 1024 + 2 * 65_536,
+            "{most} bytes wait for a reader that does not read"
+        );
+        world.run_for(Duration::from_secs(100));
+        assert_eq!(world.machine::<Worker>(worker).streams(), usize::from(!got.borrow().ended));
+        drain_and_check(&mut world, worker);
+    });
+}
+
+#[test]
+fn a_websocket_becomes_opaque_after_101() {
+    for_each_seed(200, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.set_faults(Faults::none());
+        let switch =
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n";
+        let mut asked = Vec::new();
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+            move |input, orders: &mut Orders<Message>, _now| match input {
+                Input::Received { connection, chunk } => {
+                    let before = asked.windows(4).any(|four| four == b"\r\n\r\n");
+                    asked.extend_from_slice(&chunk);
+                    let head =
+                        asked.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+                    let Some(head) = head else { return };
+                    if !before {
+                        let text = String::from_utf8_lossy(&asked[..head]).into_owned();
+                        assert!(
+                            text.contains("upgrade: websocket\r\n")
+                                && text.contains("connection: upgrade\r\n"),
+                            "{text}"
+                        );
+                        orders.send(connection, switch);
+                        let early = asked[head..].to_vec();
+                        orders.send(connection, early);
+                    } else {
+                        orders.send(connection, chunk);
+                    }
+                }
+                Input::Ended { connection } => orders.close(connection, Close::Flush),
+                _ => {}
+            },
+        ));
+        let mut plan = Plan::new(1);
+        plan.adjust_http =
+            |http| http.upgrades = vec![Upgrade { kind: "websocket".into(), enabled: true }];
+        let worker = add_worker(&mut world, seed, plan);
+        world.run_for(Duration::from_millis(1));
+        let got = Shared::default();
+        let ask =
+            "GET /chat HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n";
+        let frames = pattern("frames", 5000);
+        let mut sent = false;
+        let (seen, payload) = (Rc::clone(&got), frames.clone());
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
+            move |input, orders: &mut Orders<Message>, _now| match input {
+                Input::Connected { connection, .. } => orders.send(connection, ask),
+                Input::Received { connection, chunk } => {
+                    seen.borrow_mut().bytes.extend_from_slice(&chunk);
+                    let switched = seen.borrow().bytes.windows(4).any(|four| four == b"\r\n\r\n");
+                    if switched && !sent {
+                        sent = true;
+                        orders.send(connection, payload.clone());
+                        orders.close(connection, Close::Half);
+                    }
+                }
+                Input::Ended { connection } => {
+                    seen.borrow_mut().ended = true;
+                    orders.close(connection, Close::Flush);
+                }
+                _ => {}
+            },
+        ));
+        world.run_for(Duration::from_secs(30));
+        let got = got.borrow();
+        let text = String::from_utf8_lossy(&got.bytes);
+        assert!(text.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{text:.200}");
+        assert!(got.bytes.ends_with(&frames) && got.ended, "every frame came back");
+        drain_and_check(&mut world, worker);
+    });
+}

@@ -1,0 +1,258 @@
+//! A scene for the simulator: one worker between clients and origins, built by hand.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the scene")]
+
+pub mod client;
+pub mod origin;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
+use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
+use towpath_engine::snapshot::http::{Codec, Http, Router};
+use towpath_engine::snapshot::listener::{
+    ChainMatch, Direction, FilterChain, Listener, TcpProxy, Terminal,
+};
+use towpath_engine::snapshot::route::{
+    Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
+    Route, RouteTable, Text, VirtualHost,
+};
+use towpath_engine::snapshot::{ClusterId, Snapshot};
+use towpath_engine::stats::Registry;
+use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::Address;
+use towpath_sim::{NodeId, World};
+
+/// Where the worker listens for HTTP.
+pub const HTTP: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
+/// Where the worker listens for TCP.
+pub const TCP: ([u8; 4], u16) = ([10, 0, 0, 1], 7000);
+
+pub fn address(at: ([u8; 4], u16)) -> Address {
+    Address::Ip(SocketAddr::from(at))
+}
+
+pub fn origin_address(number: u8) -> Address {
+    address(([10, 0, 1, number], 8080))
+}
+
+pub fn endpoint(address: Address) -> Endpoint {
+    Endpoint {
+        address,
+        hostname: "".into(),
+        weight: 1,
+        priority: 0,
+        health: Health::Healthy,
+        locality: "".into(),
+    }
+}
+
+pub fn cluster(name: &str, origins: u8) -> Cluster {
+    let endpoints: Vec<Endpoint> =
+        (1..=origins).map(|number| endpoint(origin_address(number))).collect();
+    Cluster {
+        name: name.into(),
+        stat_name: name.into(),
+        discovery: Discovery::Static,
+        endpoints: endpoints.into(),
+        balancer: Balancer::RoundRobin,
+        connect_timeout: Duration::from_secs(2),
+        connect: Arc::default(),
+        buffer_limit: 16 * 1024,
+        limits: Limits::default(),
+        high_limits: Limits::default(),
+        idle_timeout: Some(Duration::from_secs(60)),
+        max_connection_duration: None,
+        max_requests_per_connection: 0,
+        http1: Arc::default(),
+        panic_threshold: 50,
+    }
+}
+
+pub fn forward(cluster: ClusterId) -> Forward {
+    Forward {
+        cluster: ClusterChoice::One(cluster),
+        not_found_status: 503,
+        path: PathRewrite::Keep,
+        host: HostRewrite::Keep,
+        append_forwarded_host: false,
+        timeout: Some(Duration::from_secs(15)),
+        idle_timeout: None,
+        max_stream_duration: None,
+        retry: None,
+        upgrades: Vec::new(),
+        high_priority: false,
+    }
+}
+
+pub fn route(path: &str, action: Action) -> Route {
+    Route {
+        name: "".into(),
+        path: PathMatch::Prefix(Text { bytes: path.as_bytes().into(), case_sensitive: true }),
+        headers: Vec::new(),
+        query: Vec::new(),
+        fraction: None,
+        grpc_only: false,
+        action,
+        request_headers: HeaderOps::default(),
+        response_headers: HeaderOps::default(),
+        retry_buffer_limit: None,
+    }
+}
+
+pub fn table(routes: Vec<Route>) -> RouteTable {
+    let host = VirtualHost {
+        name: "all".into(),
+        domains: vec!["*".into()],
+        routes: routes.into_iter().map(Arc::new).collect(),
+        require_tls: RequireTls::None,
+        request_headers: HeaderOps::default(),
+        response_headers: HeaderOps::default(),
+        attempt_count_in_request: true,
+        attempt_count_in_response: false,
+    };
+    RouteTable {
+        hosts: vec![host],
+        index: HostIndex::new([("*", 0)]).unwrap(),
+        ..RouteTable::default()
+    }
+}
+
+pub fn http(routes: RouteTable) -> Http {
+    Http {
+        stat_prefix: "in".into(),
+        codec: Codec::Auto,
+        http1: Arc::default(),
+        routes: Arc::new(routes),
+        filters: Vec::new(),
+        router: Router::default(),
+        server_name: "towpath".into(),
+        server_header: towpath_engine::snapshot::http::ServerHeader::default(),
+        idle_timeout: Some(Duration::from_secs(120)),
+        max_connection_duration: None,
+        max_stream_duration: None,
+        max_requests_per_connection: 0,
+        stream_idle_timeout: Some(Duration::from_secs(300)),
+        request_timeout: None,
+        request_headers_timeout: None,
+        delayed_close_timeout: Duration::from_secs(1),
+        access_logs: Vec::new(),
+        log_flush_interval: None,
+        log_on_new_request: false,
+        use_remote_address: false,
+        xff_trusted_hops: 0,
+        skip_xff_append: false,
+        internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
+        via: "".into(),
+        generate_request_id: true,
+        preserve_external_request_id: false,
+        request_id_in_response: false,
+        ipv4_mapped: false,
+        append_forwarded_port: false,
+        proxy_100_continue: false,
+        normalize_path: false,
+        merge_slashes: false,
+        escaped_slashes: towpath_engine::snapshot::http::EscapedSlashes::default(),
+        strip_port: towpath_engine::snapshot::http::StripPort::default(),
+        strip_trailing_dot: false,
+        scheme: None,
+        upgrades: Vec::new(),
+        local_reply: None,
+    }
+}
+
+pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
+    let chain = FilterChain {
+        name: "".into(),
+        matches: ChainMatch::default(),
+        filters: Vec::new(),
+        terminal,
+        transport_timeout: None,
+    };
+    Listener {
+        name: "in".into(),
+        stat_prefix: "in".into(),
+        addresses: vec![address(at)],
+        bind: true,
+        options: Arc::default(),
+        chains: vec![Arc::new(chain)],
+        default_chain: None,
+        buffer_limit: 16 * 1024,
+        max_connections: None,
+        ignore_global_limit: false,
+        direction: Direction::Inbound,
+        modify_only: false,
+        access_logs: Vec::new(),
+    }
+}
+
+/// A snapshot with one cluster behind an HTTP and a TCP listener.
+pub struct Plan {
+    pub cluster: Cluster,
+    pub adjust_forward: fn(&mut Forward),
+    pub adjust_http: fn(&mut Http),
+}
+
+impl Plan {
+    pub fn new(origins: u8) -> Self {
+        Self { cluster: cluster("app", origins), adjust_forward: |_| {}, adjust_http: |_| {} }
+    }
+
+    pub fn snapshot(self) -> Snapshot {
+        let mut snapshot = Snapshot { generation: 1, ..Snapshot::default() };
+        let id = snapshot.intern("app");
+        snapshot.clusters[id.0 as usize] = Some(Arc::new(self.cluster));
+        let mut action = forward(id);
+        (self.adjust_forward)(&mut action);
+        let mut http = http(table(vec![route("/", Action::Forward(Box::new(action)))]));
+        (self.adjust_http)(&mut http);
+        snapshot.listeners.push(Arc::new(listener(HTTP, Terminal::Http(Arc::new(http)))));
+        let tcp = TcpProxy {
+            stat_prefix: "tcp".into(),
+            cluster: ClusterChoice::One(id),
+            idle_timeout: Some(Duration::from_secs(600)),
+            max_duration: None,
+            max_connect_attempts: 1,
+            access_logs: Vec::new(),
+        };
+        snapshot.listeners.push(Arc::new(listener(TCP, Terminal::Tcp(Arc::new(tcp)))));
+        snapshot
+    }
+}
+
+/// Adds a worker that obeys a plan.
+pub fn add_worker(world: &mut World<Message>, seed: u64, plan: Plan) -> NodeId {
+    let registry = Arc::new(Registry::default());
+    let worker = world.add(Worker::new(WorkerOptions { index: 0, workers: 1, seed, registry }));
+    world.send(
+        worker,
+        Message::To(ToWorker::WallClock { epoch_unix_ns: 1_700_000_000_000_000_000 }),
+    );
+    world.send(worker, Message::To(ToWorker::Snapshot(Arc::new(plan.snapshot()))));
+    worker
+}
+
+/// Drains the worker and checks that nothing is left of it.
+pub fn drain_and_check(world: &mut World<Message>, worker: NodeId) {
+    let drain = Drain {
+        inbound_only: false,
+        stop_accepting: true,
+        close_listeners_after: Duration::ZERO,
+        deadline: Some(Duration::from_secs(900)),
+        immediate: true,
+    };
+    world.send(worker, Message::To(ToWorker::Drain(drain)));
+    world.run_for(Duration::from_secs(1000));
+    let messages = world.take_messages(worker);
+    let drained =
+        messages.iter().any(|(_, message)| matches!(message, Message::From(FromWorker::Drained)));
+    assert!(drained, "a drain ends");
+    let machine = world.machine::<Worker>(worker);
+    assert_eq!(machine.streams(), 0, "no stream outlives its connections");
+    world.run_for(Duration::from_secs(200));
+    let machine = world.machine::<Worker>(worker);
+    assert_eq!(machine.connections(), 0, "pools are empty once their idle timeout has passed");
+}
