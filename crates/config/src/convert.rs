@@ -1,0 +1,78 @@
+//! Messages to what the engine obeys. What arrives: a merged bootstrap. What leaves: a
+//! [`Snapshot`] and [`Bootstrap`] facts.
+//!
+//! Conversion goes on after an error, so that one run reports all of them; what it then builds is thrown away.
+
+mod access_log;
+mod address;
+mod balancer;
+mod bootstrap;
+mod cluster;
+mod data;
+mod dns;
+mod endpoint;
+mod extension;
+mod facts;
+mod filter_chain;
+mod header_ops;
+mod http;
+mod http_filter;
+mod listener;
+mod matcher;
+mod overload;
+mod retry;
+mod route;
+mod route_action;
+mod route_table;
+mod runtime;
+mod tcp_proxy;
+mod upstream;
+
+use towpath_engine::snapshot::SinkId;
+use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::log::Sink;
+
+pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsMatcher, StatsTag};
+pub use runtime::Runtime;
+
+use crate::ledger;
+use crate::load::Options;
+use crate::message::Message;
+use crate::report::Report;
+use crate::rules::Rules;
+
+/// Makes a snapshot. Everything that conversion needs is in here; every part of it is a method in its own file.
+pub(crate) struct Converter<'a> {
+    pub(crate) report: &'a mut Report,
+    pub(crate) rules: Rules,
+    pub(crate) options: &'a Options,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) runtime: Runtime,
+}
+
+impl Converter<'_> {
+    /// Applies the protos' rules and the ledger to a message that is about to be converted.
+    fn accept(&mut self, message: &Message) {
+        self.rules.check(message, self.report);
+        ledger::check(message, self.report);
+    }
+
+    /// The number of a destination of log lines.
+    fn sink(&mut self, sink: Sink) -> SinkId {
+        let sinks = &mut self.snapshot.sinks;
+        let index = sinks.iter().position(|known| *known == sink).unwrap_or_else(|| {
+            sinks.push(sink);
+            sinks.len() - 1
+        });
+        SinkId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// A worker's part of a limit for the whole process. At least one, unless the limit is zero.
+    fn share(&self, limit: u64) -> u64 {
+        limit.div_ceil(self.options.workers.max(1) as u64)
+    }
+
+    fn share32(&self, limit: u32) -> u32 {
+        u32::try_from(self.share(u64::from(limit))).unwrap_or(u32::MAX)
+    }
+}

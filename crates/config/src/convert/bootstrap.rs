@@ -1,0 +1,163 @@
+//! The bootstrap itself: node, admin, statistics and what holds the listeners and clusters.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use towpath_engine::format::Format;
+use towpath_engine::matcher::StringMatcher;
+use towpath_engine::snapshot::log::Sink;
+use towpath_engine::snapshot::{self, AccessLog};
+
+use super::Converter;
+use super::extension::REGEX_ENGINE;
+use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsMatcher, StatsTag};
+use crate::error::Rank;
+use crate::message::{Message, Value, tree_to_json};
+
+impl Converter<'_> {
+    /// Converts all of it. The snapshot is left in `self.snapshot`.
+    pub(crate) fn bootstrap(&mut self, message: &Message) -> Bootstrap {
+        self.accept(message);
+        self.read_runtime(message);
+        let node = self.node(message);
+        self.snapshot.node = snapshot::Node {
+            id: node.id.clone(),
+            cluster: node.cluster.clone(),
+            zone: node.locality.zone.clone(),
+        };
+        if let Some(engine) = message.message("default_regex_engine") {
+            self.extension(engine, REGEX_ENGINE, &[RE2]);
+        }
+        if let Some(resources) = message.message("static_resources") {
+            self.name_clusters(resources);
+            self.listeners(resources);
+            self.clusters(message, resources);
+        }
+        self.snapshot.max_connections = self.connection_limits(message);
+        let admin = message.message("admin").map(|admin| self.admin(admin));
+        let stats = message.message("stats_config").map(|stats| self.stats(stats));
+        self.check_runtime(message);
+        Bootstrap {
+            node,
+            admin,
+            stats: stats.unwrap_or_else(default_stats),
+            runtime: self.runtime.clone(),
+        }
+    }
+
+    /// The node of the file, with what the command line says before it.
+    fn node(&self, message: &Message) -> Node {
+        let mut node = message.message("node").map(node).unwrap_or_default();
+        let flag = |field: &mut String, flag: &Option<String>| {
+            if let Some(flag) = flag {
+                field.clone_from(flag);
+            }
+        };
+        flag(&mut node.id, &self.options.node_id);
+        flag(&mut node.cluster, &self.options.node_cluster);
+        flag(&mut node.locality.zone, &self.options.node_zone);
+        node
+    }
+
+    fn admin(&mut self, admin: &Message) -> Admin {
+        let address = admin.message("address").and_then(|address| self.address(address));
+        let mut access_logs = self.access_logs(admin, "access_log");
+        let path = admin.text("access_log_path");
+        if !path.is_empty() {
+            let sink = self.sink(Sink::File(path.into()));
+            access_logs.push(AccessLog {
+                filter: None,
+                format: Format::default_access_log(),
+                sink,
+            });
+        }
+        Admin { address, access_logs }
+    }
+
+    fn stats(&mut self, stats: &Message) -> Stats {
+        let tags: Vec<_> = stats.messages("stats_tags").collect();
+        let buckets: Vec<_> = stats.messages("histogram_bucket_settings").collect();
+        if !tags.is_empty() || !buckets.is_empty() || stats.message("stats_matcher").is_some() {
+            let reason =
+                "checked and not applied: statistics keep their default names, labels and buckets";
+            self.report.finding(&stats.at, Rank::Harmless, reason);
+        }
+        Stats {
+            default_tags: stats.wrapped_flag("use_all_default_tags").unwrap_or(true),
+            tags: tags.into_iter().filter_map(|tag| self.stats_tag(tag)).collect(),
+            matcher: stats
+                .message("stats_matcher")
+                .map(|matcher| self.stats_matcher(matcher))
+                .unwrap_or_default(),
+            buckets: buckets.into_iter().filter_map(|setting| self.buckets(setting)).collect(),
+        }
+    }
+
+    fn stats_tag(&mut self, tag: &Message) -> Option<StatsTag> {
+        let mut result =
+            StatsTag { name: Arc::from(tag.text("tag_name")), regex: None, fixed: None };
+        let Some(field) = tag.oneof("tag_value") else { return Some(result) };
+        match (field.descriptor.name(), &field.value) {
+            ("regex", Value::String(text)) => match regex::Regex::new(text) {
+                Ok(regex) => result.regex = Some(regex),
+                Err(error) => {
+                    self.report.problem(
+                        &field.at,
+                        format!("invalid regular expression '{text}': {error}"),
+                    );
+                    return None;
+                }
+            },
+            (_, Value::String(text)) => result.fixed = Some(Arc::from(text.as_str())),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    fn stats_matcher(&mut self, matcher: &Message) -> StatsMatcher {
+        let Some(field) = matcher.oneof("stats_matcher") else { return StatsMatcher::All };
+        match (field.descriptor.name(), &field.value) {
+            (_, Value::Bool(true)) => StatsMatcher::None,
+            ("inclusion_list", Value::Message(list)) => StatsMatcher::Only(self.patterns(list)),
+            ("exclusion_list", Value::Message(list)) => StatsMatcher::Except(self.patterns(list)),
+            _ => StatsMatcher::All,
+        }
+    }
+
+    fn patterns(&mut self, list: &Message) -> Vec<StringMatcher> {
+        let patterns: Vec<_> = list.messages("patterns").collect();
+        patterns.into_iter().filter_map(|pattern| self.string_matcher(pattern)).collect()
+    }
+
+    fn buckets(&mut self, setting: &Message) -> Option<(StringMatcher, Vec<f64>)> {
+        let matcher = self.string_matcher(setting.message("match")?)?;
+        let buckets = setting.items("buckets").iter().filter_map(|item| match item.value {
+            Value::Float(bound) => Some(bound),
+            _ => None,
+        });
+        Some((matcher, buckets.collect()))
+    }
+}
+
+fn node(message: &Message) -> Node {
+    let metadata = match message.get("metadata").map(|field| &field.value) {
+        Some(Value::Json(node)) => tree_to_json(node),
+        _ => Json::Object(serde_json::Map::new()),
+    };
+    Node {
+        id: message.text("id").to_owned(),
+        cluster: message.text("cluster").to_owned(),
+        locality: message.message("locality").map_or_else(Locality::default, |locality| Locality {
+            region: locality.text("region").to_owned(),
+            zone: locality.text("zone").to_owned(),
+            sub_zone: locality.text("sub_zone").to_owned(),
+        }),
+        metadata,
+    }
+}
+
+fn default_stats() -> Stats {
+    Stats { default_tags: true, ..Stats::default() }
+}
+
+const RE2: &str = "envoy.extensions.regex_engines.v3.GoogleRE2";

@@ -1,0 +1,180 @@
+//! Clusters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::Cluster;
+use towpath_engine::snapshot::cluster::{Discovery, Limits};
+use towpath_proto::{ConnectOptions, SocketState};
+
+use super::Converter;
+use super::address::{Written, int_option, keepalive};
+use super::upstream::Upstream;
+use crate::message::Message;
+
+impl Converter<'_> {
+    /// Gives every cluster its number, so that routes can name clusters that stand after them.
+    pub(super) fn name_clusters(&mut self, resources: &Message) {
+        for cluster in resources.messages("clusters") {
+            let name = cluster.text("name");
+            if self.snapshot.cluster_id(name).is_some() {
+                self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
+            }
+            self.snapshot.intern(name);
+        }
+    }
+
+    /// All clusters of the file.
+    pub(super) fn clusters(&mut self, bootstrap: &Message, resources: &Message) {
+        let messages: Vec<_> = resources.messages("clusters").collect();
+        for message in messages {
+            let cluster = self.cluster(bootstrap, message);
+            let id = self.snapshot.intern(message.text("name"));
+            if let (Some(slot), Some(cluster)) =
+                (self.snapshot.clusters.get_mut(id.0 as usize), cluster)
+            {
+                *slot = Some(Arc::new(cluster));
+            }
+        }
+    }
+
+    fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
+        let discovery = self.discovery(bootstrap, message);
+        let endpoints = self.endpoints(message, discovery.as_ref());
+        let balancer = self.balancer(message);
+        let upstream = self.upstream(message);
+        let connect = self.connect_options(bootstrap, message);
+        if let Some(socket) = message.message("transport_socket") {
+            self.raw_buffer(socket);
+        }
+        let (limits, high_limits) = self.limits(message);
+        let name = message.text("name");
+        let stat_name = match message.text("alt_stat_name") {
+            "" => name,
+            other => other,
+        };
+        let Upstream { http1, idle_timeout, max_connection_duration, max_requests_per_connection } =
+            upstream;
+        let buffer_limit = message.number("per_connection_buffer_limit_bytes");
+        let (discovery, endpoints) = (discovery?, endpoints?);
+        Some(Cluster {
+            name: Arc::from(name),
+            stat_name: Arc::from(stat_name.replace(':', "_")),
+            discovery: match discovery {
+                Discovery::Dns(mut dns) => {
+                    dns.names = endpoints.names;
+                    Discovery::Dns(dns)
+                }
+                Discovery::Static => Discovery::Static,
+            },
+            endpoints: endpoints.addresses.into(),
+            balancer: balancer?,
+            connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
+            connect: Arc::new(connect),
+            buffer_limit: buffer_limit
+                .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            limits,
+            high_limits,
+            idle_timeout,
+            max_connection_duration,
+            max_requests_per_connection,
+            http1: Arc::new(http1),
+            panic_threshold: self.panic_threshold(message),
+        })
+    }
+
+    fn panic_threshold(&mut self, message: &Message) -> u8 {
+        let common = message.message("common_lb_config");
+        let threshold = common.and_then(|common| common.message("healthy_panic_threshold"));
+        let percent = threshold
+            .map_or(50.0, |percent| percent.float("value").unwrap_or(0.0))
+            .clamp(0.0, 100.0);
+        let percent = percent.round() as u8;
+        let key = self.runtime.number("upstream.healthy_panic_threshold");
+        key.and_then(|key| u8::try_from(key.min(100)).ok()).unwrap_or(percent)
+    }
+
+    /// Circuit breakers of the default and of the high priority.
+    fn limits(&mut self, message: &Message) -> (Limits, Limits) {
+        let thresholds: Vec<_> = message
+            .message("circuit_breakers")
+            .into_iter()
+            .flat_map(|breakers| breakers.messages("thresholds"))
+            .collect();
+        let mut of = |priority: &str| {
+            let found =
+                thresholds.iter().find(|thresholds| thresholds.choice("priority") == priority);
+            self.threshold(found.copied(), message.text("name"), &priority.to_ascii_lowercase())
+        };
+        (of("DEFAULT"), of("HIGH"))
+    }
+
+    fn threshold(&mut self, thresholds: Option<&Message>, cluster: &str, priority: &str) -> Limits {
+        let defaults = Limits::default();
+        let number = |name: &str, default: u32| {
+            let key = self.runtime.number(&format!("circuit_breakers.{cluster}.{priority}.{name}"));
+            let written =
+                thresholds.and_then(|thresholds| thresholds.number32(name)).unwrap_or(default);
+            let limit = key.and_then(|key| u32::try_from(key).ok()).unwrap_or(written);
+            self.share32(limit)
+        };
+        let budget = thresholds.and_then(|thresholds| thresholds.message("retry_budget"));
+        Limits {
+            connections: number("max_connections", defaults.connections),
+            pending: number("max_pending_requests", defaults.pending),
+            requests: number("max_requests", defaults.requests),
+            retries: number("max_retries", defaults.retries),
+            retry_budget: budget.map(|budget| {
+                let percent = budget
+                    .message("budget_percent")
+                    .map_or(20.0, |percent| percent.float("value").unwrap_or(0.0));
+                (
+                    (percent * 100.0).round() as u32,
+                    self.share32(budget.number32("min_retry_concurrency").unwrap_or(3)),
+                )
+            }),
+            track_remaining: thresholds
+                .is_some_and(|thresholds| thresholds.flag("track_remaining")),
+        }
+    }
+
+    fn connect_options(&mut self, bootstrap: &Message, message: &Message) -> ConnectOptions {
+        let of_all = bootstrap
+            .message("cluster_manager")
+            .and_then(|manager| manager.message("upstream_bind_config"));
+        let bind = message.message("upstream_bind_config").or(of_all);
+        let mut options = ConnectOptions::default();
+        if let Some(bind) = bind {
+            if let Some(source) = bind.message("source_address") {
+                options.source = match self.socket_address(source) {
+                    Some(Written::Address(address)) => address.ip(),
+                    Some(Written::Name(name, _)) => {
+                        self.report
+                            .problem(source.at("address"), format!("malformed IP address: {name}"));
+                        None
+                    }
+                    None => None,
+                };
+            }
+            options.socket_options = self.socket_options(bind, "socket_options");
+            if bind.flag("freebind") {
+                options.socket_options.push(int_option(
+                    IPPROTO_IP,
+                    IP_FREEBIND,
+                    1,
+                    SocketState::PreBind,
+                ));
+            }
+        }
+        let connection = message.message("upstream_connection_options");
+        options.keepalive =
+            connection.and_then(|connection| connection.message("tcp_keepalive")).map(keepalive);
+        options
+    }
+}
+
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A sixteenth of Envoy's: what a slow reader can make us hold.
+const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
+const IPPROTO_IP: i32 = 0;
+const IP_FREEBIND: i32 = 15;

@@ -1,0 +1,55 @@
+//! `DataSource`: text or bytes from the file itself, another file or the environment.
+
+use std::io::{self, Read};
+
+use super::Converter;
+use crate::message::{Message, Value};
+
+impl Converter<'_> {
+    /// What a source holds, at most `limit` bytes.
+    pub(super) fn data(&mut self, source: &Message, limit: usize) -> Option<Vec<u8>> {
+        let field = source.oneof("specifier")?;
+        let bytes = match (field.descriptor.name(), &field.value) {
+            ("filename", Value::String(path)) => match read_file(path, limit) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.report.problem(&field.at, format!("{path}: {error}"));
+                    return None;
+                }
+            },
+            ("environment_variable", Value::String(name)) => match std::env::var(name) {
+                Ok(text) => text.into_bytes(),
+                Err(_) => {
+                    self.report
+                        .problem(&field.at, format!("environment variable {name} is not set"));
+                    return None;
+                }
+            },
+            (_, Value::String(text)) => text.clone().into_bytes(),
+            (_, Value::Bytes(bytes)) => bytes.clone(),
+            _ => return None,
+        };
+        if bytes.len() > limit {
+            self.report
+                .problem(&field.at, format!("has {} bytes; the limit is {limit}", bytes.len()));
+            return None;
+        }
+        Some(bytes)
+    }
+
+    /// The same as text.
+    pub(super) fn text_data(&mut self, source: &Message, limit: usize) -> Option<String> {
+        let bytes = self.data(source, limit)?;
+        String::from_utf8(bytes).map_err(|_| self.report.problem(&source.at, "is not UTF-8")).ok()
+    }
+}
+
+/// A regular file, at most one byte more than the limit: a device or pipe might never end.
+fn read_file(path: &str, limit: usize) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,135 @@
+//! Where a cluster's endpoints come from: the file, or DNS in its two forms.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use towpath_engine::snapshot::cluster::{Discovery, Dns, Family};
+
+use super::Converter;
+use super::extension::{CLUSTER_TYPE, DNS_RESOLVER};
+use crate::message::Message;
+
+const DNS_CLUSTER: &str = "envoy.extensions.clusters.dns.v3.DnsCluster";
+const CARES: &str = "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig";
+const GETADDRINFO: &str =
+    "envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig";
+
+impl Converter<'_> {
+    pub(super) fn discovery(
+        &mut self,
+        bootstrap: &Message,
+        cluster: &Message,
+    ) -> Option<Discovery> {
+        if let Some(custom) = cluster.message("cluster_type") {
+            let (config, _) = self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER])?;
+            let logical = config.flag("all_addresses_in_single_endpoint");
+            let family = family(&config.choice("dns_lookup_family"));
+            return self.dns(bootstrap, config, logical, family).map(Discovery::Dns);
+        }
+        let logical = match cluster.choice("type").as_str() {
+            "STATIC" => return Some(Discovery::Static),
+            "STRICT_DNS" => false,
+            "LOGICAL_DNS" => true,
+            other => {
+                self.report.unsupported(
+                    cluster.at("type"),
+                    format!(
+                        "{other} clusters are not there, only STATIC, STRICT_DNS and LOGICAL_DNS"
+                    ),
+                );
+                return None;
+            }
+        };
+        let family = family(&cluster.choice("dns_lookup_family"));
+        self.dns(bootstrap, cluster, logical, family).map(Discovery::Dns)
+    }
+
+    /// The DNS fields, which a cluster and a `DnsCluster` call the same.
+    fn dns(
+        &mut self,
+        bootstrap: &Message,
+        config: &Message,
+        logical: bool,
+        family: Family,
+    ) -> Option<Dns> {
+        let failure_refresh = config.message("dns_failure_refresh_rate").map(|rate| {
+            let base = rate.duration("base_interval").unwrap_or(DEFAULT_REFRESH);
+            let max = rate.duration("max_interval").unwrap_or(base * 10);
+            if max < base {
+                self.report.problem(
+                    rate.at("max_interval"),
+                    "must be greater than or equal to the base_interval",
+                );
+            }
+            (base, max)
+        });
+        Some(Dns {
+            logical,
+            names: Vec::new(),
+            refresh: config.duration("dns_refresh_rate").unwrap_or(DEFAULT_REFRESH),
+            failure_refresh,
+            respect_ttl: config.flag("respect_dns_ttl"),
+            jitter: config.duration("dns_jitter").unwrap_or(Duration::ZERO),
+            family,
+            resolvers: self.resolvers(bootstrap, config),
+        })
+    }
+
+    /// The resolvers of the cluster, else those of the bootstrap; none means the system's.
+    fn resolvers(&mut self, bootstrap: &Message, config: &Message) -> Vec<SocketAddr> {
+        for holder in [config, bootstrap] {
+            let has = |name: &str| {
+                holder.descriptor.get_field_by_name(name).is_some() && holder.has(name)
+            };
+            if has("typed_dns_resolver_config")
+                && let Some(typed) = holder.message("typed_dns_resolver_config")
+            {
+                return self.typed_resolvers(typed);
+            }
+            if has("dns_resolution_config")
+                && let Some(resolution) = holder.message("dns_resolution_config")
+            {
+                return self.resolver_addresses(resolution, "resolvers");
+            }
+            if has("dns_resolvers") {
+                return self.resolver_addresses(holder, "dns_resolvers");
+            }
+        }
+        Vec::new()
+    }
+
+    fn typed_resolvers(&mut self, typed: &Message) -> Vec<SocketAddr> {
+        match self.extension(typed, DNS_RESOLVER, &[CARES, GETADDRINFO]) {
+            Some((config, _)) if config.descriptor.full_name() == CARES => {
+                self.resolver_addresses(config, "resolvers")
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn resolver_addresses(&mut self, message: &Message, name: &str) -> Vec<SocketAddr> {
+        let addresses: Vec<_> = message.messages(name).collect();
+        let mut resolvers = Vec::new();
+        for address in addresses {
+            // Resolvers are asked over UDP, so their addresses may say so.
+            let socket = address.message("socket_address");
+            match socket.and_then(|socket| self.socket_address(socket)) {
+                Some(super::address::Written::Address(address)) => resolvers.extend(address.ip()),
+                _ => self.report.problem(&address.at, "a resolver needs an IP address and port"),
+            }
+        }
+        resolvers
+    }
+}
+
+fn family(name: &str) -> Family {
+    match name {
+        "V4_ONLY" => Family::V4Only,
+        "V6_ONLY" => Family::V6Only,
+        "V4_PREFERRED" => Family::V4Preferred,
+        "ALL" => Family::All,
+        _ => Family::Auto,
+    }
+}
+
+const DEFAULT_REFRESH: Duration = Duration::from_secs(5);

@@ -1,0 +1,140 @@
+//! Endpoints of a cluster, from its `load_assignment`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health};
+use towpath_proto::Address;
+
+use super::Converter;
+use super::address::Written;
+use crate::message::Message;
+
+/// What a load assignment comes to.
+#[derive(Default)]
+pub(super) struct Endpoints {
+    /// Endpoints with an address.
+    pub(super) addresses: Vec<Endpoint>,
+    /// Names to resolve.
+    pub(super) names: Vec<DnsName>,
+}
+
+impl Converter<'_> {
+    pub(super) fn endpoints(
+        &mut self,
+        cluster: &Message,
+        discovery: Option<&Discovery>,
+    ) -> Option<Endpoints> {
+        let mut endpoints = Endpoints::default();
+        let Some(assignment) = cluster.message("load_assignment") else {
+            if let Some(Discovery::Dns(dns)) = discovery
+                && dns.logical
+            {
+                self.report.problem(&cluster.at, SINGLE);
+            }
+            return Some(endpoints);
+        };
+        let localities: Vec<_> = assignment.messages("endpoints").collect();
+        let count: usize =
+            localities.iter().map(|locality| locality.items("lb_endpoints").len()).sum();
+        if let Some(Discovery::Dns(dns)) = discovery
+            && dns.logical
+            && (localities.len() != 1 || count != 1)
+        {
+            self.report.problem(&assignment.at, SINGLE);
+        }
+        let mut weights: HashMap<u32, u64> = HashMap::new();
+        for locality in localities {
+            let priority = locality.number32("priority").unwrap_or(0);
+            let template = Endpoint {
+                address: Address::unspecified(),
+                hostname: Arc::from(""),
+                weight: 1,
+                priority,
+                health: Health::Healthy,
+                locality: locality_name(locality.message("locality")),
+            };
+            let messages: Vec<_> = locality.messages("lb_endpoints").collect();
+            for message in messages {
+                self.endpoint(message, &template, discovery?, &mut endpoints);
+                *weights.entry(priority).or_default() +=
+                    message.number("load_balancing_weight").unwrap_or(1);
+            }
+        }
+        for (priority, weight) in weights {
+            if weight > u64::from(u32::MAX) {
+                self.report.problem(
+                    &assignment.at,
+                    format!("the sum of the weights of priority {priority} exceeds {}", u32::MAX),
+                );
+            }
+        }
+        Some(endpoints)
+    }
+
+    fn endpoint(
+        &mut self,
+        message: &Message,
+        template: &Endpoint,
+        discovery: &Discovery,
+        endpoints: &mut Endpoints,
+    ) {
+        let Some(endpoint) = message.message("endpoint") else { return };
+        let Some(address) = endpoint.message("address") else {
+            return self.report.problem(&endpoint.at, "an endpoint needs an `address`");
+        };
+        let hostname = endpoint.text("hostname");
+        let mut template = template.clone();
+        template.weight = message.number32("load_balancing_weight").unwrap_or(1);
+        template.health = match message.choice("health_status").as_str() {
+            "UNHEALTHY" | "DRAINING" | "TIMEOUT" => Health::Unhealthy,
+            "DEGRADED" => Health::Degraded,
+            _ => Health::Healthy,
+        };
+        match (self.written(address), discovery) {
+            (Some(Written::Address(address)), Discovery::Static) => {
+                endpoints.addresses.push(Endpoint {
+                    address,
+                    hostname: Arc::from(hostname),
+                    ..template
+                });
+            }
+            (Some(Written::Name(name, _)), Discovery::Static) => {
+                self.report.problem(&address.at, format!("malformed IP address: {name}; names need a STRICT_DNS or LOGICAL_DNS cluster"));
+            }
+            (Some(Written::Address(ip)), Discovery::Dns(_)) => match ip.ip() {
+                // An address resolves to itself.
+                Some(ip) => {
+                    let shown =
+                        if hostname.is_empty() { ip.ip().to_string() } else { hostname.to_owned() };
+                    let template = Endpoint { hostname: Arc::from(shown), ..template };
+                    endpoints.names.push(DnsName {
+                        name: Arc::from(ip.ip().to_string()),
+                        port: ip.port(),
+                        template,
+                    });
+                }
+                None => self.report.problem(&address.at, "a DNS cluster cannot have a unix socket"),
+            },
+            (Some(Written::Name(name, port)), Discovery::Dns(_)) => {
+                let shown = if hostname.is_empty() { &name } else { hostname };
+                let template = Endpoint { hostname: Arc::from(shown), ..template };
+                endpoints.names.push(DnsName { name: Arc::from(name.as_str()), port, template });
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+fn locality_name(locality: Option<&Message>) -> Arc<str> {
+    let Some(locality) = locality else { return Arc::from("") };
+    let parts = [locality.text("region"), locality.text("zone"), locality.text("sub_zone")];
+    Arc::from(if parts.iter().all(|part| part.is_empty()) {
+        String::new()
+    } else {
+        parts.join("/")
+    })
+}
+
+const SINGLE: &str =
+    "a LOGICAL_DNS cluster needs a single locality_lb_endpoint with a single lb_endpoint";

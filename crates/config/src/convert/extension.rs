@@ -1,0 +1,84 @@
+//! Extensions: an `Any` that names its type.
+
+use super::Converter;
+use crate::message::{At, Message, bare_extension};
+
+/// A kind of extension.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// How messages call it.
+    name: &'static str,
+    /// Where Envoy's own extensions of this kind have their types.
+    package: &'static str,
+}
+
+const fn kind(name: &'static str, package: &'static str) -> Kind {
+    Kind { name, package }
+}
+
+pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.access_loggers.");
+pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
+pub(super) const DNS_RESOLVER: Kind =
+    kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
+pub(super) const HTTP_FILTER: Kind = kind("HTTP filter", "envoy.extensions.filters.http.");
+pub(super) const LOAD_BALANCER: Kind =
+    kind("load balancing policy", "envoy.extensions.load_balancing_policies.");
+pub(super) const NETWORK_FILTER: Kind = kind("network filter", "envoy.extensions.filters.network.");
+pub(super) const REGEX_ENGINE: Kind =
+    kind("regular expression engine", "envoy.extensions.regex_engines.");
+pub(super) const RESOURCE_MONITOR: Kind =
+    kind("resource monitor", "envoy.extensions.resource_monitors.");
+pub(super) const RETRY_PREDICATE: Kind =
+    kind("retry host predicate", "envoy.extensions.retry.host.");
+pub(super) const TRANSPORT_SOCKET: Kind =
+    kind("transport socket", "envoy.extensions.transport_sockets.");
+
+impl Converter<'_> {
+    /// The typed config of an extension, checked. `known` are the types that are supported.
+    ///
+    /// Reports and returns `None` when it is missing, of an unknown type, or of one that is not supported.
+    pub(super) fn extension<'m>(
+        &mut self,
+        holder: &'m Message,
+        kind: Kind,
+        known: &[&str],
+    ) -> Option<(&'m Message, &'m At)> {
+        let (name, what) = (holder.text("name"), kind.name);
+        let Some((any, at)) = holder.any("typed_config") else {
+            if holder.descriptor.get_field_by_name("config_discovery").is_some()
+                && holder.has("config_discovery")
+            {
+                return None;
+            }
+            self.report.problem(&holder.at, format!("{what} `{name}` needs a `typed_config`"));
+            return None;
+        };
+        let Some(message) = &any.message else {
+            self.report.problem(at, format!("there is no {what} `{name}` of type `{}`", any.name));
+            return None;
+        };
+        if any.name.starts_with("envoy.extensions.") && !any.name.starts_with(kind.package) {
+            self.report.problem(at, format!("`{}` is no {what}", any.name));
+            return None;
+        }
+        if !known.contains(&any.name.as_str()) {
+            self.report.unsupported(at, format!("{what} `{name}` ({}) is not there", any.name));
+            return None;
+        }
+        self.accept(message);
+        Some((message, at))
+    }
+
+    /// Whether this is an extension of the v2 API that had nothing to configure, such as `name: envoy.router` alone.
+    pub(super) fn is_bare(&mut self, holder: &Message, type_name: &str) -> bool {
+        let name = holder.text("name");
+        let bare = holder.any("typed_config").is_none() && bare_extension(name) == Some(type_name);
+        if bare {
+            let note = format!(
+                "`{name}` alone is of the v2 API; write `typed_config: {{\"@type\": type.googleapis.com/{type_name}}}`"
+            );
+            self.report.note(&holder.at, note);
+        }
+        bare
+    }
+}

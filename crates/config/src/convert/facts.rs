@@ -1,0 +1,94 @@
+//! What a bootstrap says to the program rather than to a worker.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use towpath_engine::matcher::StringMatcher;
+use towpath_engine::snapshot::AccessLog;
+use towpath_proto::Address;
+
+use super::Runtime;
+
+/// The facts of a bootstrap that are not in a snapshot.
+#[derive(Debug)]
+pub struct Bootstrap {
+    /// `node`.
+    pub node: Node,
+    /// `admin`; without an address there is no admin endpoint.
+    pub admin: Option<Admin>,
+    /// `stats_config`.
+    pub stats: Stats,
+    /// `layered_runtime`.
+    pub runtime: Runtime,
+}
+
+/// Envoy `config.core.v3.Node`.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// `id`.
+    pub id: String,
+    /// `cluster`.
+    pub cluster: String,
+    /// `locality`.
+    pub locality: Locality,
+    /// `metadata`, an object.
+    pub metadata: Json,
+}
+
+/// Envoy `config.core.v3.Locality`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locality {
+    /// `region`.
+    pub region: String,
+    /// `zone`.
+    pub zone: String,
+    /// `sub_zone`.
+    pub sub_zone: String,
+}
+
+/// Envoy `config.bootstrap.v3.Admin`.
+#[derive(Debug)]
+pub struct Admin {
+    /// `address`.
+    pub address: Option<Address>,
+    /// `access_log`. Sinks are those of the snapshot.
+    pub access_logs: Vec<AccessLog>,
+}
+
+/// Envoy `config.metrics.v3.StatsConfig`.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// `use_all_default_tags`.
+    pub default_tags: bool,
+    /// `stats_tags`.
+    pub tags: Vec<StatsTag>,
+    /// `stats_matcher`.
+    pub matcher: StatsMatcher,
+    /// `histogram_bucket_settings`: the first that matches a name gives its buckets.
+    pub buckets: Vec<(StringMatcher, Vec<f64>)>,
+}
+
+/// Envoy `config.metrics.v3.TagSpecifier`.
+#[derive(Clone, Debug)]
+pub struct StatsTag {
+    /// `tag_name`.
+    pub name: Arc<str>,
+    /// `regex`: the first group is cut from the name, the second is the value.
+    pub regex: Option<regex::Regex>,
+    /// `fixed_value`.
+    pub fixed: Option<Arc<str>>,
+}
+
+/// Envoy `config.metrics.v3.StatsMatcher`.
+#[derive(Debug, Default)]
+pub enum StatsMatcher {
+    /// All statistics are kept.
+    #[default]
+    All,
+    /// `reject_all`.
+    None,
+    /// `inclusion_list`.
+    Only(Vec<StringMatcher>),
+    /// `exclusion_list`.
+    Except(Vec<StringMatcher>),
+}

@@ -1,0 +1,130 @@
+//! Filter chains: which connections they take, and the filters in them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::FilterChain;
+use towpath_engine::snapshot::listener::{ChainMatch, NetworkFilter, SourceType, Terminal};
+
+use super::Converter;
+use super::extension::{NETWORK_FILTER, TRANSPORT_SOCKET};
+use crate::message::Message;
+
+const HTTP: &str =
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+const CONNECTION_LIMIT: &str =
+    "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
+const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+
+/// A filter of a chain.
+enum Filter {
+    Deciding(NetworkFilter),
+    Last(Terminal),
+}
+
+impl Converter<'_> {
+    pub(super) fn filter_chain(&mut self, chain: &Message) -> Option<FilterChain> {
+        let matches = chain.message("filter_chain_match").map(|matches| self.chain_match(matches));
+        if let Some(socket) = chain.message("transport_socket") {
+            self.raw_buffer(socket);
+        }
+        let filters: Vec<_> = chain.messages("filters").collect();
+        let count = filters.len();
+        let (mut deciding, mut terminal) = (Vec::new(), None);
+        for (message, index) in filters.into_iter().zip(1..) {
+            match self.network_filter(message)? {
+                Some(Filter::Last(_)) if index < count => {
+                    let name = message.text("name");
+                    self.report.problem(
+                        &message.at,
+                        format!("terminal filter named {name} must be the last filter"),
+                    );
+                }
+                Some(Filter::Last(last)) => terminal = Some(last),
+                Some(Filter::Deciding(_)) if index == count => {
+                    let name = message.text("name");
+                    self.report.problem(
+                        &message.at,
+                        format!("non-terminal filter named {name} is the last filter"),
+                    );
+                }
+                Some(Filter::Deciding(filter)) => deciding.push(filter),
+                None => {}
+            }
+        }
+        if count == 0 {
+            // Envoy takes such a chain and closes its connections at once.
+            self.report.unsupported(&chain.at, "a filter chain without filters is not there");
+        }
+        Some(FilterChain {
+            name: Arc::from(chain.text("name")),
+            matches: matches.unwrap_or_default(),
+            filters: deciding,
+            terminal: terminal?,
+            transport_timeout: chain.duration("transport_socket_connect_timeout"),
+        })
+    }
+
+    /// `None` ends the chain's conversion, `Some(None)` leaves out a filter that does nothing.
+    fn network_filter(&mut self, message: &Message) -> Option<Option<Filter>> {
+        let (config, _) =
+            self.extension(message, NETWORK_FILTER, &[HTTP, TCP, CONNECTION_LIMIT])?;
+        Some(match config.descriptor.full_name() {
+            HTTP => Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
+            TCP => Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),
+            _ => self.connection_limit(config).map(Filter::Deciding),
+        })
+    }
+
+    fn connection_limit(&mut self, config: &Message) -> Option<NetworkFilter> {
+        if let Some(enabled) = config.message("runtime_enabled")
+            && !self.runtime_flag(enabled)
+        {
+            return None;
+        }
+        Some(NetworkFilter::ConnectionLimit {
+            stat_prefix: Arc::from(config.text("stat_prefix")),
+            max_connections: self.share(config.number("max_connections").unwrap_or(1)),
+            delay: config.duration("delay").unwrap_or(Duration::ZERO),
+        })
+    }
+
+    /// A transport socket that must be plain text.
+    pub(super) fn raw_buffer(&mut self, socket: &Message) {
+        self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER]);
+    }
+
+    fn chain_match(&mut self, matches: &Message) -> ChainMatch {
+        for unimplemented in ["address_suffix", "suffix_len"] {
+            if matches.has(unimplemented) {
+                self.report
+                    .problem(matches.at(unimplemented), "Envoy has not implemented this field");
+            }
+        }
+        let protocol = matches.text("transport_protocol");
+        if !matches!(protocol, "" | "raw_buffer") {
+            self.report.unsupported(
+                matches.at("transport_protocol"),
+                "there is no TLS, so nothing would match",
+            );
+        }
+        ChainMatch {
+            destination_port: matches
+                .number("destination_port")
+                .and_then(|port| u16::try_from(port).ok()),
+            destination: self.prefixes(matches, "prefix_ranges"),
+            direct_source: self.prefixes(matches, "direct_source_prefix_ranges"),
+            source_type: match matches.choice("source_type").as_str() {
+                "SAME_IP_OR_LOOPBACK" => SourceType::SameIpOrLoopback,
+                "EXTERNAL" => SourceType::External,
+                _ => SourceType::Any,
+            },
+            source: self.prefixes(matches, "source_prefix_ranges"),
+            source_ports: matches
+                .numbers("source_ports")
+                .filter_map(|(port, _)| u16::try_from(port).ok())
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The HTTP connection manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_engine::snapshot::Http;
+use towpath_engine::snapshot::http::{
+    Codec, EscapedSlashes, InternalAddresses, LocalReply, LocalReplyMapper, ServerHeader, StripPort,
+};
+use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
+use towpath_proto::http1;
+
+use super::Converter;
+use super::route_action::unless_zero;
+use crate::error::Rank;
+use crate::message::Message;
+
+impl Converter<'_> {
+    pub(super) fn http(&mut self, message: &Message) -> Option<Http> {
+        let codec = self.codec(message);
+        let routes = self.routes(message);
+        let filters = self.http_filters(message);
+        let access_logs = self.access_logs(message, "access_log");
+        let local_reply =
+            message.message("local_reply_config").map(|config| self.local_reply(config));
+        let upgrades = self.upgrades(message);
+        if let Some(extension) = message.message("request_id_extension") {
+            self.extension_without_name(extension);
+        }
+        let (filters, router) = filters?;
+        let common = message.message("common_http_protocol_options");
+        let duration = |name| common.and_then(|common| common.duration(name));
+        let options = message.message("access_log_options");
+        let flush_interval =
+            options.and_then(|options| options.duration("access_log_flush_interval"));
+        Some(Http {
+            stat_prefix: Arc::from(message.text("stat_prefix")),
+            codec,
+            http1: Arc::new(self.downstream_http1(message)),
+            routes: Arc::new(routes?),
+            filters,
+            router,
+            server_name: Arc::from(match message.text("server_name") {
+                "" => "envoy",
+                name => name,
+            }),
+            server_header: match message.choice("server_header_transformation").as_str() {
+                "APPEND_IF_ABSENT" => ServerHeader::AppendIfAbsent,
+                "PASS_THROUGH" => ServerHeader::PassThrough,
+                _ => ServerHeader::Overwrite,
+            },
+            idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(HOUR)),
+            max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
+            max_stream_duration: duration("max_stream_duration").and_then(unless_zero),
+            max_requests_per_connection: common
+                .and_then(|common| common.number32("max_requests_per_connection"))
+                .unwrap_or(0),
+            stream_idle_timeout: unless_zero(
+                message.duration("stream_idle_timeout").unwrap_or(5 * MINUTE),
+            ),
+            request_timeout: message.duration("request_timeout").and_then(unless_zero),
+            request_headers_timeout: message
+                .duration("request_headers_timeout")
+                .and_then(unless_zero),
+            delayed_close_timeout: message.duration("delayed_close_timeout").unwrap_or(SECOND),
+            access_logs,
+            log_flush_interval: flush_interval
+                .or_else(|| message.duration("access_log_flush_interval")),
+            log_on_new_request: options.map_or_else(
+                || message.flag("flush_access_log_on_new_request"),
+                |options| options.flag("flush_access_log_on_new_request"),
+            ),
+            use_remote_address: message.flag("use_remote_address"),
+            xff_trusted_hops: message.number32("xff_num_trusted_hops").unwrap_or(0),
+            skip_xff_append: message.flag("skip_xff_append"),
+            internal_addresses: self.internal_addresses(message),
+            via: Arc::from(message.text("via")),
+            generate_request_id: message.wrapped_flag("generate_request_id").unwrap_or(true),
+            preserve_external_request_id: message.flag("preserve_external_request_id"),
+            request_id_in_response: message.flag("always_set_request_id_in_response"),
+            ipv4_mapped: message.flag("represent_ipv4_remote_address_as_ipv4_mapped_ipv6"),
+            append_forwarded_port: message.flag("append_x_forwarded_port"),
+            proxy_100_continue: message.flag("proxy_100_continue"),
+            normalize_path: message.flag("normalize_path"),
+            merge_slashes: message.flag("merge_slashes"),
+            escaped_slashes: match message.choice("path_with_escaped_slashes_action").as_str() {
+                "REJECT_REQUEST" => EscapedSlashes::Reject,
+                "UNESCAPE_AND_REDIRECT" => EscapedSlashes::UnescapeAndRedirect,
+                "UNESCAPE_AND_FORWARD" => EscapedSlashes::UnescapeAndForward,
+                _ => EscapedSlashes::Keep,
+            },
+            strip_port: self.strip_port(message),
+            strip_trailing_dot: message.flag("strip_trailing_host_dot"),
+            scheme: self.scheme(message),
+            upgrades,
+            local_reply,
+        })
+    }
+
+    fn codec(&mut self, message: &Message) -> Codec {
+        match message.choice("codec_type").as_str() {
+            "HTTP1" => return Codec::Http1,
+            "AUTO" => {}
+            other => self.report.unsupported(
+                message.at("codec_type"),
+                format!("{other} is not spoken, only HTTP/1"),
+            ),
+        }
+        Codec::Auto
+    }
+
+    fn routes(&mut self, message: &Message) -> Option<RouteTable> {
+        message.message("route_config").map(|config| self.route_table(config))
+    }
+
+    fn extension_without_name(&mut self, holder: &Message) {
+        let Some((any, at)) = holder.any("typed_config") else { return };
+        match &any.message {
+            Some(message) if any.name == UUID_REQUEST_ID => self.accept(message),
+            _ => self.report.unsupported(
+                at,
+                format!("request ids of type `{}` are not there, only UUIDs", any.name),
+            ),
+        }
+    }
+
+    fn downstream_http1(&mut self, message: &Message) -> http1::Options {
+        let options = message.message("http_protocol_options");
+        let common = message.message("common_http_protocol_options");
+        let mut http1 = self.http1_options(options, common);
+        http1.max_head_bytes =
+            message.number32("max_request_headers_kb").unwrap_or(60).saturating_mul(1024);
+        http1.accept_http10 = options.is_some_and(|options| options.flag("accept_http_10"));
+        let host = options.map_or("", |options| options.text("default_host_for_http_10"));
+        http1.default_host_http10 =
+            (!host.is_empty()).then(|| Bytes::copy_from_slice(host.as_bytes()));
+        http1
+    }
+
+    /// What both sides of HTTP/1 have in common.
+    pub(super) fn http1_options(
+        &mut self,
+        options: Option<&Message>,
+        common: Option<&Message>,
+    ) -> http1::Options {
+        let defaults = http1::Options::default();
+        let flag = |name| options.is_some_and(|options| options.flag(name));
+        let action = common
+            .map_or_else(String::new, |common| common.choice("headers_with_underscores_action"));
+        let format = options.and_then(|options| options.message("header_key_format"));
+        http1::Options {
+            max_fields: common
+                .and_then(|common| common.number32("max_headers_count"))
+                .unwrap_or(defaults.max_fields),
+            allow_absolute_url: options
+                .and_then(|options| options.wrapped_flag("allow_absolute_url"))
+                .unwrap_or(true),
+            enable_trailers: flag("enable_trailers"),
+            allow_chunked_length: flag("allow_chunked_length"),
+            allow_custom_methods: flag("allow_custom_methods"),
+            underscores: match action.as_str() {
+                "REJECT_REQUEST" => http1::Underscores::Reject,
+                "DROP_HEADER" => http1::Underscores::Drop,
+                _ => http1::Underscores::Allow,
+            },
+            name_case: match format.is_some_and(|format| format.has("proper_case_words")) {
+                true => http1::NameCase::Proper,
+                false => http1::NameCase::Lower,
+            },
+            ..defaults
+        }
+    }
+
+    fn strip_port(&mut self, message: &Message) -> StripPort {
+        match (message.flag("strip_any_host_port"), message.flag("strip_matching_host_port")) {
+            (true, true) => {
+                let text =
+                    "only one of strip_matching_host_port and strip_any_host_port can be set";
+                self.report.problem(message.at("strip_any_host_port"), text);
+                StripPort::Any
+            }
+            (true, false) => StripPort::Any,
+            (false, true) => StripPort::Matching,
+            (false, false) => StripPort::No,
+        }
+    }
+
+    fn scheme(&mut self, message: &Message) -> Option<Arc<str>> {
+        let transformation = message.message("scheme_header_transformation")?;
+        if transformation.flag("match_upstream") {
+            let text = "the upstream's scheme is always http";
+            self.report.finding(transformation.at("match_upstream"), Rank::ChangesBehaviour, text);
+        }
+        let scheme = transformation.text("scheme_to_overwrite");
+        (!scheme.is_empty()).then(|| Arc::from(scheme))
+    }
+
+    fn internal_addresses(&mut self, message: &Message) -> InternalAddresses {
+        let Some(config) = message.message("internal_address_config") else {
+            return InternalAddresses::default();
+        };
+        InternalAddresses {
+            unix_sockets: config.flag("unix_sockets"),
+            ranges: self.prefixes(config, "cidr_ranges"),
+        }
+    }
+
+    fn local_reply(&mut self, config: &Message) -> LocalReply {
+        let mappers: Vec<_> = config.messages("mappers").collect();
+        LocalReply {
+            mappers: mappers.into_iter().filter_map(|mapper| self.reply_mapper(mapper)).collect(),
+            body: config.message("body_format").and_then(|format| self.body_format(format)),
+        }
+    }
+
+    fn reply_mapper(&mut self, mapper: &Message) -> Option<LocalReplyMapper> {
+        let filter = mapper.message("filter").and_then(|filter| self.log_filter(filter));
+        let body = match mapper.message("body") {
+            Some(source) => Some(self.text_data(source, MAX_LOCAL_BODY)?),
+            None => None,
+        };
+        let format =
+            mapper.message("body_format_override").and_then(|format| self.body_format(format));
+        let headers = HeaderOps { remove: Vec::new(), add: self.added(mapper, "headers_to_add") };
+        Some(LocalReplyMapper {
+            filter: filter?,
+            status: mapper.number("status_code").and_then(|status| u16::try_from(status).ok()),
+            body: body.map(Arc::from),
+            format,
+            headers,
+        })
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// A longer local reply is a mistake.
+const MAX_LOCAL_BODY: usize = 1 << 20;
+const UUID_REQUEST_ID: &str = "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig";

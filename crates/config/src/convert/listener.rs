@@ -1,0 +1,156 @@
+//! Listeners.
+
+use std::sync::Arc;
+
+use towpath_engine::snapshot::listener::Direction;
+use towpath_engine::snapshot::{FilterChain, Listener};
+use towpath_proto::{Address, ListenOptions, SocketState};
+
+use super::Converter;
+use super::address::int_option;
+use crate::message::Message;
+
+impl Converter<'_> {
+    /// All listeners of the file.
+    pub(super) fn listeners(&mut self, resources: &Message) {
+        let messages: Vec<_> = resources.messages("listeners").collect();
+        for message in messages {
+            let Some(listener) = self.listener(message) else { continue };
+            let twin = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
+            if let Some(twin) = twin {
+                let text = if twin.name == listener.name {
+                    format!("duplicate listener '{}'", listener.name)
+                } else {
+                    format!(
+                        "listener '{}' has an address that listener '{}' has already",
+                        listener.name, twin.name
+                    )
+                };
+                self.report.problem(&message.at, text);
+            }
+            self.snapshot.listeners.push(Arc::new(listener));
+        }
+    }
+
+    fn listener(&mut self, message: &Message) -> Option<Listener> {
+        let addresses = self.addresses(message);
+        let chains = self.chains(message);
+        let default_chain = message
+            .message("default_filter_chain")
+            .and_then(|chain| self.filter_chain(chain).map(Arc::new));
+        let options = self.listen_options(message);
+        let access_logs = self.access_logs(message, "access_log");
+        let first = addresses.first()?;
+        let name: Arc<str> = match message.text("name") {
+            "" => Arc::from(first.to_string()),
+            name => Arc::from(name),
+        };
+        let stat_prefix = match message.text("stat_prefix") {
+            "" => stat_name(first),
+            prefix => prefix.to_owned(),
+        };
+        let limit =
+            self.runtime.number(&format!("envoy.resource_limits.listener.{name}.connection_limit"));
+        let buffer_limit = message.number("per_connection_buffer_limit_bytes");
+        Some(Listener {
+            name,
+            stat_prefix: Arc::from(stat_prefix),
+            addresses,
+            bind: message.wrapped_flag("bind_to_port").unwrap_or(true),
+            options: Arc::new(options),
+            chains,
+            default_chain,
+            buffer_limit: buffer_limit
+                .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            max_connections: limit.map(|limit| self.share(limit)),
+            ignore_global_limit: message.flag("ignore_global_conn_limit"),
+            direction: match message.choice("traffic_direction").as_str() {
+                "INBOUND" => Direction::Inbound,
+                "OUTBOUND" => Direction::Outbound,
+                _ => Direction::Unspecified,
+            },
+            modify_only: message.choice("drain_type") == "MODIFY_ONLY",
+            access_logs,
+        })
+    }
+
+    fn addresses(&mut self, message: &Message) -> Vec<Address> {
+        let Some(first) = message.message("address") else {
+            self.report.problem(&message.at, "a listener needs an `address`");
+            return Vec::new();
+        };
+        let mut addresses = Vec::from_iter(self.address(first));
+        let more: Vec<_> = message
+            .messages("additional_addresses")
+            .filter_map(|more| more.message("address"))
+            .collect();
+        addresses.extend(more.into_iter().filter_map(|more| self.address(more)));
+        addresses
+    }
+
+    fn chains(&mut self, message: &Message) -> Vec<Arc<FilterChain>> {
+        let messages: Vec<_> = message.messages("filter_chains").collect();
+        if messages.is_empty() && !message.has("default_filter_chain") {
+            self.report.problem(
+                &message.at,
+                format!("listener '{}' has no filter chains", message.text("name")),
+            );
+        }
+        let mut chains: Vec<Arc<FilterChain>> = Vec::new();
+        for message in messages {
+            let Some(chain) = self.filter_chain(message) else { continue };
+            if chains.iter().any(|other| other.matches == chain.matches) {
+                self.report.problem(&message.at, "two filter chains have the same matching rules");
+            }
+            chains.push(Arc::new(chain));
+        }
+        chains
+    }
+
+    fn listen_options(&mut self, message: &Message) -> ListenOptions {
+        let address = message.message("address");
+        let socket = address.and_then(|address| address.message("socket_address"));
+        let pipe = address.and_then(|address| address.message("pipe"));
+        let mut socket_options = self.socket_options(message, "socket_options");
+        if let Some(length) = message.number("tcp_fast_open_queue_length") {
+            let length = i32::try_from(length).unwrap_or(i32::MAX);
+            socket_options.push(int_option(
+                IPPROTO_TCP,
+                TCP_FASTOPEN,
+                length,
+                SocketState::Listening,
+            ));
+        }
+        let defaults = ListenOptions::default();
+        ListenOptions {
+            backlog: message.number32("tcp_backlog_size").unwrap_or(defaults.backlog),
+            reuse_port: message.wrapped_flag("enable_reuse_port").unwrap_or(defaults.reuse_port),
+            freebind: message.flag("freebind"),
+            transparent: message.flag("transparent"),
+            v6_only: !socket.is_some_and(|socket| socket.flag("ipv4_compat")),
+            mode: pipe.and_then(|pipe| pipe.number32("mode")).unwrap_or(0),
+            socket_options,
+            accepts_per_wake: message
+                .number32("max_connections_to_accept_per_socket_event")
+                .unwrap_or(defaults.accepts_per_wake),
+        }
+    }
+}
+
+/// Whether two listeners cannot both be there.
+fn clash(one: &Listener, other: &Listener) -> bool {
+    let fixed = |address: &&Address| address.ip().is_none_or(|ip| ip.port() != 0);
+    one.name == other.name
+        || (one.bind == other.bind
+            && one.addresses.iter().filter(fixed).any(|address| other.addresses.contains(address)))
+}
+
+/// An address as it stands in the names of statistics.
+fn stat_name(address: &Address) -> String {
+    address.to_string().replace(':', "_")
+}
+
+/// A sixteenth of Envoy's: what a peer that does not read can make us hold.
+const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
+const IPPROTO_TCP: i32 = 6;
+const TCP_FASTOPEN: i32 = 23;

@@ -1,0 +1,118 @@
+//! Retry policies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+
+use super::Converter;
+use super::extension::RETRY_PREDICATE;
+use crate::error::Rank;
+use crate::message::Message;
+
+impl Converter<'_> {
+    /// A `RetryPolicy`; `None` when it retries nothing.
+    pub(super) fn retry_policy(&mut self, message: &Message) -> Option<Arc<RetryPolicy>> {
+        let on = self.retry_on(message);
+        let (base_interval, max_interval) = self.back_off(message);
+        let mut statuses: Vec<u16> = message
+            .numbers("retriable_status_codes")
+            .filter_map(|(status, _)| u16::try_from(status).ok())
+            .collect();
+        statuses.sort_unstable();
+        statuses.dedup();
+        let policy = RetryPolicy {
+            on,
+            retries: message.number32("num_retries").unwrap_or(1),
+            per_try_timeout: message
+                .duration("per_try_timeout")
+                .filter(|timeout| !timeout.is_zero()),
+            per_try_idle_timeout: message
+                .duration("per_try_idle_timeout")
+                .filter(|timeout| !timeout.is_zero()),
+            statuses,
+            base_interval,
+            max_interval,
+            avoid_previous_hosts: self.avoids_previous_hosts(message),
+            host_attempts: message
+                .number32("host_selection_retry_max_attempts")
+                .filter(|attempts| *attempts > 0)
+                .unwrap_or(1),
+        };
+        Some(Arc::new(policy))
+    }
+
+    fn retry_on(&mut self, message: &Message) -> RetryOn {
+        let at = message.at("retry_on");
+        let mut on = RetryOn::default();
+        for word in
+            message.text("retry_on").split(',').map(str::trim).filter(|word| !word.is_empty())
+        {
+            match word {
+                "5xx" => on = on.with(RetryOn::STATUS_5XX),
+                "gateway-error" => on = on.with(RetryOn::GATEWAY_ERROR),
+                "reset" => on = on.with(RetryOn::RESET),
+                "reset-before-request" => on = on.with(RetryOn::RESET_BEFORE_REQUEST),
+                "connect-failure" => on = on.with(RetryOn::CONNECT_FAILURE),
+                "refused-stream" => on = on.with(RetryOn::REFUSED_STREAM),
+                "retriable-4xx" => on = on.with(RetryOn::STATUS_4XX),
+                "retriable-status-codes" => on = on.with(RetryOn::STATUS_CODES),
+                "envoy-ratelimited" => on = on.with(RetryOn::RATE_LIMITED),
+                "retriable-headers" => {
+                    self.report.unsupported(at, "`retriable-headers` is not there")
+                }
+                "cancelled" | "deadline-exceeded" | "internal" | "resource-exhausted"
+                | "unavailable" => {
+                    self.report.finding(
+                        at,
+                        Rank::Harmless,
+                        format!("`{word}` is about gRPC, and HTTP/2 is not spoken"),
+                    );
+                }
+                "http3-post-connect-failure" => {
+                    self.report.finding(
+                        at,
+                        Rank::Harmless,
+                        format!("`{word}` is about HTTP/3, which is not spoken"),
+                    );
+                }
+                _ => self.report.finding(
+                    at,
+                    Rank::Harmless,
+                    format!("`{word}` is no condition; Envoy ignores it too"),
+                ),
+            }
+        }
+        on
+    }
+
+    fn back_off(&mut self, message: &Message) -> (Duration, Duration) {
+        let Some(back_off) = message.message("retry_back_off") else {
+            return (DEFAULT_BASE, DEFAULT_BASE * 10);
+        };
+        let base = back_off
+            .duration("base_interval")
+            .unwrap_or(DEFAULT_BASE)
+            .max(Duration::from_millis(1));
+        let max = back_off.duration("max_interval").unwrap_or(base * 10);
+        if max < base {
+            self.report.problem(
+                back_off.at("max_interval"),
+                "must be greater than or equal to the base_interval",
+            );
+        }
+        (base, max)
+    }
+
+    fn avoids_previous_hosts(&mut self, message: &Message) -> bool {
+        let predicates: Vec<_> = message.messages("retry_host_predicate").collect();
+        let mut avoids = false;
+        for predicate in predicates {
+            avoids |= self.extension(predicate, RETRY_PREDICATE, &[PREVIOUS_HOSTS]).is_some();
+        }
+        avoids
+    }
+}
+
+const DEFAULT_BASE: Duration = Duration::from_millis(25);
+const PREVIOUS_HOSTS: &str = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";

@@ -1,0 +1,217 @@
+//! Routes that forward: which cluster, what is rewritten, how long, how often.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::ClusterId;
+use towpath_engine::snapshot::http::Upgrade;
+use towpath_engine::snapshot::route::{
+    ClusterChoice, Forward, HostRewrite, PathRewrite, WeightedCluster,
+};
+
+use super::Converter;
+use super::route_table::Surroundings;
+use crate::message::{At, Message, Value};
+
+impl Converter<'_> {
+    pub(super) fn forward(
+        &mut self,
+        action: &Message,
+        surroundings: &Surroundings,
+    ) -> Option<Forward> {
+        let cluster = self.cluster_choice(action, surroundings);
+        let path = self.path_rewrite(action);
+        let host = self.host_rewrite(action);
+        let retry = match action.message("retry_policy") {
+            Some(policy) => self.retry_policy(policy),
+            None => surroundings.retry.clone(),
+        };
+        let timeout = action.duration("timeout").unwrap_or(DEFAULT_TIMEOUT);
+        let max_stream_duration = action
+            .message("max_stream_duration")
+            .and_then(|max| max.duration("max_stream_duration"));
+        Some(Forward {
+            cluster: cluster?,
+            not_found_status: match action.choice("cluster_not_found_response_code").as_str() {
+                "NOT_FOUND" => 404,
+                "INTERNAL_SERVER_ERROR" => 500,
+                _ => 503,
+            },
+            path: path?,
+            host: host?,
+            append_forwarded_host: action.flag("append_x_forwarded_host"),
+            timeout: unless_zero(timeout),
+            idle_timeout: action.duration("idle_timeout").map(unless_zero),
+            max_stream_duration: max_stream_duration.map(unless_zero),
+            retry,
+            upgrades: self.upgrades(action),
+            high_priority: action.choice("priority") == "HIGH",
+        })
+    }
+
+    fn cluster_choice(
+        &mut self,
+        action: &Message,
+        surroundings: &Surroundings,
+    ) -> Option<ClusterChoice> {
+        let field = action.oneof("cluster_specifier")?;
+        match (field.descriptor.name(), &field.value) {
+            ("cluster", Value::String(name)) => self
+                .cluster_id(name, surroundings.validate_clusters, &field.at)
+                .map(ClusterChoice::One),
+            ("cluster_header", Value::String(name)) => {
+                self.request_header(name, &field.at).map(ClusterChoice::Header)
+            }
+            ("weighted_clusters", Value::Message(message)) => self.weighted(message, surroundings),
+            _ => None,
+        }
+    }
+
+    fn request_header(&mut self, name: &str, at: &At) -> Option<towpath_proto::head::HeaderName> {
+        if name.starts_with(':') || name.eq_ignore_ascii_case("host") {
+            self.report.unsupported(at, format!("`{name}` is not read here"));
+            return None;
+        }
+        self.header_name(name, at)
+    }
+
+    /// The number of a cluster, which must exist where that is asked for.
+    pub(super) fn cluster_id(
+        &mut self,
+        name: &str,
+        must_exist: bool,
+        at: &At,
+    ) -> Option<ClusterId> {
+        match self.snapshot.cluster_id(name) {
+            Some(id) => Some(id),
+            None if must_exist => {
+                self.report.problem(at, format!("unknown cluster '{name}'"));
+                None
+            }
+            None => Some(self.snapshot.intern(name)),
+        }
+    }
+
+    fn weighted(
+        &mut self,
+        message: &Message,
+        surroundings: &Surroundings,
+    ) -> Option<ClusterChoice> {
+        let prefix = message.text("runtime_key_prefix");
+        let entries: Vec<_> = message.messages("clusters").collect();
+        let (count, mut clusters) = (entries.len(), Vec::new());
+        for entry in entries {
+            let name = entry.text("name");
+            if name.is_empty() {
+                if !entry.has("cluster_header") {
+                    self.report.problem(&entry.at, "needs a `name` or a `cluster_header`");
+                }
+                continue;
+            }
+            let id = self.cluster_id(name, surroundings.validate_clusters, entry.at("name"));
+            let weight = entry.number32("weight").unwrap_or(0);
+            let weight =
+                if prefix.is_empty() { weight } else { self.runtime_weight(prefix, name, weight) };
+            let host_rewrite = entry.text("host_rewrite_literal");
+            let request_headers = self.request_ops(entry);
+            let response_headers = self.response_ops(entry);
+            let host_rewrite =
+                (!host_rewrite.is_empty()).then(|| Arc::from(host_rewrite.as_bytes()));
+            clusters.extend(id.map(|cluster| WeightedCluster {
+                cluster,
+                weight,
+                request_headers,
+                response_headers,
+                host_rewrite,
+            }));
+        }
+        if clusters.is_empty() || clusters.len() < count {
+            return None;
+        }
+        let total = self.total_weight(&clusters, &message.at)?;
+        Some(ClusterChoice::Weighted { clusters, total })
+    }
+
+    /// The sum of weights, which must be one that protobuf's 32 bits can say.
+    pub(super) fn total_weight(&mut self, clusters: &[WeightedCluster], at: &At) -> Option<u64> {
+        let total = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
+        match total {
+            0 => self.report.problem(at, "the sum of the weights must be greater than 0"),
+            1..=MAX_WEIGHT => return Some(total),
+            _ => self.report.problem(at, format!("the sum of the weights exceeds {MAX_WEIGHT}")),
+        }
+        None
+    }
+
+    fn runtime_weight(&self, prefix: &str, cluster: &str, default: u32) -> u32 {
+        let value = self.runtime.number(&format!("{prefix}.{cluster}"));
+        value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default)
+    }
+
+    fn path_rewrite(&mut self, action: &Message) -> Option<PathRewrite> {
+        let prefix = action.text("prefix_rewrite");
+        let regex = action.message("regex_rewrite");
+        if !prefix.is_empty()
+            && let Some(regex) = regex
+        {
+            self.report
+                .problem(&regex.at, "only one of prefix_rewrite and regex_rewrite can be set");
+        }
+        if let Some(regex) = regex {
+            let (pattern, substitution) = self.rewrite(regex)?;
+            return Some(PathRewrite::Regex { pattern, substitution: substitution.into() });
+        }
+        Some(if prefix.is_empty() {
+            PathRewrite::Keep
+        } else {
+            PathRewrite::Prefix(prefix.as_bytes().into())
+        })
+    }
+
+    fn host_rewrite(&mut self, action: &Message) -> Option<HostRewrite> {
+        let Some(field) = action.oneof("host_rewrite_specifier") else {
+            return Some(HostRewrite::Keep);
+        };
+        Some(match (field.descriptor.name(), field.value.unwrapped()) {
+            (_, Value::String(text)) if text.is_empty() => HostRewrite::Keep,
+            ("host_rewrite_literal", Value::String(text)) => {
+                HostRewrite::Literal(text.as_bytes().into())
+            }
+            ("host_rewrite_header", Value::String(text)) => {
+                HostRewrite::Header(self.request_header(text, &field.at)?)
+            }
+            ("auto_host_rewrite", Value::Bool(true)) => HostRewrite::Auto,
+            ("auto_host_rewrite", Value::Bool(false)) => HostRewrite::Keep,
+            ("host_rewrite_path_regex", Value::Message(rewrite)) => {
+                let (pattern, substitution) = self.rewrite(rewrite)?;
+                HostRewrite::PathRegex { pattern, substitution: substitution.into() }
+            }
+            _ => return None,
+        })
+    }
+
+    /// `upgrade_configs` of a route or a connection manager.
+    pub(super) fn upgrades(&mut self, message: &Message) -> Vec<Upgrade> {
+        let mut upgrades: Vec<Upgrade> = Vec::new();
+        for config in message.messages("upgrade_configs") {
+            let kind = config.text("upgrade_type").to_ascii_lowercase();
+            if upgrades.iter().any(|upgrade| *upgrade.kind == kind) {
+                self.report
+                    .problem(config.at("upgrade_type"), format!("upgrade `{kind}` is there twice"));
+            }
+            upgrades.push(Upgrade {
+                kind: Arc::from(kind),
+                enabled: config.wrapped_flag("enabled").unwrap_or(true),
+            });
+        }
+        upgrades
+    }
+}
+
+/// Zero means never.
+pub(super) fn unless_zero(timeout: Duration) -> Option<Duration> {
+    (!timeout.is_zero()).then_some(timeout)
+}
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_WEIGHT: u64 = u32::MAX as u64;

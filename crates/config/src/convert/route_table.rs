@@ -1,0 +1,102 @@
+//! Route tables and virtual hosts.
+
+use std::sync::Arc;
+
+use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::route::{RequireTls, RetryPolicy, RouteTable, VirtualHost};
+
+use super::Converter;
+use crate::message::Message;
+
+/// What routes take from what surrounds them.
+pub(super) struct Surroundings {
+    /// `validate_clusters`.
+    pub(super) validate_clusters: bool,
+    /// `max_direct_response_body_size_bytes`.
+    pub(super) max_body: usize,
+    /// The virtual host's retry policy.
+    pub(super) retry: Option<Arc<RetryPolicy>>,
+    /// The virtual host's `request_body_buffer_limit`.
+    pub(super) retry_buffer: Option<usize>,
+}
+
+impl Converter<'_> {
+    /// A `RouteConfiguration`.
+    pub(super) fn route_table(&mut self, message: &Message) -> RouteTable {
+        let max_body = message.number("max_direct_response_body_size_bytes").unwrap_or(4096);
+        let max_body = usize::try_from(max_body).unwrap_or(usize::MAX);
+        let validate_clusters = message.wrapped_flag("validate_clusters").unwrap_or(true);
+        let hosts: Vec<_> = message.messages("virtual_hosts").collect();
+        let index = self.host_index(message, &hosts);
+        let hosts = hosts
+            .into_iter()
+            .map(|host| {
+                let retry =
+                    host.message("retry_policy").and_then(|policy| self.retry_policy(policy));
+                let retry_buffer = buffer_limit(host);
+                self.virtual_host(
+                    host,
+                    &Surroundings { validate_clusters, max_body, retry, retry_buffer },
+                )
+            })
+            .collect();
+        RouteTable {
+            name: Arc::from(message.text("name")),
+            hosts,
+            index,
+            request_headers: self.request_ops(message),
+            response_headers: self.response_ops(message),
+            most_specific_last: message.flag("most_specific_header_mutations_wins"),
+            ignore_port: message.flag("ignore_port_in_host_matching"),
+            ignore_path_parameters: message.flag("ignore_path_parameters_in_path_matching"),
+            max_direct_response_body: max_body,
+        }
+    }
+
+    fn host_index(&mut self, table: &Message, hosts: &[&Message]) -> HostIndex {
+        let domains = hosts
+            .iter()
+            .zip(0..)
+            .flat_map(|(host, index)| host.texts("domains").map(move |(text, _)| (text, index)));
+        HostIndex::new(domains).unwrap_or_else(|duplicate| {
+            let all = || hosts.iter().flat_map(|host| host.texts("domains"));
+            let second = all().filter(|(text, _)| text.eq_ignore_ascii_case(&duplicate.0)).nth(1);
+            let at = second.map_or(&table.at, |(_, at)| at);
+            self.report.problem(at, format!("{duplicate} in route table `{}`", table.text("name")));
+            HostIndex::default()
+        })
+    }
+
+    fn virtual_host(&mut self, host: &Message, surroundings: &Surroundings) -> VirtualHost {
+        let require_tls = match host.choice("require_tls").as_str() {
+            "EXTERNAL_ONLY" => RequireTls::ExternalOnly,
+            "ALL" => RequireTls::All,
+            _ => RequireTls::None,
+        };
+        let routes: Vec<_> = host.messages("routes").collect();
+        VirtualHost {
+            name: Arc::from(host.text("name")),
+            domains: host
+                .texts("domains")
+                .map(|(text, _)| Arc::from(text.to_ascii_lowercase()))
+                .collect(),
+            routes: routes
+                .into_iter()
+                .filter_map(|route| self.route(route, surroundings).map(Arc::new))
+                .collect(),
+            require_tls,
+            request_headers: self.request_ops(host),
+            response_headers: self.response_ops(host),
+            attempt_count_in_request: host.flag("include_request_attempt_count"),
+            attempt_count_in_response: host.flag("include_attempt_count_in_response"),
+        }
+    }
+}
+
+/// `request_body_buffer_limit`, or its older name.
+pub(super) fn buffer_limit(message: &Message) -> Option<usize> {
+    let limit = message
+        .number("request_body_buffer_limit")
+        .or_else(|| message.number("per_request_buffer_limit_bytes"))?;
+    Some(usize::try_from(limit).unwrap_or(usize::MAX))
+}

@@ -1,0 +1,56 @@
+//! The TCP proxy filter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::TcpProxy;
+use towpath_engine::snapshot::route::{ClusterChoice, HeaderOps, WeightedCluster};
+
+use super::Converter;
+use super::route_action::unless_zero;
+use crate::message::{Message, Value};
+
+impl Converter<'_> {
+    pub(super) fn tcp_proxy(&mut self, message: &Message) -> Option<TcpProxy> {
+        let cluster = self.tcp_cluster(message);
+        let access_logs = self.access_logs(message, "access_log");
+        Some(TcpProxy {
+            stat_prefix: Arc::from(message.text("stat_prefix")),
+            cluster: cluster?,
+            idle_timeout: unless_zero(
+                message.duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT),
+            ),
+            max_duration: message.duration("max_downstream_connection_duration"),
+            max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
+            access_logs,
+        })
+    }
+
+    /// A cluster that does not exist is no error to Envoy here: connections are closed while it is missing.
+    fn tcp_cluster(&mut self, message: &Message) -> Option<ClusterChoice> {
+        let field = message.oneof("cluster_specifier")?;
+        match &field.value {
+            Value::String(name) => Some(ClusterChoice::One(self.snapshot.intern(name))),
+            Value::Message(weighted) => {
+                let mut clusters = Vec::new();
+                for entry in weighted.messages("clusters") {
+                    clusters.push(WeightedCluster {
+                        cluster: self.snapshot.intern(entry.text("name")),
+                        weight: entry.number32("weight").unwrap_or(0),
+                        request_headers: HeaderOps::default(),
+                        response_headers: HeaderOps::default(),
+                        host_rewrite: None,
+                    });
+                }
+                if clusters.iter().all(|cluster| cluster.weight == 0) {
+                    return None; // The protos' rules have said so.
+                }
+                let total = self.total_weight(&clusters, &weighted.at)?;
+                Some(ClusterChoice::Weighted { clusters, total })
+            }
+            _ => None,
+        }
+    }
+}
+
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -1,0 +1,92 @@
+//! Which fields are honoured. A field that is set and not in here changes behaviour: forgetting one makes loading
+//! refuse, never ignore.
+
+mod bootstrap;
+mod cluster;
+mod http;
+mod listener;
+mod route;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Rank;
+use crate::message::{Message, Value};
+use crate::report::Report;
+
+/// The fields of one message type.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its full name.
+    pub(crate) message: &'static str,
+    /// Fields that do what they do in Envoy.
+    pub(crate) honoured: &'static [&'static str],
+    /// Fields that are ignored without harm, and why that is so.
+    pub(crate) harmless: &'static [(&'static str, &'static str)],
+    /// Fields that would be missed, with more to say than that.
+    pub(crate) changes: &'static [(&'static str, &'static str)],
+}
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    Honoured,
+    Harmless(&'static str),
+    Changes(&'static str),
+}
+
+/// Every message type that is looked into.
+pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
+    [
+        bootstrap::ENTRIES,
+        listener::ENTRIES,
+        http::ENTRIES,
+        route::ENTRIES,
+        cluster::ENTRIES,
+        shared::ENTRIES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// What becomes of a field of a message.
+pub(crate) fn treatment(message: &str, field: &str) -> Treatment {
+    let Some(entry) = entries().find(|entry| entry.message == message) else { return DEFAULT };
+    let reason = |list: &'static [(&str, &'static str)]| {
+        list.iter().find(|(name, _)| *name == field).map(|(_, reason)| *reason)
+    };
+    if entry.honoured.contains(&field) {
+        return Treatment::Honoured;
+    }
+    if let Some(reason) = reason(entry.harmless) {
+        return Treatment::Harmless(reason);
+    }
+    reason(entry.changes).map_or(DEFAULT, Treatment::Changes)
+}
+
+const DEFAULT: Treatment = Treatment::Changes("this field is not honoured");
+
+/// Reports every field of a message, and of the messages in it, that is set and not honoured. Does not go into an
+/// `Any`: its content is checked when an extension takes it.
+pub(crate) fn check(message: &Message, report: &mut Report) {
+    let name = message.descriptor.full_name();
+    for field in &message.fields {
+        if field.value.is_default() && !field.descriptor.supports_presence() {
+            continue;
+        }
+        match treatment(name, field.descriptor.name()) {
+            Treatment::Honoured => inside(&field.value, report),
+            Treatment::Harmless(reason) => report.finding(&field.at, Rank::Harmless, reason),
+            Treatment::Changes(reason) => report.finding(&field.at, Rank::ChangesBehaviour, reason),
+        }
+    }
+}
+
+fn inside(value: &Value, report: &mut Report) {
+    match value {
+        Value::Message(message) => check(message, report),
+        Value::List(items) => items.iter().for_each(|item| inside(&item.value, report)),
+        Value::Map(entries) => entries.iter().for_each(|(_, item)| inside(&item.value, report)),
+        _ => {}
+    }
+}

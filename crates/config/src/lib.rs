@@ -1,0 +1,49 @@
+//! Envoy's bootstrap in, a checked immutable [`Snapshot`](towpath_engine::snapshot::Snapshot) out.
+//!
+//! # The way of a configuration
+//! text → `tree` (values with positions) → `message` (typed by Envoy's own descriptors, merged, old forms rewritten)
+//! → `rules` (what the protos demand) and `ledger` (what is honoured) → `convert` → [`Loaded`]
+//!
+//! Everything that is wrong is said at once, each with file, line, column and the field's path. A field that is set and
+//! not honoured is a [`Finding`]; one that changes behaviour makes [`load()`] refuse the file. [`check`] lists them all.
+//!
+//! ```
+//! use towpath_config::{Options, Source, Sources, load};
+//!
+//! let text = "
+//! static_resources:
+//!   clusters:
+//!   - name: app
+//!     type: STATIC
+//!     health_checks: [{timeout: 1s, interval: 5s, unhealthy_threshold: 2, healthy_threshold: 1, tcp_health_check: {}}]
+//! ";
+//! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
+//! assert!(error.to_string().starts_with("proxy.yaml:6:5: static_resources.clusters[0].health_checks: not supported"));
+//! ```
+//!
+//! What it deliberately does not do: open sockets, resolve names, watch files, or know of threads.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a value is matched for the one kind that its field can have; every other kind means the same"
+)]
+
+#[cfg(test)]
+mod conformance;
+mod convert;
+mod dump;
+mod error;
+mod ledger;
+mod load;
+mod message;
+mod report;
+mod rules;
+mod schema;
+mod source;
+mod tree;
+mod wire;
+
+pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsMatcher, StatsTag};
+pub use error::{Error, Finding, Location, Note, Problem, Rank};
+pub use load::{Checked, Loaded, Options, check, load};
+pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};

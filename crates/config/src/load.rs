@@ -1,0 +1,179 @@
+//! The doors: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
+
+use serde_json::Value as Json;
+use towpath_engine::snapshot::Snapshot;
+
+use crate::convert::{Bootstrap, Converter, Runtime};
+use crate::error::{Error, Finding, Note};
+use crate::message::{At, Message, UnknownFields, decode, merge, to_json, types_for};
+use crate::report::Report;
+use crate::rules::Rules;
+use crate::schema::{BOOTSTRAP, Schema};
+use crate::source::{Source, Sources};
+use crate::tree::{self, Node, SyntaxError, Value as Tree};
+
+/// How to load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `--allow-unknown-static-fields`: fields that no message has are noted and left out.
+    pub allow_unknown_static_fields: bool,
+    /// Among how many workers limits are divided; at least one.
+    pub workers: usize,
+    /// `--service-node`: the node's id, before that of the file.
+    pub node_id: Option<String>,
+    /// `--service-cluster`: the node's cluster, before that of the file.
+    pub node_cluster: Option<String>,
+    /// `--service-zone`: the node's zone, before that of the file.
+    pub node_zone: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            allow_unknown_static_fields: false,
+            workers: 1,
+            node_id: None,
+            node_cluster: None,
+            node_zone: None,
+        }
+    }
+}
+
+/// A configuration that is valid and honoured.
+#[derive(Debug)]
+pub struct Loaded {
+    /// For the workers.
+    pub snapshot: Snapshot,
+    /// For the program.
+    pub bootstrap: Bootstrap,
+    /// Old forms that should be written differently.
+    pub notes: Vec<Note>,
+    /// Fields that are set and ignored without harm.
+    pub ignored: Vec<Finding>,
+    /// The merged bootstrap as protobuf's JSON with the proto's field names, for `/config_dump`.
+    pub json: Json,
+}
+
+/// What [`check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Every field that is set and not honoured.
+    pub findings: Vec<Finding>,
+    /// Old forms that should be written differently.
+    pub notes: Vec<Note>,
+}
+
+/// Makes a snapshot.
+///
+/// # Errors
+/// When the configuration is invalid, or sets something that is not honoured and would be missed.
+pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
+    let mut report = Report::default();
+    let message = read(sources, options, &mut report)?;
+    let (snapshot, bootstrap) = convert(&message, options, &mut report);
+    report.verdict()?;
+    Ok(Loaded {
+        snapshot,
+        bootstrap,
+        json: to_json(&message),
+        notes: report.notes,
+        ignored: report.findings,
+    })
+}
+
+/// Lists what a valid configuration sets and is not honoured.
+///
+/// # Errors
+/// When the configuration is invalid.
+pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
+    let mut report = Report::default();
+    let message = read(sources, options, &mut report)?;
+    convert(&message, options, &mut report);
+    report.invalid()?;
+    Ok(Checked { findings: report.findings, notes: report.notes })
+}
+
+/// The bootstrap after its conversion, whatever is wrong with it, to see what was read of it.
+#[cfg(test)]
+pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message> {
+    let mut report = Report::default();
+    let message = read(sources, options, &mut report).ok()?;
+    convert(&message, options, &mut report);
+    Some(message)
+}
+
+/// The texts as one bootstrap.
+fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Message, Error> {
+    let texts: Vec<&Source> = sources.file.iter().chain(&sources.yaml).collect();
+    if texts.is_empty() {
+        return Err(Error::Read {
+            file: String::new(),
+            reason: "neither --config-path nor --config-yaml was given".to_owned(),
+        });
+    }
+    let mut trees = Vec::new();
+    for source in texts {
+        let text = report.text(&source.name);
+        match tree::parse(source) {
+            Ok(Node { value: Tree::Null, .. }) => {
+                report.problem(&At::root(text), "there is nothing in it")
+            }
+            Ok(tree) => trees.push((text, tree)),
+            Err(SyntaxError { pos, message }) => {
+                report.problem(&At { pos, ..At::root(text) }, message)
+            }
+        }
+    }
+    report.invalid()?;
+    let schema = Schema::with(trees.iter().flat_map(|(_, tree)| mentioned_types(tree)));
+    let unknown = if options.allow_unknown_static_fields {
+        UnknownFields::Note
+    } else {
+        UnknownFields::Refuse
+    };
+    let mut merged: Option<Message> = None;
+    for (text, tree) in &trees {
+        let Some(message) = decode(&schema, report, unknown, BOOTSTRAP, tree, *text) else {
+            continue;
+        };
+        match &mut merged {
+            None => merged = Some(message),
+            Some(base) => merge(base, message),
+        }
+    }
+    report.invalid()?;
+    merged.ok_or_else(|| Error::Read {
+        file: String::new(),
+        reason: "the bootstrap's type is not there".to_owned(),
+    })
+}
+
+fn convert(message: &Message, options: &Options, report: &mut Report) -> (Snapshot, Bootstrap) {
+    let rules = Rules::new(message.descriptor.parent_pool());
+    let (snapshot, runtime) =
+        (Snapshot { generation: 1, ..Snapshot::default() }, Runtime::default());
+    let mut converter = Converter { report, rules, options, snapshot, runtime };
+    let bootstrap = converter.bootstrap(message);
+    (converter.snapshot, bootstrap)
+}
+
+/// Type names and old extension names in a text, as far as they look like ones.
+fn mentioned_types(tree: &Node) -> Vec<&str> {
+    let mut types = Vec::new();
+    tree.strings(&mut |text| {
+        let name = text.rsplit_once('/').map_or(text, |(_, name)| name);
+        if name.contains('.') && name.len() < 256 {
+            types.push(types_for(name).unwrap_or(name));
+        }
+    });
+    types
+}
+
+impl Loaded {
+    /// What `/config_dump` shows of a bootstrap: its own dump, and those of its listeners, clusters and routes.
+    /// `updated` is when it was loaded, in RFC 3339.
+    #[must_use]
+    pub fn config_dump(&self, updated: &str) -> Json {
+        crate::dump::config_dump(&self.json, updated)
+    }
+}

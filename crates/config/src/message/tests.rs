@@ -1,0 +1,151 @@
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::error::{Note, Problem};
+use crate::report::Report;
+use crate::schema::{BOOTSTRAP, Schema};
+use crate::source::Source;
+use crate::tree;
+
+#[test]
+fn both_spellings_and_all_scalars_become_canonical() {
+    let text = "
+statsFlushInterval: 1.5s
+stats_server_version_override: '12'
+node: {id: node, metadata: {a: [1, ~, x, 1.5]}}
+layeredRuntime: {layers: [{name: l, adminLayer: {}}]}
+static_resources:
+  clusters:
+  - {name: c, type: 1, lbPolicy: random, dns_refresh_rate: 0.000001s, common_lb_config: {healthy_panic_threshold: {value: '12.5'}}}
+";
+    let expected = json!({
+        "stats_flush_interval": "1.500s",
+        "stats_server_version_override": 12,
+        "node": {"id": "node", "metadata": {"a": [1, null, "x", "1.5"]}},
+        "layered_runtime": {"layers": [{"name": "l", "admin_layer": {}}]},
+        "static_resources": {"clusters": [{
+            "name": "c", "type": "STRICT_DNS", "lb_policy": "RANDOM", "dns_refresh_rate": "0.000001s",
+            "common_lb_config": {"healthy_panic_threshold": {"value": 12.5}},
+        }]},
+    });
+    assert_eq!(to_json(&read(text).0.unwrap()), expected);
+}
+
+#[test]
+fn problems_have_paths_and_positions() {
+    let (_, problems, _) = read("static_resources:\n  clusters:\n  - name: a\n  - {nam: b}\n");
+    assert_eq!(
+        problems[0].to_string(),
+        "t:4:6: static_resources.clusters[1].nam: no such field in envoy.config.cluster.v3.Cluster"
+    );
+}
+
+#[test]
+fn typed_structs_are_decoded_where_they_stand() {
+    let text = "
+bootstrap_extensions:
+- name: x
+  typed_config:
+    '@type': type.googleapis.com/udpa.type.v1.TypedStruct
+    type_url: type.googleapis.com/envoy.extensions.regex_engines.v3.GoogleRE2
+    value: {}
+";
+    let message = read(text).0.unwrap();
+    let (any, _) =
+        message.messages("bootstrap_extensions").next().unwrap().any("typed_config").unwrap();
+    assert_eq!(any.name, "envoy.extensions.regex_engines.v3.GoogleRE2");
+    assert!(any.message.is_some());
+}
+
+#[test]
+fn unknown_fields_are_notes_when_allowed() {
+    let mut report = Report::default();
+    let number = report.text(&"t".into());
+    let tree = tree::parse(&Source::yaml("t", "bogus: 1\nnode: {id: node, more: 2}\n")).unwrap();
+    let message =
+        decode(&Schema::with([]), &mut report, UnknownFields::Note, BOOTSTRAP, &tree, number)
+            .unwrap();
+    assert_eq!(to_json(&message), json!({"node": {"id": "node"}}));
+    assert_eq!(report.problems, []);
+    let paths: Vec<_> = report.notes.iter().map(|note| note.location.path.as_str()).collect();
+    assert_eq!(paths, ["bogus", "node.more"]);
+}
+
+#[test]
+fn old_hosts_become_a_load_assignment() {
+    let (message, problems, notes) =
+        read("static_resources: {clusters: [{name: c, hosts: [{pipe: {path: /x}}]}]}");
+    let expected = json!({"static_resources": {"clusters": [{
+        "name": "c",
+        "load_assignment": {
+            "cluster_name": "c",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": "/x"}}}}]}],
+        },
+    }]}});
+    assert_eq!(problems, []);
+    assert_eq!(to_json(&message.unwrap()), expected);
+    assert_eq!(notes.len(), 1);
+}
+
+#[test]
+fn lists_append_messages_merge_and_scalars_override() {
+    let base = "node: {id: a, cluster: c, metadata: {x: 1, y: 2}}\nstatic_resources: {clusters: [{name: one}]}";
+    let over = "node: {id: b, metadata: {y: 3}}\nstatic_resources: {clusters: [{name: two}]}";
+    let expected = json!({
+        "node": {"id": "b", "cluster": "c", "metadata": {"x": 1, "y": 3}},
+        "static_resources": {"clusters": [{"name": "one"}, {"name": "two"}]},
+    });
+    assert_eq!(merged(base, over), expected);
+}
+
+#[test]
+fn defaults_without_presence_do_not_override() {
+    let base = "node: {id: a}\nstats_flush_interval: 5.5s\nstats_server_version_override: 7\nenable_dispatcher_stats: true";
+    let over = "node: {id: ''}\nstats_flush_interval: 3s\nstats_server_version_override: 0\nenable_dispatcher_stats: false";
+    let expected = json!({
+        "node": {"id": "a"}, "stats_flush_interval": "3.500s", "stats_server_version_override": 7,
+        "enable_dispatcher_stats": true,
+    });
+    assert_eq!(merged(base, over), expected);
+}
+
+#[test]
+fn the_later_of_a_oneof_wins() {
+    let base = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 80}}}";
+    let over = "admin: {address: {pipe: {path: /x}}}";
+    assert_eq!(merged(base, over), json!({"admin": {"address": {"pipe": {"path": "/x"}}}}));
+    let default = "stats_config: {stats_matcher: {reject_all: false}}";
+    let list = "stats_config: {stats_matcher: {inclusion_list: {patterns: [{exact: a}]}}}";
+    assert_eq!(
+        merged(list, default),
+        json!({"stats_config": {"stats_matcher": {"reject_all": false}}})
+    );
+}
+
+#[test]
+fn durations_print_as_protobuf_does() {
+    for (nanos, text) in [
+        (0, "0s"),
+        (1, "0.000000001s"),
+        (1_000, "0.000001s"),
+        (-1_500_000_000, "-1.500s"),
+        (60_000_000_000, "60s"),
+    ] {
+        assert_eq!(Nanos(nanos).to_string(), text);
+    }
+}
+
+fn merged(base: &str, over: &str) -> Json {
+    let mut base = read(base).0.unwrap();
+    merge(&mut base, read(over).0.unwrap());
+    to_json(&base)
+}
+
+fn read(text: &str) -> (Option<Message>, Vec<Problem>, Vec<Note>) {
+    let mut report = Report::default();
+    let number = report.text(&"t".into());
+    let tree = tree::parse(&Source::yaml("t", text)).unwrap();
+    let schema = Schema::with(["envoy.extensions.regex_engines.v3.GoogleRE2"]);
+    let message = decode(&schema, &mut report, UnknownFields::Refuse, BOOTSTRAP, &tree, number);
+    (message, report.problems, report.notes)
+}

@@ -1,0 +1,97 @@
+//! Collects what is to be said about a configuration, so that one run says all of it.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Finding, Location, Note, Problem, Rank};
+use crate::message::At;
+
+/// More problems, findings or notes than this help nobody.
+const MAX_ITEMS: usize = 200;
+
+/// Everything that is to be said.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// The names of the texts, by [`At::text`].
+    names: Vec<Arc<str>>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) notes: Vec<Note>,
+}
+
+impl Report {
+    /// Adds a text and returns its number.
+    pub(crate) fn text(&mut self, name: &Arc<str>) -> usize {
+        self.names.push(Arc::clone(name));
+        self.names.len() - 1
+    }
+
+    /// Envoy would refuse this too. Said only when nothing else is wrong at this place: what is wrong once is wrong
+    /// in many ways, and the first says it best.
+    pub(crate) fn problem(&mut self, at: &At, message: impl Into<String>) {
+        let location = self.location(at);
+        if self.problems.iter().all(|problem| problem.location != location) {
+            self.broken(at, message);
+        }
+    }
+
+    /// The same, whatever else is wrong there.
+    pub(crate) fn broken(&mut self, at: &At, message: impl Into<String>) {
+        let location = self.location(at);
+        if self.problems.len() < MAX_ITEMS {
+            self.problems.push(Problem { location, message: message.into() });
+        }
+    }
+
+    /// This is set and not honoured.
+    pub(crate) fn finding(&mut self, at: &At, rank: Rank, reason: impl Into<String>) {
+        let location = self.location(at);
+        let finding = Finding { location, rank, reason: reason.into() };
+        if self.findings.len() < MAX_ITEMS && !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// This is set, not honoured, and would be missed.
+    pub(crate) fn unsupported(&mut self, at: &At, reason: impl Into<String>) {
+        self.finding(at, Rank::ChangesBehaviour, reason);
+    }
+
+    /// This should be written differently.
+    pub(crate) fn note(&mut self, at: &At, message: impl Into<String>) {
+        let location = self.location(at);
+        let note = Note { location, message: message.into() };
+        if self.notes.len() < MAX_ITEMS && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Whether a snapshot may be made of it.
+    pub(crate) fn verdict(&mut self) -> Result<(), Error> {
+        self.invalid()?;
+        let changing: Vec<Finding> = self
+            .findings
+            .iter()
+            .filter(|finding| finding.rank == Rank::ChangesBehaviour)
+            .cloned()
+            .collect();
+        if changing.is_empty() { Ok(()) } else { Err(Error::Unsupported(changing)) }
+    }
+
+    /// Whether Envoy would take it.
+    pub(crate) fn invalid(&mut self) -> Result<(), Error> {
+        let order = |location: &Location| (location.file.clone(), location.line, location.column);
+        self.problems.sort_by_key(|problem| order(&problem.location));
+        self.findings.sort_by_key(|finding| order(&finding.location));
+        self.notes.sort_by_key(|note| order(&note.location));
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Invalid(std::mem::take(&mut self.problems)))
+        }
+    }
+
+    fn location(&self, at: &At) -> Location {
+        let file = self.names.get(at.text).cloned().unwrap_or_default();
+        Location { file, line: at.pos.line, column: at.pos.column, path: at.path.to_string() }
+    }
+}

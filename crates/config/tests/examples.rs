@@ -1,0 +1,61 @@
+//! The examples load, and nothing in them is refused or ignored.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+use std::path::{Path, PathBuf};
+
+use towpath_config::{Loaded, Options, Source, Sources, load};
+
+#[test]
+fn sidecar_loads_without_a_word() {
+    let loaded = example("sidecar.yaml");
+    assert_eq!(loaded.notes, []);
+    assert_eq!(loaded.ignored, []);
+    assert_eq!(loaded.snapshot.listeners.len(), 1);
+    assert_eq!(
+        loaded
+            .snapshot
+            .cluster(loaded.snapshot.cluster_id("app").unwrap())
+            .unwrap()
+            .endpoints
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn tcp_loads_without_a_word() {
+    let loaded = example("tcp.yaml");
+    assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));
+}
+
+#[test]
+fn gateway_loads_without_a_word() {
+    let loaded = example("gateway.yaml");
+    assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));
+}
+
+#[test]
+fn mosn_loads_with_a_note_for_each_old_form() {
+    let loaded = example("mosn-1.7.yaml");
+    let lines: Vec<(u32, &str)> = loaded
+        .notes
+        .iter()
+        .map(|note| (note.location.line, note.location.path.rsplit('.').next().unwrap()))
+        .collect();
+    let expected =
+        [(15, "config"), (21, "type"), (22, "lb_policy"), (23, "hosts"), (37, "access_log_path")];
+    assert_eq!(lines, expected);
+    assert_eq!(loaded.ignored, []);
+}
+
+fn example(name: &str) -> Loaded {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let loaded =
+        Source::read(&path).and_then(|source| load(&Sources::file(source), &Options::default()));
+    loaded.unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,328 @@
+//! What a bootstrap becomes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+use std::time::Duration;
+
+use towpath_config::{Error, Loaded, Options, Source, Sources, check, load};
+use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
+use towpath_engine::snapshot::http::HttpFilter;
+use towpath_engine::snapshot::listener::Terminal;
+use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
+use towpath_engine::snapshot::{Cluster, Http};
+use towpath_proto::Address;
+
+#[test]
+fn defaults_are_envoys() {
+    let loaded = gateway("timeout: 15s", "");
+    let http = http(&loaded);
+    assert_eq!(http.idle_timeout, Some(Duration::from_secs(3600)));
+    assert_eq!(http.stream_idle_timeout, Some(Duration::from_secs(300)));
+    assert_eq!((http.request_timeout, http.request_headers_timeout), (None, None));
+    assert_eq!(http.delayed_close_timeout, Duration::from_secs(1));
+    assert_eq!(http.http1.max_head_bytes, 60 * 1024);
+    assert_eq!(http.http1.max_fields, 100);
+    assert_eq!(&*http.server_name, "envoy");
+    assert!(http.generate_request_id && !http.use_remote_address && http.router.dynamic_stats);
+    let cluster = cluster(&loaded, "a");
+    assert_eq!(cluster.connect_timeout, Duration::from_secs(5));
+    assert_eq!(cluster.balancer, Balancer::RoundRobin);
+    assert_eq!(
+        (
+            cluster.limits.connections,
+            cluster.limits.pending,
+            cluster.limits.requests,
+            cluster.limits.retries
+        ),
+        (1024, 1024, 1024, 3)
+    );
+    assert_eq!(cluster.panic_threshold, 50);
+    let listener = &loaded.snapshot.listeners[0];
+    assert_eq!((&*listener.name, &*listener.stat_prefix), ("127.0.0.1:10000", "127.0.0.1_10000"));
+    assert_eq!(listener.buffer_limit, 64 * 1024);
+}
+
+#[test]
+fn routes_say_what_was_written() {
+    let loaded = gateway(
+        "timeout: 0s, idle_timeout: 0s, prefix_rewrite: /x, priority: HIGH, \
+         retry_policy: {retry_on: 'connect-failure, 5xx', num_retries: 3, per_try_timeout: 2s, retriable_status_codes: [503, 429, 503]}",
+        "",
+    );
+    let forward = forward(&loaded);
+    assert_eq!((forward.timeout, forward.idle_timeout), (None, Some(None)));
+    assert!(matches!(&forward.path, PathRewrite::Prefix(prefix) if **prefix == *b"/x"));
+    assert!(forward.high_priority);
+    assert!(
+        matches!(forward.cluster, ClusterChoice::One(id) if loaded.snapshot.cluster(id).unwrap().name == "a".into())
+    );
+    let retry = forward.retry.as_ref().unwrap();
+    assert_eq!(retry.on, RetryOn::CONNECT_FAILURE.with(RetryOn::STATUS_5XX));
+    assert_eq!((retry.retries, retry.per_try_timeout), (3, Some(Duration::from_secs(2))));
+    assert_eq!(retry.statuses, [429, 503]);
+    assert_eq!(
+        (retry.base_interval, retry.max_interval),
+        (Duration::from_millis(25), Duration::from_millis(250))
+    );
+}
+
+#[test]
+fn filters_keep_their_order_and_names() {
+    let mutation = "{name: own, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, \
+                    mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: '%PROTOCOL%'}}}]}}}, ";
+    let loaded = gateway("timeout: 1s", mutation);
+    let [HttpFilter::HeaderMutation { name, request, response }] = http(&loaded).filters.as_slice()
+    else {
+        panic!("one mutation")
+    };
+    assert_eq!(&**name, "own");
+    assert_eq!((request.remove[0].as_str(), request.add[0].name.as_str()), ("x-a", "x-b"));
+    assert!(response.is_empty());
+}
+
+#[test]
+fn dns_clusters_have_names() {
+    let text = "
+static_resources:
+  clusters:
+  - name: a
+    type: LOGICAL_DNS
+    dns_lookup_family: V4_PREFERRED
+    lb_policy: LEAST_REQUEST
+    load_assignment:
+      cluster_name: a
+      endpoints:
+      - locality: {region: r, zone: z}
+        lb_endpoints:
+        - {endpoint: {address: {socket_address: {address: app.internal, port_value: 81}}}, load_balancing_weight: 7}
+";
+    let loaded = yaml(text).unwrap();
+    let cluster = cluster(&loaded, "a");
+    let Discovery::Dns(dns) = &cluster.discovery else { panic!("a DNS cluster") };
+    assert!(dns.logical && !dns.respect_ttl);
+    assert_eq!((dns.refresh, dns.family), (Duration::from_secs(5), Family::V4Preferred));
+    let name = &dns.names[0];
+    assert_eq!((&*name.name, name.port, name.template.weight), ("app.internal", 81, 7));
+    assert_eq!((&*name.template.hostname, &*name.template.locality), ("app.internal", "r/z/"));
+    assert_eq!(cluster.balancer, Balancer::LeastRequest { choices: 2, bias_milli: 1000 });
+}
+
+#[test]
+fn limits_are_divided_among_the_workers() {
+    let text = "
+layered_runtime: {layers: [{name: s, static_layer: {overload.global_downstream_max_connections: 10}}]}
+static_resources:
+  clusters:
+  - {name: a, type: STATIC, circuit_breakers: {thresholds: [{max_connections: 9, max_requests: 1, max_pending_requests: 0}]}}
+";
+    let options = Options { workers: 4, ..Options::default() };
+    let loaded = load(&Sources::file(Source::yaml("t", text)), &options).unwrap();
+    let limits = cluster(&loaded, "a").limits;
+    assert_eq!((limits.connections, limits.requests, limits.pending, limits.retries), (3, 1, 0, 1));
+    assert_eq!(loaded.snapshot.max_connections, Some(3));
+}
+
+#[test]
+fn runtime_keys_override_what_names_them() {
+    let text = "
+layered_runtime:
+  layers:
+  - {name: one, static_layer: {share: {numerator: 7, denominator: TEN_THOUSAND}, upstream: {healthy_panic_threshold: 10}}}
+  - {name: two, static_layer: {upstream.healthy_panic_threshold: 20}}
+static_resources:
+  clusters: [{name: a, type: STATIC}]
+";
+    let loaded = yaml(text).unwrap();
+    assert_eq!(cluster(&loaded, "a").panic_threshold, 20);
+    assert_eq!(loaded.bootstrap.runtime.iter().count(), 2);
+}
+
+#[test]
+fn config_yaml_is_merged_over_the_file() {
+    let sources = Sources {
+        file: Some(Source::yaml(
+            "file.yaml",
+            "node: {id: one, cluster: c}\nstatic_resources: {clusters: [{name: a, type: STATIC}]}",
+        )),
+        yaml: Some(Source::yaml(
+            "--config-yaml",
+            "node: {id: two}\nstatic_resources: {clusters: [{name: b, type: STATIC}]}",
+        )),
+    };
+    let loaded = load(&sources, &Options::default()).unwrap();
+    assert_eq!((&*loaded.bootstrap.node.id, &*loaded.bootstrap.node.cluster), ("two", "c"));
+    assert!(loaded.snapshot.cluster_id("a").is_some() && loaded.snapshot.cluster_id("b").is_some());
+}
+
+#[test]
+fn problems_name_the_text_they_are_in() {
+    let sources = Sources {
+        file: Some(Source::yaml("file.yaml", "node: {}")),
+        yaml: Some(Source::yaml("--config-yaml", "nod: {}")),
+    };
+    let error = load(&sources, &Options::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "--config-yaml:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap"
+    );
+}
+
+#[test]
+fn service_flags_stand_before_the_file() {
+    let options = Options {
+        node_id: Some("flag".to_owned()),
+        node_zone: Some("z2".to_owned()),
+        ..Options::default()
+    };
+    let loaded =
+        load(&Sources::file(Source::yaml("t", "node: {id: file, cluster: c}")), &options).unwrap();
+    assert_eq!(
+        (
+            loaded.snapshot.node.id.as_str(),
+            loaded.snapshot.node.cluster.as_str(),
+            loaded.snapshot.node.zone.as_str()
+        ),
+        ("flag", "c", "z2")
+    );
+    assert_eq!(loaded.bootstrap.node.id, "flag");
+}
+
+#[test]
+fn unknown_fields_pass_when_allowed_and_refused_ones_do_not() {
+    let options = Options { allow_unknown_static_fields: true, ..Options::default() };
+    let load = |text: &str| load(&Sources::file(Source::yaml("t", text)), &options);
+    assert_eq!(load("nod: {}").unwrap().notes.len(), 1);
+    assert!(
+        matches!(load("nod: {}\nstats_sinks: [{name: x}]"), Err(Error::Unsupported(findings)) if findings.len() == 1)
+    );
+}
+
+#[test]
+fn check_lists_what_load_refuses_and_what_it_ignores() {
+    let source = Source::yaml(
+        "t",
+        "watchdogs: {}\nstats_sinks: [{name: x}]\nenable_dispatcher_stats: false",
+    );
+    let checked = check(&Sources::file(source), &Options::default()).unwrap();
+    let lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "t:1:1: watchdogs: ignored: there is no watchdog",
+            "t:2:1: stats_sinks: not supported: statistics are read at the admin endpoint, never pushed",
+        ]
+    );
+}
+
+#[test]
+fn no_text_is_an_error() {
+    assert!(matches!(load(&Sources::default(), &Options::default()), Err(Error::Read { .. })));
+    assert!(Source::read("/no/such/file.yaml".as_ref()).is_err());
+    assert!(
+        Source::read("x.pb_text".as_ref()).unwrap_err().to_string().contains("convert it to YAML")
+    );
+}
+
+#[test]
+fn devices_and_huge_files_are_not_read_to_the_end() {
+    assert!(
+        Source::read("/dev/zero".as_ref())
+            .unwrap_err()
+            .to_string()
+            .contains("more than 33554432 bytes")
+    );
+    let text = "static_resources: {listeners: [{name: l, address: {pipe: {path: /x}}, filter_chains: [{filters: [{name: h, typed_config: \
+        {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, \
+        http_filters: [{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
+        route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, \
+        direct_response: {status: 200, body: {filename: /dev/zero}}}]}]}}}]}]}]}";
+    assert!(yaml(text).unwrap_err().to_string().ends_with("/dev/zero: is not a regular file"));
+}
+
+#[test]
+fn unix_sockets_and_options_arrive() {
+    let text = "
+static_resources:
+  listeners:
+  - name: l
+    address: {pipe: {path: '@abstract', mode: 384}}
+    tcp_backlog_size: 7
+    filter_chains: [{filters: [{name: tcp, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: t, cluster: later}}]}]
+";
+    let loaded = yaml(text).unwrap();
+    let listener = &loaded.snapshot.listeners[0];
+    assert!(
+        matches!(&listener.addresses[0], Address::Unix(path) if path.to_str() == Some("@abstract"))
+    );
+    assert_eq!((listener.options.backlog, listener.options.mode), (7, 0o600));
+    assert!(loaded.snapshot.cluster(loaded.snapshot.cluster_id("later").unwrap()).is_none());
+}
+
+#[test]
+fn the_dump_has_each_resource_once() {
+    let dump = gateway("timeout: 1s", "").config_dump("2026-01-02T03:04:05Z");
+    let configs = dump["configs"].as_array().unwrap();
+    let types: Vec<_> = configs
+        .iter()
+        .map(|config| config["@type"].as_str().unwrap().rsplit('.').next().unwrap())
+        .collect();
+    assert_eq!(
+        types,
+        ["BootstrapConfigDump", "ClustersConfigDump", "ListenersConfigDump", "RoutesConfigDump"]
+    );
+    assert_eq!(configs[1]["static_clusters"][0]["cluster"]["name"], "a");
+    assert_eq!(configs[2]["static_listeners"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        configs[3]["static_route_configs"][0]["route_config"]["virtual_hosts"][0]["name"],
+        "v"
+    );
+    assert_eq!(configs[3]["static_route_configs"][0]["last_updated"], "2026-01-02T03:04:05Z");
+}
+
+/// A connection manager with one route, whose action has these fields besides its cluster.
+fn gateway(action: &str, filters: &str) -> Loaded {
+    let text = format!(
+        "
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: 10000}}}}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: h
+          route_config: {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: a, {action}}}}}]}}]}}
+          http_filters: [{filters}{{name: router, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
+  clusters: [{{name: a, type: STATIC}}]
+"
+    );
+    yaml(&text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn yaml(text: &str) -> Result<Loaded, Error> {
+    load(&Sources::file(Source::yaml("t", text)), &Options::default())
+}
+
+fn http(loaded: &Loaded) -> &Http {
+    let Terminal::Http(http) = &loaded.snapshot.listeners[0].chains[0].terminal else {
+        panic!("HTTP")
+    };
+    http
+}
+
+fn forward(loaded: &Loaded) -> &Forward {
+    let Action::Forward(forward) = &http(loaded).routes.hosts[0].routes[0].action else {
+        panic!("forwarded")
+    };
+    forward
+}
+
+fn cluster<'a>(loaded: &'a Loaded, name: &str) -> &'a Cluster {
+    let id = loaded.snapshot.cluster_id(name).unwrap_or_else(|| panic!("no cluster {name}"));
+    loaded.snapshot.cluster(id).unwrap_or_else(|| panic!("no cluster {name}"))
+}
