@@ -1,0 +1,216 @@
+//! `/clusters`: clusters and their hosts, the counts of all workers added up.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use regex::Regex;
+use serde_json::{Map, Value, json};
+use towpath_engine::message::{ClusterDescription, HostDescription};
+use towpath_engine::snapshot::Cluster;
+use towpath_engine::snapshot::cluster::Health;
+
+use super::listeners::address;
+use super::query::Query;
+use super::reply::Reply;
+use crate::control::Control;
+
+/// Asks the workers and lists what they say.
+pub(super) async fn clusters(control: &Control, query: &Query) -> Reply {
+    let filter = match query.first("filter").map(Regex::new).transpose() {
+        Ok(filter) => filter,
+        Err(error) => {
+            return Reply::refused(StatusCode::BAD_REQUEST, format!("Invalid re2 regex: {error}"));
+        }
+    };
+    let descriptions = control.describe().await;
+    let snapshot = control.snapshot.borrow().clone();
+    let bootstrap = control.boot.bootstrap();
+    let rows: Vec<(&Arc<Cluster>, Vec<HostDescription>)> = snapshot
+        .clusters
+        .iter()
+        .flatten()
+        .filter(|cluster| filter.as_ref().is_none_or(|filter| filter.is_match(&cluster.name)))
+        .map(|cluster| (cluster, hosts(&cluster.name, &descriptions)))
+        .collect();
+    if query.first("format") == Some("json") {
+        let statuses: Vec<Value> =
+            rows.iter().map(|(cluster, hosts)| status(&bootstrap, cluster, hosts)).collect();
+        super::json(&json!({"cluster_statuses": statuses}))
+    } else {
+        Reply::text(
+            rows.iter()
+                .map(|(cluster, hosts)| text(&bootstrap, cluster, hosts))
+                .collect::<String>(),
+        )
+    }
+}
+
+/// The hosts of a cluster over all workers, in the order of the first.
+fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescription> {
+    let mut hosts: Vec<HostDescription> = Vec::new();
+    let described = workers.iter().flatten().filter(|description| *description.name == *cluster);
+    for host in described.flat_map(|description| &description.hosts) {
+        match hosts.iter_mut().find(|known| known.address == host.address) {
+            Some(known) => add(known, host),
+            None => hosts.push(host.clone()),
+        }
+    }
+    hosts
+}
+
+fn add(sum: &mut HostDescription, host: &HostDescription) {
+    sum.connections_active += host.connections_active;
+    sum.connections_total += host.connections_total;
+    sum.connect_failures += host.connect_failures;
+    sum.requests_active += host.requests_active;
+    sum.requests_total += host.requests_total;
+    sum.requests_success += host.requests_success;
+    sum.requests_error += host.requests_error;
+    sum.requests_timeout += host.requests_timeout;
+}
+
+fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
+    let name = &cluster.name;
+    let mut text = format!("{name}::observability_name::{}\n", cluster.stat_name);
+    for (priority, name_in_file) in [("default", "DEFAULT"), ("high", "HIGH")] {
+        for (limit, value) in thresholds(bootstrap, name, name_in_file) {
+            let _ = writeln!(text, "{name}::{priority}_priority::{limit}::{value}");
+        }
+    }
+    let _ = writeln!(text, "{name}::added_via_api::false");
+    for host in hosts {
+        let [region, zone, sub_zone] = locality(&host.locality);
+        let at = &host.address;
+        for (count, value) in gauges(host).into_iter().chain(counters(host)) {
+            let _ = writeln!(text, "{name}::{at}::{count}::{value}");
+        }
+        let _ = write!(
+            text,
+            "{name}::{at}::hostname::{}\n\
+             {name}::{at}::health_flags::{}\n\
+             {name}::{at}::weight::{}\n\
+             {name}::{at}::region::{region}\n\
+             {name}::{at}::zone::{zone}\n\
+             {name}::{at}::sub_zone::{sub_zone}\n\
+             {name}::{at}::canary::false\n\
+             {name}::{at}::priority::{}\n\
+             {name}::{at}::success_rate::-1\n\
+             {name}::{at}::local_origin_success_rate::-1\n",
+            host.hostname,
+            health_flags(host.health),
+            host.weight,
+            host.priority,
+        );
+    }
+    text
+}
+
+fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Value {
+    let named = |priority| {
+        let limits = thresholds(bootstrap, &cluster.name, priority).into_iter();
+        limits.map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>()
+    };
+    let mut high = Map::from_iter([("priority".to_owned(), json!("HIGH"))]);
+    high.extend(named("HIGH"));
+    json!({
+        "name": *cluster.name,
+        "host_statuses": hosts.iter().map(host_status).collect::<Vec<_>>(),
+        "circuit_breakers": {"thresholds": [named("DEFAULT"), high]},
+        "observability_name": *cluster.stat_name,
+    })
+}
+
+fn host_status(host: &HostDescription) -> Value {
+    let [region, zone, sub_zone] = locality(&host.locality);
+    let counters = counters(host).into_iter().map(|(name, value)| stat(None, name, value));
+    let gauges = gauges(host).into_iter().map(|(name, value)| stat(Some("GAUGE"), name, value));
+    let mut status = Map::from_iter([
+        ("address".to_owned(), address(&host.address)),
+        ("stats".to_owned(), counters.chain(gauges).collect()),
+        ("health_status".to_owned(), json!({"eds_health_status": health_status(host.health)})),
+        ("weight".to_owned(), json!(host.weight)),
+    ]);
+    if !host.hostname.is_empty() {
+        status.insert("hostname".to_owned(), json!(*host.hostname));
+    }
+    if host.priority > 0 {
+        status.insert("priority".to_owned(), json!(host.priority));
+    }
+    let parts = [("region", region), ("zone", zone), ("sub_zone", sub_zone)];
+    let locality: Map<String, Value> = parts
+        .into_iter()
+        .filter(|(_, part)| !part.is_empty())
+        .map(|(name, part)| (name.into(), json!(part)))
+        .collect();
+    status.insert("locality".to_owned(), locality.into());
+    status.into()
+}
+
+/// A `SimpleMetric`; proto JSON leaves zeros out and writes 64-bit numbers as strings.
+fn stat(kind: Option<&str>, name: &str, value: u64) -> Value {
+    let mut stat = Map::new();
+    if let Some(kind) = kind {
+        stat.insert("type".to_owned(), json!(kind));
+    }
+    if value > 0 {
+        stat.insert("value".to_owned(), json!(value.to_string()));
+    }
+    stat.insert("name".to_owned(), json!(name));
+    stat.into()
+}
+
+/// Circuit breakers as the file has them; workers have a share each.
+fn thresholds(bootstrap: &Value, cluster: &str, priority: &str) -> [(&'static str, u64); 4] {
+    let list = |value: &'_ Value| value.as_array().cloned().unwrap_or_default();
+    let clusters = list(&bootstrap["static_resources"]["clusters"]);
+    let config = clusters.iter().find(|config| config["name"] == cluster).unwrap_or(&Value::Null);
+    let thresholds = list(&config["circuit_breakers"]["thresholds"]);
+    let set = thresholds
+        .iter()
+        .find(|threshold| threshold["priority"].as_str().unwrap_or("DEFAULT") == priority)
+        .unwrap_or(&Value::Null);
+    [
+        ("max_connections", 1024),
+        ("max_pending_requests", 1024),
+        ("max_requests", 1024),
+        ("max_retries", 3),
+    ]
+    .map(|(name, default)| (name, set[name].as_u64().unwrap_or(default)))
+}
+
+fn counters(host: &HostDescription) -> [(&'static str, u64); 6] {
+    [
+        ("cx_connect_fail", host.connect_failures),
+        ("cx_total", host.connections_total),
+        ("rq_error", host.requests_error),
+        ("rq_success", host.requests_success),
+        ("rq_timeout", host.requests_timeout),
+        ("rq_total", host.requests_total),
+    ]
+}
+
+fn gauges(host: &HostDescription) -> [(&'static str, u64); 2] {
+    [("cx_active", host.connections_active), ("rq_active", host.requests_active)]
+}
+
+fn locality(text: &str) -> [&str; 3] {
+    let mut parts = text.splitn(3, '/');
+    [(); 3].map(|()| parts.next().unwrap_or_default())
+}
+
+fn health_flags(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::Degraded => "/degraded_eds_health",
+        Health::Unhealthy => "/failed_eds_health",
+    }
+}
+
+fn health_status(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "HEALTHY",
+        Health::Degraded => "DEGRADED",
+        Health::Unhealthy => "UNHEALTHY",
+    }
+}

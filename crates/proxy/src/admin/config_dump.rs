@@ -1,0 +1,290 @@
+//! `/config_dump`: the configuration in force, as Envoy's `ConfigDump`.
+
+use hyper::StatusCode;
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use super::query::Query;
+use super::reply::Reply;
+use crate::control::Control;
+use crate::logger::format::Civil;
+
+/// Dumps everything, or what `resource`, `mask` and `name_regex` leave of it.
+pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
+    match dump(&control.boot.bootstrap(), &Civil::of(control.boot.loaded).rfc3339_millis(), query) {
+        Ok(configs) if configs.is_empty() => super::json(&json!({})),
+        Ok(configs) => super::json(&json!({"configs": configs})),
+        Err((status, why)) => Reply::refused(status, why),
+    }
+}
+
+type Refusal = (StatusCode, String);
+
+fn dump(bootstrap: &Value, loaded: &str, query: &Query) -> Result<Vec<Value>, Refusal> {
+    let names = query.first("name_regex").map(whole_name).transpose()?;
+    let wanted =
+        |resource: &Value| names.as_ref().is_none_or(|regex| regex.is_match(name(resource)));
+    let sections = SECTIONS.map(|section| section.dump(bootstrap, loaded, &wanted));
+    let mask = query.first("mask");
+    match query.first("resource") {
+        Some(resource) => one(sections, resource, mask),
+        None => all(sections, mask),
+    }
+}
+
+/// One part of the dump: a message of `envoy.admin.v3` with one list.
+struct Section {
+    message: &'static str,
+    /// The list, the message of its elements and their only field.
+    list: Option<(&'static str, &'static str, &'static str)>,
+    /// Lists that a static configuration never fills.
+    empty: &'static [&'static str],
+    /// The type of the resource.
+    of: &'static str,
+}
+
+const SECTIONS: [Section; 4] = [
+    Section { message: "BootstrapConfigDump", list: None, empty: &[], of: "" },
+    Section {
+        message: "ClustersConfigDump",
+        list: Some(("static_clusters", "StaticCluster", "cluster")),
+        empty: &["dynamic_active_clusters", "dynamic_warming_clusters"],
+        of: "envoy.config.cluster.v3.Cluster",
+    },
+    Section {
+        message: "ListenersConfigDump",
+        list: Some(("static_listeners", "StaticListener", "listener")),
+        empty: &["dynamic_listeners"],
+        of: "envoy.config.listener.v3.Listener",
+    },
+    Section {
+        message: "RoutesConfigDump",
+        list: Some(("static_route_configs", "StaticRouteConfig", "route_config")),
+        empty: &["dynamic_route_configs"],
+        of: "envoy.config.route.v3.RouteConfiguration",
+    },
+];
+
+impl Section {
+    fn dump(&self, bootstrap: &Value, loaded: &str, wanted: &dyn Fn(&Value) -> bool) -> Value {
+        let kind = admin_type(self.message);
+        let Some((list, _, field)) = self.list else {
+            return json!({"@type": kind, "bootstrap": bootstrap, "last_updated": loaded});
+        };
+        let elements: Vec<Value> = resources(bootstrap, field)
+            .into_iter()
+            .filter(|resource| wanted(resource))
+            .map(|resource| json!({field: typed(self.of, resource), "last_updated": loaded}))
+            .collect();
+        let mut section = Map::from_iter([("@type".to_owned(), json!(kind))]);
+        if !elements.is_empty() {
+            section.insert(list.to_owned(), elements.into());
+        }
+        section.into()
+    }
+}
+
+fn resources<'a>(bootstrap: &'a Value, field: &str) -> Vec<&'a Value> {
+    let list =
+        |key| bootstrap["static_resources"][key].as_array().map(Vec::as_slice).unwrap_or_default();
+    match field {
+        "cluster" => list("clusters").iter().collect(),
+        "listener" => list("listeners").iter().collect(),
+        _ => list("listeners").iter().flat_map(|listener| route_configs(listener)).collect(),
+    }
+}
+
+/// The route tables that are written inside connection managers.
+fn route_configs(listener: &Value) -> Vec<&Value> {
+    let chains = listener["filter_chains"].as_array().map(Vec::as_slice).unwrap_or_default();
+    chains
+        .iter()
+        .chain([&listener["default_filter_chain"]])
+        .filter_map(|chain| chain["filters"].as_array())
+        .flatten()
+        .map(|filter| &filter["typed_config"]["route_config"])
+        .filter(|table| table.is_object())
+        .collect()
+}
+
+fn one(sections: [Value; 4], resource: &str, mask: Option<&str>) -> Result<Vec<Value>, Refusal> {
+    if resource == "bootstrap" {
+        let why = "bootstrap is not a repeated field. Use ?mask=bootstrap to get only this field";
+        return Err((StatusCode::BAD_REQUEST, why.into()));
+    }
+    for (section, mut value) in SECTIONS.iter().zip(sections) {
+        if section.empty.contains(&resource) {
+            return Ok(Vec::new());
+        }
+        let Some((list, element, _)) = section.list else { continue };
+        if list != resource {
+            continue;
+        }
+        let Value::Array(elements) = value[list].take() else { return Ok(Vec::new()) };
+        let kind = format!("{}.{element}", admin_type(section.message));
+        return elements
+            .into_iter()
+            .map(|element| {
+                let element =
+                    mask.map_or_else(|| Some(element.clone()), |mask| masked(&element, mask));
+                element.map(|element| with_type(&kind, element)).ok_or_else(|| nothing_masked(mask))
+            })
+            .collect();
+    }
+    Err((StatusCode::NOT_FOUND, format!("{resource} not found in config dump")))
+}
+
+fn all(sections: [Value; 4], mask: Option<&str>) -> Result<Vec<Value>, Refusal> {
+    let Some(paths) = mask else { return Ok(sections.into()) };
+    let found: Vec<Value> = sections
+        .iter()
+        .filter_map(|section| Some(with_type(section["@type"].as_str()?, masked(section, paths)?)))
+        .collect();
+    if found.is_empty() { Err(nothing_masked(mask)) } else { Ok(found) }
+}
+
+fn nothing_masked(mask: Option<&str>) -> Refusal {
+    let mask = mask.unwrap_or_default();
+    let why = format!("FieldMask {mask} could not be successfully applied to any configs.");
+    (StatusCode::BAD_REQUEST, why)
+}
+
+/// What a field mask (`a.b,c`) leaves of a message; `None` when it has none of the fields.
+fn masked(message: &Value, mask: &str) -> Option<Value> {
+    let mut kept = Value::Object(Map::new());
+    let mut any = false;
+    for path in mask.split(',').filter(|path| !path.is_empty()) {
+        any |= keep(message, &mut kept, path);
+    }
+    any.then_some(kept)
+}
+
+fn keep(from: &Value, to: &mut Value, path: &str) -> bool {
+    let (field, rest) =
+        path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return false };
+    let Some(value) = from.get(field) else { return false };
+    if let Some(kind) = from.get("@type") {
+        to.insert("@type".to_owned(), kind.clone());
+    }
+    match (rest, value) {
+        (None, _) => {
+            to.insert(field.to_owned(), value.clone());
+            true
+        }
+        (Some(rest), Value::Array(elements)) => {
+            let kept: Vec<Value> =
+                elements.iter().filter_map(|element| masked(element, rest)).collect();
+            let any = !kept.is_empty();
+            if any {
+                to.insert(field.to_owned(), kept.into());
+            }
+            any
+        }
+        (Some(rest), _) => {
+            let mut kept = to.get(field).cloned().unwrap_or_else(|| json!({}));
+            let any = keep(value, &mut kept, rest);
+            if any {
+                to.insert(field.to_owned(), kept);
+            }
+            any
+        }
+    }
+}
+
+fn whole_name(pattern: &str) -> Result<Regex, Refusal> {
+    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
+        let why =
+            format!("INVALID_ARGUMENT: Error while parsing name_regex from {pattern}: {error}");
+        (StatusCode::BAD_REQUEST, why)
+    })
+}
+
+fn name(resource: &Value) -> &str {
+    resource["name"].as_str().unwrap_or_default()
+}
+
+fn admin_type(message: &str) -> String {
+    format!("type.googleapis.com/envoy.admin.v3.{message}")
+}
+
+fn typed(message: &str, resource: &Value) -> Value {
+    with_type(&format!("type.googleapis.com/{message}"), resource.clone())
+}
+
+/// The message with its type in front.
+fn with_type(kind: &str, message: Value) -> Value {
+    let mut typed = Map::from_iter([("@type".to_owned(), json!(kind))]);
+    if let Value::Object(fields) = message {
+        typed.extend(fields.into_iter().filter(|(name, _)| name != "@type"));
+    }
+    typed.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bootstrap() -> Value {
+        json!({
+            "node": {"id": "n1", "cluster": "c1"},
+            "static_resources": {
+                "listeners": [{"name": "in", "filter_chains": [{"filters": [{"typed_config": {
+                    "@type": "type.googleapis.com/x", "route_config": {"name": "table", "virtual_hosts": []}}}]}]}],
+                "clusters": [{"name": "local", "type": "STATIC"}, {"name": "other"}],
+            },
+        })
+    }
+
+    fn dumped(query: &str) -> Result<Value, Refusal> {
+        dump(&bootstrap(), "now", &Query::parse(query)).map(Value::from)
+    }
+
+    #[test]
+    fn everything() {
+        let all = dumped("").unwrap();
+        assert_eq!(all[0]["bootstrap"]["node"]["id"], "n1");
+        assert_eq!(all[1]["static_clusters"][1]["cluster"]["name"], "other");
+        assert_eq!(
+            all[2]["static_listeners"][0]["listener"]["@type"],
+            "type.googleapis.com/envoy.config.listener.v3.Listener"
+        );
+        assert_eq!(all[3]["static_route_configs"][0]["route_config"]["name"], "table");
+    }
+
+    #[test]
+    fn a_resource_is_one_list() {
+        let clusters = dumped("resource=static_clusters&mask=cluster.name").unwrap();
+        assert_eq!(
+            clusters[0],
+            json!({
+                "@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump.StaticCluster",
+                "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "local"},
+            })
+        );
+        assert_eq!(dumped("resource=dynamic_listeners").unwrap(), json!([]));
+        assert_eq!(dumped("resource=foo").unwrap_err().0, StatusCode::NOT_FOUND);
+        assert_eq!(dumped("resource=bootstrap").unwrap_err().0, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            dumped("resource=static_clusters&mask=nope").unwrap_err().0,
+            StatusCode::BAD_REQUEST
+        );
+    }
+
+    #[test]
+    fn names_match_as_a_whole() {
+        assert_eq!(dumped("resource=static_clusters&name_regex=lo").unwrap(), json!([]));
+        let found = dumped("resource=static_clusters&name_regex=lo.*").unwrap();
+        assert_eq!(found.as_array().unwrap().len(), 1);
+        assert_eq!(dumped("name_regex=(").unwrap_err().0, StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn masks_keep_what_they_name() {
+        let found = dumped("mask=bootstrap.node.id,static_clusters.cluster.type").unwrap();
+        assert_eq!(found[0]["bootstrap"], json!({"node": {"id": "n1"}}));
+        assert_eq!(found[1]["static_clusters"][0]["cluster"]["type"], "STATIC");
+        assert_eq!(found.as_array().unwrap().len(), 2);
+        assert_eq!(dumped("mask=nope.nope").unwrap_err().0, StatusCode::BAD_REQUEST);
+    }
+}

@@ -1,0 +1,338 @@
+//! The admin endpoint: requests of operators and their tools arrive, what the control thread knows leaves.
+//!
+//! Paths, parameters and the shape of answers are Envoy's, so that its tools work. Everything runs on the control
+//! thread: no request stops a worker, and `/stats/prometheus` is made while it is sent.
+
+mod clusters;
+mod config_dump;
+mod help;
+mod listeners;
+mod logging;
+mod query;
+mod reply;
+mod runtime;
+pub mod server;
+mod server_info;
+mod stats;
+
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{HOST, HeaderName, USER_AGENT};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::Value;
+
+use crate::control::{Control, Phase};
+use crate::log;
+use crate::logger::format::Civil;
+use query::Query;
+use reply::{Reply, ReplyBody};
+use server::{AdminSocket, Peer};
+
+pub use server::AdminAddress;
+
+/// Serves admin requests for ever; access-log lines go to these targets.
+pub(crate) async fn serve(socket: AdminSocket, control: Rc<Control>, log_targets: Rc<[usize]>) {
+    socket
+        .serve(move |request, peer| {
+            let (control, log_targets) = (control.clone(), log_targets.clone());
+            async move {
+                let line = (!log_targets.is_empty()).then(|| LogLine::begin(&request, peer));
+                let reply = answer(&control, &request).await;
+                let response = reply.into_response();
+                if let Some(line) = line {
+                    let text = Bytes::from(line.end(&response));
+                    log_targets.iter().for_each(|target| control.logs.write(*target, text.clone()));
+                }
+                response
+            }
+        })
+        .await;
+}
+
+async fn answer(control: &Control, request: &Request<Incoming>) -> Reply {
+    let path = request.uri().path();
+    let Some(command) = COMMANDS.iter().find(|command| command.path == path) else {
+        return Reply::refused(StatusCode::NOT_FOUND, format!("invalid path. {}", help::text()));
+    };
+    let method = request.method();
+    if command.mutates && *method != Method::POST {
+        log!(Admin, Error, "admin path \"{path}\" mutates state, method={method} rather than POST");
+        return Reply::refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("Method {method} not allowed, POST required."),
+        );
+    }
+    if !matches!(*method, Method::GET | Method::HEAD | Method::POST) {
+        return Reply::refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("Method {method} not allowed."),
+        );
+    }
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    run(command.what, control, &query).await
+}
+
+async fn run(what: What, control: &Control, query: &Query) -> Reply {
+    match what {
+        What::Home => Reply::html(help::page()),
+        What::Help => Reply::text(help::text()),
+        What::Certs => json(&serde_json::json!({"certificates": []})),
+        What::Clusters => clusters::clusters(control, query).await,
+        What::ConfigDump => config_dump::config_dump(control, query),
+        What::Contention => {
+            Reply::text("Mutex contention is not traced: the data path has no mutex.")
+        }
+        What::DrainListeners => {
+            control.drain_listeners(
+                query.has("inboundonly"),
+                query.has("graceful"),
+                query.has("skip_exit"),
+            );
+            Reply::text("OK\n")
+        }
+        What::HealthFail => {
+            control.fail_health(true);
+            Reply::text("OK\n")
+        }
+        What::HealthOk => {
+            control.fail_health(false);
+            Reply::text("OK\n")
+        }
+        What::HotRestartVersion => Reply::text("disabled"),
+        What::InitDump => init_dump(control),
+        What::Listeners => listeners::listeners(control, query),
+        What::Logging => logging::logging(query),
+        What::Memory => server_info::memory(),
+        What::Quit => {
+            // The receiver is gone only when the process ends anyway.
+            let _ = control.quit.send(());
+            Reply::text("OK\n")
+        }
+        What::Ready => ready(control.phase()),
+        What::ReopenLogs => {
+            control.reopen_logs();
+            Reply::text("OK\n")
+        }
+        What::ResetCounters => {
+            control.reset_counters();
+            Reply::text("OK\n")
+        }
+        What::Runtime => runtime::runtime(control),
+        What::RuntimeModify => Reply::refused(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The runtime cannot be modified while it runs.\n",
+        ),
+        What::ServerInfo => server_info::server_info(control),
+        What::Stats => stats::stats(control, query),
+        What::Prometheus => stats::prometheus(control, query),
+        What::RecentLookups => {
+            Reply::text("Lookup tracking is not enabled. Statistics are not looked up by name.\n")
+        }
+    }
+}
+
+fn ready(phase: Phase) -> Reply {
+    let status =
+        if phase == Phase::Live { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Reply::refused(status, format!("{}\n", phase.name()))
+}
+
+fn init_dump(control: &Control) -> Reply {
+    match control.phase() {
+        Phase::PreInitializing => {
+            let names: Vec<String> =
+                control.dns.unready().iter().map(ToString::to_string).collect();
+            let unready = [serde_json::json!({"name": "dns", "target_names": names})];
+            json(&serde_json::json!({"unready_targets_dumps": unready}))
+        }
+        Phase::Initializing | Phase::Live | Phase::Draining => json(&serde_json::json!({})),
+    }
+}
+
+/// JSON as Envoy prints it: indented by one space.
+fn json(value: &Value) -> Reply {
+    Reply::json(pretty(value))
+}
+
+fn pretty(value: &Value) -> Vec<u8> {
+    let mut text = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
+    let written = serde::Serialize::serialize(value, &mut serializer);
+    debug_assert!(written.is_ok(), "a value is always JSON");
+    text.push(b'\n');
+    text
+}
+
+/// A command of the admin endpoint.
+struct Command {
+    path: &'static str,
+    what: What,
+    mutates: bool,
+    does: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Home,
+    Certs,
+    Clusters,
+    ConfigDump,
+    Contention,
+    DrainListeners,
+    HealthFail,
+    HealthOk,
+    Help,
+    HotRestartVersion,
+    InitDump,
+    Listeners,
+    Logging,
+    Memory,
+    Quit,
+    Ready,
+    ReopenLogs,
+    ResetCounters,
+    Runtime,
+    RuntimeModify,
+    ServerInfo,
+    Stats,
+    Prometheus,
+    RecentLookups,
+}
+
+const fn query(path: &'static str, what: What, does: &'static str) -> Command {
+    Command { path, what, mutates: false, does, parameters: &[] }
+}
+
+const fn order(path: &'static str, what: What, does: &'static str) -> Command {
+    Command { path, what, mutates: true, does, parameters: &[] }
+}
+
+impl Command {
+    const fn with(mut self, parameters: &'static [(&'static str, &'static str)]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+}
+
+const STATS_PARAMETERS: [(&str, &str); 4] = [
+    ("usedonly", "only what was ever written"),
+    ("filter", "only names that match this regular expression"),
+    ("invert_filter", "only names that do not match the filter"),
+    ("histogram_buckets", "summary; for Prometheus cumulative"),
+];
+
+/// Sorted by path.
+static COMMANDS: [Command; 24] = [
+    query("/", What::Home, "this list, for a browser"),
+    query("/certs", What::Certs, "certificates in use"),
+    query("/clusters", What::Clusters, "clusters and their hosts").with(&[
+        ("format", "text or json"),
+        ("filter", "only clusters whose name matches this regular expression"),
+    ]),
+    query("/config_dump", What::ConfigDump, "the configuration in force").with(&[
+        ("resource", "one repeated field, static_clusters say"),
+        ("mask", "fields to show, separated by commas"),
+        ("name_regex", "only resources whose whole name matches"),
+        ("include_eds", "endpoints too"),
+    ]),
+    query("/contention", What::Contention, "mutex contention"),
+    order("/drain_listeners", What::DrainListeners, "close listeners and let connections finish")
+        .with(&[
+            ("graceful", "go on accepting for the drain time"),
+            ("skip_exit", "never stop accepting"),
+            ("inboundonly", "only listeners whose traffic_direction is INBOUND"),
+        ]),
+    order("/healthcheck/fail", What::HealthFail, "answer /ready with 503"),
+    order("/healthcheck/ok", What::HealthOk, "take /healthcheck/fail back"),
+    query("/help", What::Help, "this list"),
+    query("/hot_restart_version", What::HotRestartVersion, "hot restart is disabled"),
+    query("/init_dump", What::InitDump, "what the start waits for"),
+    query("/listeners", What::Listeners, "listeners and their addresses")
+        .with(&[("format", "text or json")]),
+    order("/logging", What::Logging, "show or set log levels").with(&[
+        ("level", "of all components"),
+        ("paths", "of several: name1:level1,name2:level2"),
+        ("group", "of one: name:level"),
+    ]),
+    query("/memory", What::Memory, "memory in use"),
+    order("/quitquitquit", What::Quit, "end the process"),
+    query("/ready", What::Ready, "the state; 200 when LIVE, else 503"),
+    order("/reopen_logs", What::ReopenLogs, "open log files anew"),
+    order("/reset_counters", What::ResetCounters, "set counters to zero"),
+    query("/runtime", What::Runtime, "runtime values"),
+    order("/runtime_modify", What::RuntimeModify, "not supported"),
+    query("/server_info", What::ServerInfo, "version, state and command line"),
+    query("/stats", What::Stats, "statistics").with(&[
+        STATS_PARAMETERS[0],
+        STATS_PARAMETERS[1],
+        STATS_PARAMETERS[2],
+        STATS_PARAMETERS[3],
+        ("format", "text, json or prometheus"),
+        ("type", "All, Counters, Gauges, Histograms or TextReadouts"),
+    ]),
+    query("/stats/prometheus", What::Prometheus, "statistics for Prometheus")
+        .with(&STATS_PARAMETERS),
+    query("/stats/recentlookups", What::RecentLookups, "not supported"),
+];
+
+/// One line of the admin access log, in Envoy's default format.
+struct LogLine {
+    began: Instant,
+    at: SystemTime,
+    request: String,
+    headers: [String; 4],
+    peer: Peer,
+}
+
+impl LogLine {
+    fn begin(request: &Request<Incoming>, peer: Peer) -> Self {
+        let header = |name: HeaderName| {
+            let value =
+                request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+            value.replace('"', "\\\"")
+        };
+        let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+        Self {
+            began: Instant::now(),
+            at: SystemTime::now(),
+            request: format!("{} {target} {:?}", request.method(), request.version()),
+            headers: [
+                HeaderName::from_static("x-forwarded-for"),
+                USER_AGENT,
+                HeaderName::from_static("x-request-id"),
+                HOST,
+            ]
+            .map(header),
+            peer,
+        }
+    }
+
+    fn end(self, response: &Response<ReplyBody>) -> String {
+        let Self { began, at, request, headers: [forwarded, agent, id, authority], peer } = self;
+        let forwarded = if forwarded == "-" { peer.remote } else { forwarded };
+        format!(
+            "[{}] \"{request}\" {} - 0 {} {} - \"{forwarded}\" \"{agent}\" \"{id}\" \"{authority}\" \"-\"\n",
+            Civil::of(at).rfc3339_millis(),
+            response.status().as_u16(),
+            response.body().size_hint().exact().unwrap_or(0),
+            began.elapsed().as_millis(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted_and_few_change_anything() {
+        assert!(COMMANDS.windows(2).all(|pair| pair[0].path < pair[1].path));
+        let changing = COMMANDS.iter().filter(|command| command.mutates).count();
+        assert_eq!(changing, 8);
+    }
+}

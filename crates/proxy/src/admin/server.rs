@@ -1,0 +1,190 @@
+//! The admin endpoint's sockets: connections arrive, requests leave to a handler on the same thread.
+//!
+//! A client that is slow, silent or many costs itself only: heads are bounded in size and time, a connection has
+//! a longest life, and when [`MAX_CONNECTIONS`] are open the oldest one makes room for the next.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::AbortHandle;
+
+use super::reply::ReplyBody;
+use crate::log;
+
+/// Connections that may be open at once.
+pub const MAX_CONNECTIONS: usize = 100;
+/// Longest wait for a request's head, between requests too.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest life of a connection.
+const MAX_LIFE: Duration = Duration::from_secs(600);
+/// Largest request head.
+const MAX_HEAD: usize = 60 * 1024;
+/// After a failed accept (descriptors run out, say), so that the thread does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the admin endpoint listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminAddress {
+    /// TCP.
+    Ip(SocketAddr),
+    /// A unix socket (`pipe`) and its permission bits, 0 for the umask's choice.
+    Unix(PathBuf, u32),
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(path, _) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A bound admin socket.
+#[derive(Debug)]
+pub struct AdminSocket {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// Who asks, as far as the access log cares.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) remote: String,
+}
+
+impl AdminSocket {
+    /// Binds it.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn bind(address: &AdminAddress) -> io::Result<Self> {
+        let kind = match address {
+            AdminAddress::Ip(address) => Kind::Tcp(TcpListener::bind(address).await?),
+            AdminAddress::Unix(path, mode) => Kind::Unix(bind_unix(path, *mode)?, path.clone()),
+        };
+        Ok(Self { kind })
+    }
+
+    /// The address with its real port, as `--admin-address-path` wants it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.kind {
+            Kind::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string())
+            }
+            Kind::Unix(_, path) => path.display().to_string(),
+        }
+    }
+
+    /// Accepts for ever. Must run inside a `LocalSet`.
+    pub(crate) async fn serve<H, F>(self, handle: H)
+    where
+        H: Fn(Request<Incoming>, Peer) -> F + Clone + 'static,
+        F: Future<Output = Response<ReplyBody>> + 'static,
+    {
+        let connections = Connections::default();
+        loop {
+            let accepted = match &self.kind {
+                Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+                    // A failure here costs latency only.
+                    let _ = stream.set_nodelay(true);
+                    let peer = Peer { remote: peer.ip().to_string() };
+                    connections.start(serve_one(stream, peer, handle.clone()));
+                }),
+                Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
+                    let peer = Peer { remote: "-".into() };
+                    connections.start(serve_one(stream, peer, handle.clone()));
+                }),
+            };
+            if let Err(error) = accepted {
+                log!(Admin, Warning, "cannot accept: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Connections(Rc<RefCell<VecDeque<AbortHandle>>>);
+
+impl Connections {
+    fn start(&self, connection: impl Future<Output = ()> + 'static) {
+        let mut open = self.0.borrow_mut();
+        open.retain(|task| !task.is_finished());
+        if open.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(tokio::task::spawn_local(connection).abort_handle());
+    }
+}
+
+async fn serve_one<S, H, F>(stream: S, peer: Peer, handle: H)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    H: Fn(Request<Incoming>, Peer) -> F + 'static,
+    F: Future<Output = Response<ReplyBody>> + 'static,
+{
+    let service = service_fn(move |request| {
+        let response = handle(request, peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(response.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(MAX_LIFE, connection).await {
+        Ok(Ok(())) | Err(_) => {}
+        Ok(Err(error)) => log!(Admin, Debug, "admin connection: {error}"),
+    }
+}
+
+/// Binds a unix socket; a file that a dead process left behind is replaced.
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
+        use std::os::linux::net::SocketAddrExt;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
+        listener.set_nonblocking(true)?;
+        return UnixListener::from_std(listener);
+    }
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    if mode != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(listener)
+}
+
+fn is_stale(path: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}

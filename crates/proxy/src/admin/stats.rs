@@ -1,0 +1,79 @@
+//! `/stats` and `/stats/prometheus`: read from the workers' own memory, made while they are sent.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use regex::Regex;
+use towpath_engine::stats::{Kind, Query as Wanted};
+
+use super::query::Query;
+use super::reply::{JSON, PLAIN, Reply};
+use crate::control::Control;
+
+/// `/stats` in the format that is asked for.
+pub(super) fn stats(control: &Control, query: &Query) -> Reply {
+    let wanted = match wanted(query) {
+        Ok(wanted) => wanted,
+        Err(reply) => return reply,
+    };
+    let format = query.first("format").unwrap_or_default();
+    // Quantiles in text and JSON, buckets for Prometheus: the other shapes are not there.
+    let buckets = if format == "prometheus" { "cumulative" } else { "summary" };
+    if let Some(refusal) = refuse_buckets(query, buckets) {
+        return refusal;
+    }
+    let reading = control.read_stats();
+    match query.first("format") {
+        None | Some("" | "text") => Reply::streamed(PLAIN, reading.text(wanted).map(Bytes::from)),
+        Some("json") => Reply::streamed(JSON, reading.json(wanted).map(Bytes::from)),
+        Some("prometheus") => Reply::streamed(PLAIN, reading.prometheus(wanted).map(Bytes::from)),
+        Some(_) => Reply::refused(
+            StatusCode::BAD_REQUEST,
+            "usage: /stats?format=(json|prometheus|text)\n\n",
+        ),
+    }
+}
+
+/// `/stats/prometheus`.
+pub(super) fn prometheus(control: &Control, query: &Query) -> Reply {
+    if let Some(refusal) = refuse_buckets(query, "cumulative") {
+        return refusal;
+    }
+    match wanted(query) {
+        Ok(wanted) => {
+            Reply::streamed(PLAIN, control.read_stats().prometheus(wanted).map(Bytes::from))
+        }
+        Err(reply) => reply,
+    }
+}
+
+/// Refuses every `histogram_buckets` but the one that is shown.
+fn refuse_buckets(query: &Query, shown: &str) -> Option<Reply> {
+    let asked =
+        query.first("histogram_buckets").filter(|asked| !asked.is_empty() && *asked != shown)?;
+    let why = format!("histogram_buckets={asked} is not supported here, only {shown}\n");
+    Some(Reply::refused(StatusCode::BAD_REQUEST, why))
+}
+
+fn wanted(query: &Query) -> Result<Wanted, Reply> {
+    let refused = |why: String| Reply::refused(StatusCode::BAD_REQUEST, why);
+    let kind = match query.first("type") {
+        None | Some("All") => None,
+        Some("Counters") => Some(Kind::Counters),
+        Some("Gauges") => Some(Kind::Gauges),
+        Some("Histograms") => Some(Kind::Histograms),
+        Some("TextReadouts") => Some(Kind::TextReadouts),
+        Some(_) => return Err(refused("invalid &type= param".into())),
+    };
+    let filter = query
+        .first("filter")
+        .filter(|filter| !filter.is_empty())
+        .map(Regex::new)
+        .transpose()
+        .map_err(|error| refused(format!("Invalid re2 regex: {error}")))?;
+    Ok(Wanted {
+        used_only: query.has("usedonly"),
+        filter,
+        invert: query.has("invert_filter"),
+        kind,
+    })
+}

@@ -1,0 +1,330 @@
+//! What the control thread knows and does: the state that admin requests, signals, workers and timers share.
+//!
+//! All of it lives on one thread, so cells suffice. Workers are told, never asked and waited for: an answer that
+//! they owe (`/clusters`) arrives as one of their events.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+use towpath_engine::message::{ClusterDescription, Drain, ToWorker};
+use towpath_engine::snapshot::Snapshot;
+use towpath_engine::stats::{Reading, Registry};
+use towpath_proto::{Address, Failure};
+
+use crate::access_log::LogSender;
+use crate::dns::Watcher;
+use crate::flags::{DrainStrategy, Flags};
+use crate::loading::Boot;
+use crate::server_stats::ProcessStats;
+use crate::workers::Workers;
+
+/// The control thread's state.
+pub(crate) struct Control {
+    pub(crate) flags: Flags,
+    pub(crate) boot: Boot,
+    registry: Arc<Registry>,
+    pub(crate) stats: ProcessStats,
+    /// What workers obey; empty until they are given it.
+    pub(crate) snapshot: RefCell<Arc<Snapshot>>,
+    pub(crate) workers: RefCell<Workers>,
+    pub(crate) logs: LogSender,
+    pub(crate) dns: Watcher,
+    pub(crate) listeners: RefCell<Listeners>,
+    /// Ends the process.
+    pub(crate) quit: mpsc::UnboundedSender<()>,
+    started: Instant,
+    phase: Cell<Phase>,
+    health_failed: Cell<bool>,
+    wall_clock: Cell<u64>,
+    questions: RefCell<Questions>,
+}
+
+/// How far the process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Names are being resolved.
+    PreInitializing,
+    /// Listeners are being opened.
+    Initializing,
+    /// Serving.
+    Live,
+    /// On its way out.
+    Draining,
+}
+
+impl Phase {
+    /// Envoy's word.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PreInitializing => "PRE_INITIALIZING",
+            Self::Initializing => "INITIALIZING",
+            Self::Live => "LIVE",
+            Self::Draining => "DRAINING",
+        }
+    }
+
+    /// The value of `server.state`: Envoy's `ServerInfo.State`.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Live => 0,
+            Self::Draining => 1,
+            Self::PreInitializing => 2,
+            Self::Initializing => 3,
+        }
+    }
+}
+
+/// What a [`Control`] is made of.
+pub(crate) struct Parts {
+    pub(crate) flags: Flags,
+    pub(crate) boot: Boot,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) workers: Workers,
+    pub(crate) logs: LogSender,
+    pub(crate) dns: Watcher,
+    pub(crate) quit: mpsc::UnboundedSender<()>,
+    pub(crate) started: Instant,
+}
+
+impl Control {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { flags, boot, registry, workers, logs, dns, quit, started } = parts;
+        let stats = ProcessStats::new(&registry, workers.count());
+        stats.begin(&flags, &boot);
+        Self {
+            flags,
+            boot,
+            registry,
+            stats,
+            snapshot: RefCell::default(),
+            workers: RefCell::new(workers),
+            logs,
+            dns,
+            listeners: RefCell::default(),
+            quit,
+            started,
+            phase: Cell::new(Phase::PreInitializing),
+            health_failed: Cell::new(false),
+            wall_clock: Cell::new(0),
+            questions: RefCell::default(),
+        }
+    }
+
+    /// Tells every worker.
+    pub(crate) fn tell(&self, message: &ToWorker) {
+        self.workers.borrow().tell(message);
+    }
+
+    /// The phase as the outside shall see it: a failed health check looks like a drain.
+    pub(crate) fn phase(&self) -> Phase {
+        let phase = self.phase.get();
+        if phase == Phase::Live && self.health_failed.get() { Phase::Draining } else { phase }
+    }
+
+    /// Gives workers what to obey; they open their listeners.
+    pub(crate) fn begin(&self, snapshot: Snapshot) {
+        self.phase.set(Phase::Initializing);
+        self.check_wall_clock();
+        let snapshot = Arc::new(snapshot);
+        self.stats.loaded(&snapshot);
+        self.snapshot.replace(snapshot.clone());
+        self.tell(&ToWorker::Snapshot(snapshot));
+    }
+
+    /// All listeners are open.
+    pub(crate) fn live(&self) {
+        if self.phase.get() == Phase::Initializing {
+            self.phase.set(Phase::Live);
+        }
+        self.stats.started(self.uptime());
+    }
+
+    /// What is to be done every few seconds.
+    pub(crate) fn on_tick(&self) {
+        self.check_wall_clock();
+        self.registry.flush();
+    }
+
+    /// All statistics, those of others copied in.
+    pub(crate) fn read_stats(&self) -> Reading {
+        self.refresh_stats();
+        self.registry.read()
+    }
+
+    /// `/reset_counters`.
+    pub(crate) fn reset_counters(&self) {
+        self.refresh_stats();
+        self.registry.reset_counters();
+    }
+
+    fn refresh_stats(&self) {
+        self.stats.refresh(
+            self.phase(),
+            self.uptime(),
+            self.logs.counts(),
+            self.workers.borrow().counters(),
+        );
+    }
+
+    /// `/healthcheck/fail` and `/healthcheck/ok`.
+    pub(crate) fn fail_health(&self, failed: bool) {
+        self.health_failed.set(failed);
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Tells workers the wall clock if it was set since they were told last.
+    pub(crate) fn check_wall_clock(&self) {
+        let since_1970 =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let epoch = since_1970.saturating_sub(self.started.elapsed());
+        let epoch_unix_ns = u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX);
+        if epoch_unix_ns.abs_diff(self.wall_clock.get()) > CLOCK_TOLERANCE_NS {
+            self.wall_clock.set(epoch_unix_ns);
+            self.tell(&ToWorker::WallClock { epoch_unix_ns });
+        }
+    }
+
+    /// `/drain_listeners`.
+    pub(crate) fn drain_listeners(&self, inbound_only: bool, graceful: bool, skip_exit: bool) {
+        let close_listeners_after = match (skip_exit, graceful) {
+            (true, _) => Duration::MAX,
+            (false, true) => self.flags.drain_time(),
+            (false, false) => Duration::ZERO,
+        };
+        self.tell(&ToWorker::Drain(Drain {
+            inbound_only,
+            stop_accepting: !graceful && !skip_exit,
+            close_listeners_after,
+            deadline: None,
+            immediate: self.flags.drain_strategy == DrainStrategy::Immediate,
+        }));
+    }
+
+    /// The last drain: no new connections, and the old ones end within the drain time.
+    pub(crate) fn drain_and_end(&self) {
+        self.phase.set(Phase::Draining);
+        self.tell(&ToWorker::Drain(Drain {
+            inbound_only: false,
+            stop_accepting: true,
+            close_listeners_after: Duration::ZERO,
+            deadline: Some(self.flags.drain_time()),
+            immediate: true,
+        }));
+    }
+
+    /// Opens all log files anew.
+    pub(crate) fn reopen_logs(&self) {
+        self.logs.reopen();
+        if let Err(error) = crate::logger::reopen() {
+            crate::log!(Main, Error, "cannot reopen the log: {error}");
+        }
+    }
+
+    /// Asks every worker for its clusters; gives up after a while, so that a worker in trouble does not hide the
+    /// others.
+    pub(crate) async fn describe(&self) -> Vec<Vec<ClusterDescription>> {
+        let workers = self.workers.borrow().count();
+        let (token, answers) = self.questions.borrow_mut().ask(workers);
+        self.tell(&ToWorker::Describe { token });
+        match tokio::time::timeout(ANSWER_TIME, answers).await {
+            Ok(answers) => answers.unwrap_or_default(),
+            Err(_) => self.questions.borrow_mut().give_up(token),
+        }
+    }
+
+    /// A worker's answer to [`Control::describe`].
+    pub(crate) fn on_description(&self, token: u64, clusters: Vec<ClusterDescription>) {
+        self.questions.borrow_mut().answer(token, clusters);
+    }
+}
+
+/// How far the wall clock may be from what workers think.
+const CLOCK_TOLERANCE_NS: u64 = 500_000;
+/// How long workers may take to describe their clusters.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct Questions {
+    next: u64,
+    open: HashMap<u64, Question>,
+}
+
+struct Question {
+    missing: usize,
+    answers: Vec<Vec<ClusterDescription>>,
+    asker: oneshot::Sender<Vec<Vec<ClusterDescription>>>,
+}
+
+impl Questions {
+    fn ask(&mut self, workers: usize) -> (u64, oneshot::Receiver<Vec<Vec<ClusterDescription>>>) {
+        let (asker, answers) = oneshot::channel();
+        self.next += 1;
+        self.open.insert(self.next, Question { missing: workers, answers: Vec::new(), asker });
+        (self.next, answers)
+    }
+
+    fn answer(&mut self, token: u64, clusters: Vec<ClusterDescription>) {
+        let Some(question) = self.open.get_mut(&token) else { return };
+        question.answers.push(clusters);
+        question.missing = question.missing.saturating_sub(1);
+        if question.missing == 0
+            && let Some(question) = self.open.remove(&token)
+        {
+            // Whoever asked may have hung up.
+            let _ = question.asker.send(question.answers);
+        }
+    }
+
+    fn give_up(&mut self, token: u64) -> Vec<Vec<ClusterDescription>> {
+        self.open.remove(&token).map(|question| question.answers).unwrap_or_default()
+    }
+}
+
+/// What became of the listeners' addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    bound: Vec<(Arc<str>, Address)>,
+    failed: Vec<(Arc<str>, Address, Failure)>,
+}
+
+impl Listeners {
+    /// A worker bound an address, or could not.
+    pub(crate) fn on_listening(
+        &mut self,
+        listener: Arc<str>,
+        outcome: Result<Address, (Address, Failure)>,
+    ) {
+        match outcome {
+            Ok(address) => {
+                if !self.bound.iter().any(|(name, known)| *name == listener && *known == address) {
+                    self.bound.push((listener, address));
+                }
+            }
+            Err((address, failure)) => {
+                if !self
+                    .failed
+                    .iter()
+                    .any(|(name, known, _)| *name == listener && *known == address)
+                {
+                    self.failed.push((listener, address, failure));
+                }
+            }
+        }
+    }
+
+    /// The bound addresses of a listener.
+    pub(crate) fn of<'a>(&'a self, listener: &'a str) -> impl Iterator<Item = &'a Address> {
+        self.bound.iter().filter(move |(name, _)| **name == *listener).map(|(_, address)| address)
+    }
+
+    /// What could not be bound.
+    pub(crate) fn failed(&self) -> &[(Arc<str>, Address, Failure)] {
+        &self.failed
+    }
+}

@@ -1,0 +1,305 @@
+//! Name resolution for `STRICT_DNS` and `LOGICAL_DNS` clusters.
+//!
+//! A cluster's [`Dns`] arrives once, its endpoints leave whenever they change. Every name has a task of its own on
+//! the control thread; workers see finished lists only. What a failure means follows Envoy 1.40: a lookup that
+//! fails keeps the old answer; a name that does not exist empties a strict cluster and keeps a logical one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use towpath_engine::snapshot::ClusterId;
+use towpath_engine::snapshot::cluster::{Dns, DnsName, Endpoint};
+use towpath_engine::stats::{ClusterStats, Registry, Scope};
+use towpath_proto::Address;
+
+use crate::log;
+use crate::server_stats::CONTROL;
+use resolver::{Answer, Resolvers};
+
+mod resolver;
+
+/// A DNS cluster to follow.
+#[derive(Clone, Debug)]
+pub struct DnsCluster {
+    /// Its id.
+    pub id: ClusterId,
+    /// Its name, for the log.
+    pub name: Arc<str>,
+    /// The name of its statistics.
+    pub stat_name: Arc<str>,
+    /// What to resolve.
+    pub dns: Dns,
+}
+
+/// A cluster's endpoints changed.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Which cluster's.
+    pub cluster: ClusterId,
+    /// All of them.
+    pub endpoints: Arc<[Endpoint]>,
+}
+
+/// Follows DNS clusters. Must be made and used inside a `LocalSet`; dropping it ends its tasks.
+#[derive(Debug)]
+pub struct Watcher {
+    clusters: HashMap<ClusterId, Rc<Cluster>>,
+    pending: Rc<Pending>,
+    tasks: JoinSet<()>,
+}
+
+impl Watcher {
+    /// Starts a task for each name. Updates go to `updates`.
+    #[must_use]
+    pub fn start(
+        clusters: Vec<DnsCluster>,
+        registry: &Registry,
+        updates: &mpsc::UnboundedSender<Update>,
+    ) -> Self {
+        let resolvers = Rc::new(RefCell::new(Resolvers::default()));
+        let names = clusters.iter().map(|cluster| cluster.dns.names.len()).sum();
+        let pending = Rc::new(Pending { names: Cell::new(names), done: Notify::new() });
+        let mut tasks = JoinSet::new();
+        let mut followed = HashMap::new();
+        for DnsCluster { id, name, stat_name, dns } in clusters {
+            let stats = registry.set(CONTROL, Scope::Cluster(stat_name));
+            let cluster = Rc::new(Cluster::new(id, name, dns, stats, updates.clone()));
+            for index in 0..cluster.dns.names.len() {
+                tasks.spawn_local(follow(
+                    cluster.clone(),
+                    index,
+                    resolvers.clone(),
+                    pending.clone(),
+                ));
+            }
+            followed.insert(id, cluster);
+        }
+        Self { clusters: followed, pending, tasks }
+    }
+
+    /// Waits until every name was looked up once, or `bound` has passed; says which.
+    pub async fn warmed(&self, bound: Duration) -> bool {
+        tokio::time::timeout(bound, async {
+            while self.pending.names.get() > 0 {
+                self.pending.done.notified().await;
+            }
+        })
+        .await
+        .is_ok()
+    }
+
+    /// What a cluster resolves to.
+    #[must_use]
+    pub fn endpoints(&self, cluster: ClusterId) -> Option<Arc<[Endpoint]>> {
+        Some(self.clusters.get(&cluster)?.endpoints.borrow().clone())
+    }
+
+    /// Names that were not looked up yet.
+    #[must_use]
+    pub fn unready(&self) -> Vec<Arc<str>> {
+        let pending = self.clusters.values().flat_map(|cluster| {
+            let answered = cluster.answered.borrow();
+            let names = cluster.dns.names.iter().zip(answered.clone());
+            names
+                .filter(|(_, answered)| !answered)
+                .map(|(name, _)| name.name.clone())
+                .collect::<Vec<_>>()
+        });
+        pending.collect()
+    }
+
+    /// How many names are followed.
+    #[must_use]
+    pub fn names(&self) -> usize {
+        self.tasks.len()
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    names: Cell<usize>,
+    done: Notify,
+}
+
+#[derive(Debug)]
+struct Cluster {
+    id: ClusterId,
+    name: Arc<str>,
+    dns: Dns,
+    /// The addresses of each name.
+    answers: RefCell<Vec<Vec<IpAddr>>>,
+    /// Which names were looked up at least once.
+    answered: RefCell<Vec<bool>>,
+    endpoints: RefCell<Arc<[Endpoint]>>,
+    stats: Arc<ClusterStats>,
+    updates: mpsc::UnboundedSender<Update>,
+}
+
+impl Cluster {
+    fn new(
+        id: ClusterId,
+        name: Arc<str>,
+        dns: Dns,
+        stats: Arc<ClusterStats>,
+        updates: mpsc::UnboundedSender<Update>,
+    ) -> Self {
+        let answers = RefCell::new(vec![Vec::new(); dns.names.len()]);
+        let answered = RefCell::new(vec![false; dns.names.len()]);
+        Self {
+            id,
+            name,
+            dns,
+            answers,
+            answered,
+            endpoints: RefCell::new(Arc::from([])),
+            stats,
+            updates,
+        }
+    }
+
+    /// Takes an answer in; says how long it holds.
+    fn on_answer(&self, index: usize, answer: Answer, backoff: &mut Backoff) -> Duration {
+        let stats = &self.stats;
+        match answer {
+            Answer::Found { addresses, ttl } => {
+                backoff.reset();
+                stats.update_success.inc();
+                self.store(index, addresses);
+                let ttl = ttl.filter(|ttl| self.dns.respect_ttl && !ttl.is_zero());
+                ttl.unwrap_or(self.dns.refresh) + jitter(self.dns.jitter)
+            }
+            Answer::Empty if !self.dns.logical => {
+                backoff.reset();
+                stats.update_success.inc();
+                self.store(index, Vec::new());
+                self.dns.refresh + jitter(self.dns.jitter)
+            }
+            Answer::Empty => {
+                stats.update_failure.inc();
+                backoff.next(self.dns.refresh)
+            }
+            Answer::Failed(why) => {
+                stats.update_failure.inc();
+                log!(
+                    Dns,
+                    Debug,
+                    "cluster '{}': cannot resolve '{}': {why}",
+                    self.name,
+                    self.dns.names[index].name
+                );
+                backoff.next(self.dns.refresh)
+            }
+        }
+    }
+
+    fn store(&self, index: usize, mut addresses: Vec<IpAddr>) {
+        if self.dns.logical {
+            addresses.truncate(1);
+        }
+        let same = {
+            let answers = self.answers.borrow();
+            let known: HashSet<&IpAddr> = answers[index].iter().collect();
+            known == addresses.iter().collect()
+        };
+        if same {
+            self.stats.update_no_rebuild.inc();
+            return;
+        }
+        self.answers.borrow_mut()[index] = addresses;
+        let endpoints = self.combine();
+        *self.endpoints.borrow_mut() = endpoints.clone();
+        log!(Upstream, Debug, "cluster '{}' resolves to {} endpoints", self.name, endpoints.len());
+        // The receiver is gone only when the process ends.
+        let _ = self.updates.send(Update { cluster: self.id, endpoints });
+    }
+
+    /// All names together; an address that two names share is one host.
+    fn combine(&self) -> Arc<[Endpoint]> {
+        let answers = self.answers.borrow();
+        let mut seen = HashSet::new();
+        self.dns
+            .names
+            .iter()
+            .zip(answers.iter())
+            .flat_map(|(name, addresses)| {
+                addresses.iter().map(move |address| endpoint(name, *address))
+            })
+            .filter(|endpoint| seen.insert(endpoint.address.clone()))
+            .collect()
+    }
+}
+
+async fn follow(
+    cluster: Rc<Cluster>,
+    index: usize,
+    resolvers: Rc<RefCell<Resolvers>>,
+    pending: Rc<Pending>,
+) {
+    let mut backoff = Backoff::new(cluster.dns.failure_refresh);
+    let mut first = true;
+    loop {
+        cluster.stats.update_attempt.inc();
+        let resolver = resolvers.borrow_mut().find(&cluster.dns.resolvers, cluster.dns.family);
+        let answer = match resolver {
+            Ok(resolver) => resolver::look_up(&resolver, &cluster.dns.names[index].name).await,
+            Err(why) => Answer::Failed(why),
+        };
+        let pause = cluster.on_answer(index, answer, &mut backoff);
+        if std::mem::take(&mut first) {
+            cluster.answered.borrow_mut()[index] = true;
+            pending.names.set(pending.names.get() - 1);
+            pending.done.notify_waiters();
+        }
+        tokio::time::sleep(pause.max(LEAST_PAUSE)).await;
+    }
+}
+
+/// However often the file wants it; Envoy refuses refresh rates under a millisecond.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
+fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
+    let mut endpoint = name.template.clone();
+    endpoint.address = Address::Ip(SocketAddr::new(address, name.port));
+    if endpoint.hostname.is_empty() {
+        endpoint.hostname = name.name.clone();
+    }
+    endpoint
+}
+
+/// `dns_failure_refresh_rate`: doubles from the base to the maximum, and a random share of that is waited.
+struct Backoff {
+    bounds: Option<(Duration, Duration)>,
+    next: Duration,
+}
+
+impl Backoff {
+    fn new(bounds: Option<(Duration, Duration)>) -> Self {
+        Self { bounds, next: bounds.map_or(Duration::ZERO, |(base, _)| base) }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::new(self.bounds);
+    }
+
+    fn next(&mut self, otherwise: Duration) -> Duration {
+        let Some((_, most)) = self.bounds else { return otherwise };
+        let whole = self.next.min(most);
+        self.next = whole.saturating_mul(2);
+        whole / 2 + jitter(whole / 2)
+    }
+}
+
+/// A random duration below `most`.
+fn jitter(most: Duration) -> Duration {
+    let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(crate::random().checked_rem(nanos).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! The sidecar and gateway that runs Envoy's own configuration: the program around the engine.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`program`] | from the command line to an exit code |
+//! | [`flags`] | the command line, by Envoy's names |
+//! | [`check`] | `towpath check`: what of a configuration is not honoured |
+//! | [`admin`] | the admin endpoint |
+//! | [`dns`] | name resolution for clusters |
+//! | [`access_log`] | the files of access logs |
+//! | [`logger`] | the application log |
+//!
+//! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for nobody; and
+//! one control thread, on which all of the above lives. A third writes access logs, so that a slow disk stops
+//! neither.
+//!
+//! ```no_run
+//! towpath_proxy::program::main(std::env::args_os());
+//! ```
+#![forbid(unsafe_code)]
+
+use std::hash::{BuildHasher, RandomState};
+
+pub mod access_log;
+pub mod admin;
+pub mod check;
+mod control;
+pub mod dns;
+pub mod flags;
+mod loading;
+pub mod logger;
+mod memory;
+pub mod program;
+mod serve;
+mod server_stats;
+mod workers;
+
+/// A random number: the standard library seeds its hash maps from the operating system.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}

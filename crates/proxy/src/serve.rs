@@ -1,0 +1,344 @@
+//! Serving: from a loaded configuration to the last drained connection.
+//!
+//! The main thread becomes the control thread. In order: bind the admin endpoint, start workers without a
+//! configuration, resolve the names of DNS clusters, give workers their snapshot, and be ready once all of them
+//! have opened their listeners.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::LocalSet;
+use towpath_engine::message::{FromWorker, ToWorker};
+use towpath_engine::snapshot::cluster::Discovery;
+use towpath_engine::snapshot::{ClusterId, Snapshot};
+use towpath_engine::stats::Registry;
+
+use crate::access_log::{AccessLogs, Flush, Target};
+use crate::admin;
+use crate::admin::server::AdminSocket;
+use crate::control::{Control, Parts};
+use crate::dns::{DnsCluster, Update, Watcher};
+use crate::flags::{Flags, Mode};
+use crate::loading::{Configuration, targets};
+use crate::log;
+use crate::workers::{Event, Setup, What, Workers};
+
+/// Serves until told to end.
+///
+/// # Errors
+/// Says in one line why it cannot start or go on.
+pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), String> {
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .map_err(|error| format!("cannot start the control thread: {error}"))?;
+    LocalSet::new().block_on(&runtime, run(flags, configuration, started))
+}
+
+async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
+    let Configuration { snapshot, boot, admin, labels } = configuration;
+    raise_descriptor_limit();
+    let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let socket =
+        match &admin.address {
+            Some(address) => Some(AdminSocket::bind(address).await.map_err(|error| {
+                format!("cannot bind the admin endpoint to {address}: {error}")
+            })?),
+            None => None,
+        };
+    if let (Some(path), Some(socket)) = (&flags.admin_address_path, &socket) {
+        write_file(path, &socket.address())?;
+    }
+    if let Some(path) = &flags.base_id_path {
+        write_file(path, &flags.base_id.to_string())?;
+    }
+
+    let (logs, admin_targets) = open_logs(&flags, &snapshot, admin.logs)?;
+    let registry = Arc::new(Registry::with_labels(labels));
+    let (event_sender, events) = mpsc::unbounded_channel();
+    let setup = Setup {
+        workers: flags.workers(),
+        pin: flags.pin_workers,
+        registry: registry.clone(),
+        logs: logs.sender(),
+        epoch: started,
+    };
+    let workers = Workers::start(&setup, &event_sender)
+        .map_err(|error| format!("cannot start workers: {error}"))?;
+    let (update_sender, updates) = mpsc::unbounded_channel();
+    let dns = Watcher::start(dns_clusters(&snapshot), &registry, &update_sender);
+    let (quit, quits) = mpsc::unbounded_channel();
+    let parts = Parts { flags, boot, registry, workers, logs: logs.sender(), dns, quit, started };
+    let control = Rc::new(Control::new(parts));
+    if let Some(socket) = socket {
+        log!(Admin, Info, "admin address: {}", socket.address());
+        tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
+    }
+    let mut server =
+        Server { control: control.clone(), signals, events, updates, quits, ready: 0, drained: 0 };
+    let outcome = server.run(snapshot).await;
+    control.tell(&ToWorker::Terminate);
+    control.workers.borrow_mut().stop();
+    drop(logs);
+    log!(Main, Info, "exiting");
+    outcome
+}
+
+/// The control thread's loop.
+struct Server {
+    control: Rc<Control>,
+    signals: Signals,
+    events: UnboundedReceiver<Event>,
+    updates: UnboundedReceiver<Update>,
+    quits: UnboundedReceiver<()>,
+    /// Workers that have opened their listeners.
+    ready: usize,
+    /// Workers that have nothing left to do.
+    drained: usize,
+}
+
+/// What ended a wait.
+enum Wake {
+    Event(Event),
+    Update(Update),
+    Signal(Sign),
+    Quit,
+    Warmed(bool),
+    Tick,
+    DrainOver,
+}
+
+impl Server {
+    async fn run(&mut self, snapshot: Snapshot) -> Result<(), String> {
+        let control = self.control.clone();
+        let mut waiting = Some(snapshot);
+        let mut drain_over: Option<tokio::time::Instant> = None;
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            let wake = tokio::select! {
+                Some(event) = self.events.recv() => Wake::Event(event),
+                Some(update) = self.updates.recv() => Wake::Update(update),
+                sign = self.signals.next() => Wake::Signal(sign),
+                Some(()) = self.quits.recv() => Wake::Quit,
+                in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
+                () = sleep_until(drain_over), if drain_over.is_some() => Wake::DrainOver,
+                _ = tick.tick() => Wake::Tick,
+            };
+            match wake {
+                Wake::Event(event) => self.on_event(event)?,
+                Wake::Update(Update { cluster, endpoints }) => {
+                    control.tell(&ToWorker::Hosts { cluster, endpoints });
+                }
+                Wake::Warmed(in_time) => {
+                    if let Some(snapshot) = waiting.take() {
+                        if !in_time {
+                            log!(
+                                Upstream,
+                                Warning,
+                                "not all names were resolved in {WARM_BOUND:?}; starting all the same"
+                            );
+                        }
+                        if control.flags.mode == Mode::InitOnly {
+                            return Ok(());
+                        }
+                        self.begin(snapshot);
+                    }
+                }
+                Wake::Signal(Sign::Reopen) => control.reopen_logs(),
+                Wake::Signal(Sign::HangUp) => log!(Main, Warning, "caught SIGHUP"),
+                Wake::Signal(Sign::End(_)) if drain_over.is_some() => {
+                    log!(Main, Warning, "ending at once");
+                    return Ok(());
+                }
+                Wake::Signal(Sign::End(name)) => {
+                    log!(
+                        Main,
+                        Warning,
+                        "caught {name}; draining for at most {:?}",
+                        control.flags.drain_time()
+                    );
+                    if waiting.is_some() {
+                        return Ok(());
+                    }
+                    control.drain_and_end();
+                    drain_over = Some(
+                        tokio::time::Instant::now() + control.flags.drain_time() + DRAIN_GRACE,
+                    );
+                }
+                Wake::Quit => return Ok(()),
+                Wake::DrainOver => {
+                    log!(Main, Warning, "the drain time is over");
+                    return Ok(());
+                }
+                Wake::Tick => control.on_tick(),
+            }
+            if drain_over.is_some() && self.drained >= control.workers.borrow().count() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives workers their configuration, with what its names resolve to.
+    fn begin(&mut self, mut snapshot: Snapshot) {
+        for (index, cluster) in snapshot.clusters.iter_mut().enumerate() {
+            let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
+            if let (Some(endpoints), Some(cluster)) =
+                (self.control.dns.endpoints(id), cluster.as_mut().and_then(Arc::get_mut))
+            {
+                cluster.endpoints = endpoints;
+            }
+        }
+        log!(Config, Info, "all dependencies initialized. starting workers");
+        self.control.begin(snapshot);
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), String> {
+        let worker = event.worker;
+        match event.what {
+            What::Said(FromWorker::Listening { listener, outcome }) => {
+                self.control.listeners.borrow_mut().on_listening(listener, outcome);
+            }
+            What::Said(FromWorker::Started) => {
+                self.ready += 1;
+                if self.ready == self.control.workers.borrow().count() {
+                    self.started()?;
+                }
+            }
+            What::Said(FromWorker::Drained) => self.drained += 1,
+            What::Said(FromWorker::Description { token, clusters }) => {
+                self.control.on_description(token, clusters)
+            }
+            What::Said(FromWorker::Log { sink, lines }) => {
+                self.control.logs.write(sink.0 as usize, lines)
+            }
+            What::Ended(Ok(())) => return Err(format!("worker {worker} ended unasked")),
+            What::Ended(Err(error)) => return Err(format!("worker {worker} failed: {error}")),
+        }
+        Ok(())
+    }
+
+    fn started(&self) -> Result<(), String> {
+        let listeners = self.control.listeners.borrow();
+        let failed: Vec<String> = listeners
+            .failed()
+            .iter()
+            .map(|(name, address, failure)| {
+                format!("listener '{name}': cannot bind {address}: {failure}")
+            })
+            .collect();
+        drop(listeners);
+        if !failed.is_empty() {
+            return Err(failed.join("\n"));
+        }
+        self.control.live();
+        // Reading the configuration took several times what serving it takes.
+        towpath_io::memory::give_back();
+        log!(Main, Info, "ready; {} workers", self.ready);
+        Ok(())
+    }
+}
+
+/// How long the start may wait for names. Envoy waits for ever; a dead name server must not keep every
+/// other cluster from serving.
+const WARM_BOUND: Duration = Duration::from_secs(15);
+/// How often the wall clock is compared, histograms are flushed and the like.
+const TICK: Duration = Duration::from_secs(5);
+/// Workers close what is left at the end of the drain time; this is for them to say so.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    reopen: Signal,
+}
+
+enum Sign {
+    End(&'static str),
+    HangUp,
+    Reopen,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    async fn next(&mut self) -> Sign {
+        tokio::select! {
+            _ = self.terminate.recv() => Sign::End("SIGTERM"),
+            _ = self.interrupt.recv() => Sign::End("SIGINT"),
+            _ = self.hang_up.recv() => Sign::HangUp,
+            _ = self.reopen.recv() => Sign::Reopen,
+        }
+    }
+}
+
+/// Opens all log files: those of the snapshot by their ids, then the admin endpoint's.
+fn open_logs(
+    flags: &Flags,
+    snapshot: &Snapshot,
+    admin: Vec<Target>,
+) -> Result<(AccessLogs, Vec<usize>), String> {
+    let mut all = targets(snapshot);
+    let mut indices = Vec::new();
+    for target in admin {
+        let index = all.iter().position(|known| *known == target).unwrap_or(all.len());
+        if index == all.len() {
+            all.push(target);
+        }
+        indices.push(index);
+    }
+    let flush = Flush { interval: flags.flush_interval(), size: flags.flush_size() };
+    let logs = AccessLogs::start(&all, flush).map_err(|error| error.to_string())?;
+    Ok((logs, indices))
+}
+
+fn dns_clusters(snapshot: &Snapshot) -> Vec<DnsCluster> {
+    let clusters = snapshot.clusters.iter().enumerate();
+    clusters
+        .filter_map(|(index, cluster)| {
+            let cluster = cluster.as_ref()?;
+            let Discovery::Dns(dns) = &cluster.discovery else { return None };
+            Some(DnsCluster {
+                id: ClusterId(u32::try_from(index).ok()?),
+                name: cluster.name.clone(),
+                stat_name: cluster.stat_name.clone(),
+                dns: dns.clone(),
+            })
+        })
+        .collect()
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// A proxy holds two descriptors for each connection; the usual soft limit of 1024 is far below what it may have.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log!(Main, Warning, "cannot raise the limit of open files: {error}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Statistics of the process as a whole: written by the control thread, by Envoy's names where Envoy has one.
+//!
+//! Numbers that others keep (files, drivers, the kernel) are copied in when somebody looks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use towpath_engine::snapshot::Snapshot;
+use towpath_engine::stats::{
+    ClusterManagerStats, Counter, FilesystemStats, Gauge, ListenerManagerStats, Registry,
+    RuntimeStats, Scope, ServerStats, Stat, StatSet,
+};
+use towpath_io::Counters;
+
+use crate::access_log::FileCounts;
+use crate::control::Phase;
+use crate::flags::{COMMIT, Flags};
+use crate::loading::Boot;
+use crate::memory::Memory;
+
+/// The owner under which the control thread registers its sets; workers count from 0.
+pub(crate) const CONTROL: u32 = u32::MAX;
+
+/// The sets.
+#[derive(Debug)]
+pub(crate) struct ProcessStats {
+    pub(crate) server: Arc<ServerStats>,
+    pub(crate) listeners: Arc<ListenerManagerStats>,
+    pub(crate) clusters: Arc<ClusterManagerStats>,
+    pub(crate) runtime: Arc<RuntimeStats>,
+    files: Arc<FilesystemStats>,
+    logs: Arc<LogStats>,
+    drivers: Vec<Arc<DriverStats>>,
+}
+
+impl ProcessStats {
+    pub(crate) fn new(registry: &Registry, workers: usize) -> Self {
+        let drivers = (0..workers)
+            .map(|worker| {
+                registry.set(CONTROL, Scope::Driver(u32::try_from(worker).unwrap_or(u32::MAX)))
+            })
+            .collect();
+        Self {
+            server: registry.set(CONTROL, Scope::Server),
+            listeners: registry.set(CONTROL, Scope::ListenerManager),
+            clusters: registry.set(CONTROL, Scope::ClusterManager),
+            runtime: registry.set(CONTROL, Scope::Runtime),
+            files: registry.set(CONTROL, Scope::Filesystem),
+            logs: registry.set(CONTROL, Scope::AccessLogs),
+            drivers,
+        }
+    }
+
+    /// What is known before anything is served.
+    pub(crate) fn begin(&self, flags: &Flags, boot: &Boot) {
+        self.server.concurrency.set(flags.workers() as u64);
+        self.server.static_unknown_fields.add(boot.unknown_fields);
+        self.server.version.set(u64::from_str_radix(&COMMIT[..6], 16).unwrap_or(0));
+        self.runtime.load_success.inc();
+        self.runtime.num_layers.set(boot.runtime_layers);
+        self.runtime.num_keys.set(boot.runtime_keys);
+    }
+
+    /// Workers were given this.
+    pub(crate) fn loaded(&self, snapshot: &Snapshot) {
+        let clusters = snapshot.clusters.iter().flatten().count() as u64;
+        self.clusters.cluster_added.add(clusters);
+        self.clusters.active_clusters.set(clusters);
+        self.listeners.listener_added.add(snapshot.listeners.len() as u64);
+        self.listeners.total_listeners_warming.set(snapshot.listeners.len() as u64);
+    }
+
+    /// All workers have opened all listeners.
+    pub(crate) fn started(&self, after: Duration) {
+        let warming = &self.listeners.total_listeners_warming;
+        self.listeners.total_listeners_active.set(warming.value());
+        let created = warming.value().saturating_mul(self.drivers.len() as u64);
+        self.listeners.listener_create_success.add(created);
+        warming.set(0);
+        self.listeners.workers_started.set(1);
+        self.server
+            .initialization_time_ms
+            .record(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// Copies in what others count.
+    pub(crate) fn refresh<'a>(
+        &self,
+        phase: Phase,
+        uptime: Duration,
+        files: &FileCounts,
+        drivers: impl Iterator<Item = &'a Counters>,
+    ) {
+        self.server.state.set(phase.number());
+        self.server.live.set(u64::from(phase == Phase::Live));
+        self.server.uptime.set(uptime.as_secs());
+
+        let Memory { resident, anonymous, size } = Memory::read();
+        self.server.memory_allocated.set(anonymous);
+        self.server.memory_heap_size.set(size);
+        self.server.memory_physical_size.set(resident);
+
+        raise(&self.files.write_buffered, files.buffered.load(Ordering::Relaxed));
+        raise(&self.files.write_completed, files.completed.load(Ordering::Relaxed));
+        raise(&self.files.write_failed, files.failed.load(Ordering::Relaxed));
+        raise(&self.files.flushed_by_timer, files.flushed_by_timer.load(Ordering::Relaxed));
+        raise(&self.files.reopen_failed, files.reopen_failed.load(Ordering::Relaxed));
+        self.files.write_total_buffered.set(files.waiting() as u64);
+        raise(&self.logs.dropped, files.dropped.load(Ordering::Relaxed));
+
+        let mut open = 0;
+        for (stats, counters) in self.drivers.iter().zip(drivers) {
+            stats.copy(counters);
+            open += stats.open();
+        }
+        self.server.total_connections.set(open);
+    }
+}
+
+/// Brings a counter up to a total that is kept elsewhere.
+fn raise(counter: &Counter, total: u64) {
+    counter.add(total.saturating_sub(counter.value()));
+}
+
+/// `towpath.access_log.…`
+#[derive(Debug, Default)]
+pub(crate) struct LogStats {
+    /// Chunks of lines that were dropped because the disk did not keep up.
+    dropped: Counter,
+}
+
+impl StatSet for LogStats {
+    fn names(&self) -> &'static [&'static str] {
+        &["dropped"]
+    }
+
+    fn value(&self, _: usize) -> Stat<'_> {
+        Stat::Counter(&self.dropped)
+    }
+}
+
+/// `towpath.worker_<n>.…`: what a worker's driver asked of the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct DriverStats {
+    counters: [Counter; DRIVER_COUNTERS.len()],
+    open: Gauge,
+}
+
+impl DriverStats {
+    fn copy(&self, from: &Counters) {
+        for (counter, (_, read)) in self.counters.iter().zip(DRIVER_COUNTERS) {
+            raise(counter, read(from));
+        }
+        let begun = from.accepts.value() + from.connects.value();
+        self.open.set(begun.saturating_sub(from.closes.value()));
+    }
+
+    fn open(&self) -> u64 {
+        self.open.value()
+    }
+}
+
+impl StatSet for DriverStats {
+    fn names(&self) -> &'static [&'static str] {
+        const NAMES: [&str; DRIVER_COUNTERS.len()] = {
+            let mut names = [""; DRIVER_COUNTERS.len()];
+            let mut index = 0;
+            while index < names.len() {
+                names[index] = DRIVER_COUNTERS[index].0;
+                index += 1;
+            }
+            names
+        };
+        &NAMES
+    }
+
+    fn value(&self, index: usize) -> Stat<'_> {
+        Stat::Counter(&self.counters[index])
+    }
+}
+
+type Read = fn(&Counters) -> u64;
+
+const DRIVER_COUNTERS: [(&str, Read); 12] = [
+    ("accepts", |from| from.accepts.value()),
+    ("accepts_exhausted", |from| from.accepts_exhausted.value()),
+    ("blocked_writes", |from| from.blocked_writes.value()),
+    ("bytes_read", |from| from.bytes_read.value()),
+    ("bytes_written", |from| from.bytes_written.value()),
+    ("closes", |from| from.closes.value()),
+    ("connects", |from| from.connects.value()),
+    ("flushes_cut", |from| from.flushes_cut.value()),
+    ("messages", |from| from.messages.value()),
+    ("reads", |from| from.reads.value()),
+    ("wakeups", |from| from.wakeups.value()),
+    ("writes", |from| from.writes.value()),
+];

@@ -1,0 +1,115 @@
+//! A suite as its file has it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Cases that share a bootstrap.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Suite {
+    #[serde(default)]
+    pub(crate) http: BTreeMap<String, Http>,
+    #[serde(default)]
+    pub(crate) tcp: BTreeMap<String, Tcp>,
+    #[serde(default)]
+    pub(crate) cluster: BTreeMap<String, Cluster>,
+    /// Further fields of the bootstrap.
+    #[serde(default)]
+    pub(crate) bootstrap: String,
+    /// What differs on purpose in any case of the suite.
+    #[serde(default)]
+    pub(crate) differs: Vec<Difference>,
+    #[serde(rename = "case")]
+    pub(crate) cases: Vec<Case>,
+}
+
+/// What differs on purpose in any suite.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct General {
+    pub(crate) differs: Vec<Difference>,
+}
+
+/// An HTTP listener; each text is YAML.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Http {
+    /// Fields of the connection manager.
+    #[serde(default)]
+    pub(crate) manager: String,
+    /// Fields of the listener.
+    #[serde(default)]
+    pub(crate) listener: String,
+    /// Fields of the route table.
+    #[serde(default)]
+    pub(crate) table: String,
+    /// The virtual hosts; everything to the cluster `app` when missing.
+    pub(crate) hosts: Option<String>,
+}
+
+/// A TCP listener.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tcp {
+    /// Fields of the TCP proxy, as YAML.
+    pub(crate) proxy: String,
+}
+
+/// A cluster with its endpoints.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// Names of upstreams: `raw…` follow their script from the first byte, `closed` refuses, others speak HTTP.
+    #[serde(default)]
+    pub(crate) to: Vec<String>,
+    /// Further fields, as YAML.
+    #[serde(default)]
+    pub(crate) fields: String,
+}
+
+/// One conversation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// The listener; `main` when missing, `admin` for the admin endpoint.
+    #[serde(default = "main")]
+    pub(crate) to: String,
+    /// One request, answered by one response.
+    pub(crate) ask: Option<String>,
+    /// What the client does instead.
+    #[serde(default)]
+    pub(crate) talk: Vec<String>,
+    /// What upstreams do with each request (or connection), in the order of arrival; 200 with `ok` after that.
+    #[serde(default)]
+    pub(crate) upstream: Vec<String>,
+    /// How many lines the access logs get, when that is not the number of responses.
+    pub(crate) logs: Option<usize>,
+    /// Compare which keys the JSON has, not its values.
+    #[serde(default)]
+    pub(crate) shape: bool,
+    /// Lines of admin text that are not compared: a pattern.
+    pub(crate) ignore: Option<String>,
+    #[serde(default)]
+    pub(crate) differs: Vec<Difference>,
+}
+
+/// Something that differs on purpose: patterns of whole lines.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Difference {
+    /// Only Envoy has it.
+    #[serde(default)]
+    pub(crate) envoy: Vec<String>,
+    /// Only Towpath has it.
+    #[serde(default)]
+    pub(crate) towpath: Vec<String>,
+    /// The reason, for whoever reads the case.
+    #[expect(dead_code, reason = "every difference must give one; it is for people")]
+    pub(crate) why: String,
+}
+
+fn main() -> String {
+    "main".to_owned()
+}

@@ -1,0 +1,104 @@
+//! Towpath beside a real Envoy 1.40: the same bootstrap, the same requests, and everything that can be seen compared.
+//!
+//! The cases are data, in `conformance/differential`; its README says how they are written. What is compared for each:
+//! what the client received, what the upstream received, the access-log lines, and by how much each counter moved.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod bootstrap;
+mod case;
+mod client;
+mod outcome;
+mod peer;
+mod script;
+mod upstream;
+mod wire;
+
+use std::path::Path;
+
+use case::{General, Suite};
+use peer::{Kind, Peer};
+
+#[test]
+fn every_suite_can_be_read() {
+    let mut names = Vec::new();
+    for name in SUITES {
+        names.extend(read(name).cases.into_iter().map(|case| case.name));
+    }
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name is used twice");
+    assert!(count >= 60, "only {count} cases");
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).count();
+    assert_eq!(files, SUITES.len(), "a suite is not run");
+}
+
+/// One test for each suite, so that they run beside each other and fail alone.
+macro_rules! suites {
+    ($($name:ident),* $(,)?) => {
+        const SUITES: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            #[ignore = "needs a real Envoy: cargo xtask peers, then TOWPATH_PEERS=target/peers/bin"]
+            fn $name() {
+                compare(stringify!($name));
+            }
+        )*
+    };
+}
+
+suites!(messages, routes, headers, timing, local_replies, logs, opaque, admin);
+
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/differential")
+}
+
+fn read(name: &str) -> Suite {
+    let path = folder().join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut suite: Suite = toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let general = std::fs::read_to_string(folder().join("general/differs.toml")).unwrap();
+    suite.differs.extend(toml::from_str::<General>(&general).unwrap().differs);
+    suite
+}
+
+/// Runs every case of a suite against both, and says all that differs. `TOWPATH_CASE` names the only ones to run.
+fn compare(name: &str) {
+    let suite = read(name);
+    // Known to differ and to be looked at: run and told of, but not held against a change.
+    let open = std::fs::read_to_string(folder().join("open.txt")).unwrap();
+    let open: Vec<&str> = open.lines().filter(|line| !line.starts_with('#')).collect();
+    let only = std::env::var("TOWPATH_CASE").unwrap_or_default();
+    let (mut envoy, mut towpath) = std::thread::scope(|scope| {
+        let envoy = scope.spawn(|| Peer::start(Kind::Envoy, &suite));
+        let towpath = Peer::start(Kind::Towpath, &suite);
+        (envoy.join().unwrap(), towpath)
+    });
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for case in suite.cases.iter().filter(|case| case.name.contains(&only)) {
+        count += 1;
+        let start = std::time::Instant::now();
+        let found = outcome::differences(case, &suite, &mut envoy, &mut towpath);
+        println!("{name}: {} in {} ms", case.name, start.elapsed().as_millis());
+        if open.iter().any(|open| *open == case.name) {
+            println!(
+                "{name}: {} is open, and {}",
+                case.name,
+                if found.is_empty() { "agrees" } else { "differs" }
+            );
+        } else if !found.is_empty() {
+            wrong.push(format!("--- {}\n{found}", case.name));
+        }
+    }
+    println!("{name}: not kept by Towpath: {:?}", outcome::not_kept(&mut envoy, &mut towpath));
+    assert!(wrong.is_empty(), "{} of {count} cases differ\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,222 @@
+//! What a case came to with each of the two, made comparable, and what differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use regex::{Captures, Regex};
+
+use crate::case::{Case, Difference, Suite};
+use crate::client::{self, Heard};
+use crate::peer::Peer;
+
+/// How long log lines, counters and upstreams may take to agree after the client is done.
+const SETTLES: Duration = Duration::from_millis(1500);
+
+/// Runs a case against both; what differs without being declared, for a reader.
+pub(crate) fn differences(
+    case: &Case,
+    suite: &Suite,
+    envoy: &mut Peer,
+    towpath: &mut Peer,
+) -> String {
+    for peer in [&*envoy, &*towpath] {
+        peer.upstreams.begin(&case.upstream);
+    }
+    let heard = std::thread::scope(|scope| {
+        let envoy = scope.spawn(|| client::talk(envoy.address(&case.to), case));
+        let towpath = client::talk(towpath.address(&case.to), case);
+        [envoy.join().unwrap(), towpath]
+    });
+    let declared: Vec<&Difference> = case.differs.iter().chain(&suite.differs).collect();
+    let start = Instant::now();
+    loop {
+        let names: BTreeSet<String> = towpath.stats().into_keys().collect();
+        let seen =
+            [Seen::of(case, &heard[0], envoy, &names), Seen::of(case, &heard[1], towpath, &names)];
+        let logs =
+            case.logs.unwrap_or_else(|| if case.to == "admin" { 0 } else { finals(&heard[0]) });
+        let mut report = compare(&seen[0].lines, &seen[1].lines, &declared, case);
+        for (who, seen) in [("envoy", &seen[0]), ("towpath", &seen[1])] {
+            if seen.logs != logs {
+                let _ =
+                    writeln!(report, "  {who} wrote {} log lines, {logs} are expected", seen.logs);
+            }
+        }
+        if report.is_empty() || start.elapsed() > SETTLES {
+            for (peer, seen) in [envoy, towpath].into_iter().zip(seen) {
+                (peer.before, peer.logged) = (seen.stats, seen.log_end);
+            }
+            return report;
+        }
+        std::thread::sleep(Duration::from_millis(15));
+    }
+}
+
+/// Counters that moved in Envoy and that Towpath does not have.
+pub(crate) fn not_kept(envoy: &mut Peer, towpath: &mut Peer) -> Vec<String> {
+    let ours = towpath.stats();
+    let theirs = envoy.stats().into_iter().filter(|(_, value)| *value != 0);
+    let mut names: Vec<String> =
+        theirs.map(|(name, _)| name).filter(|name| !ours.contains_key(name)).collect();
+    for name in &mut names {
+        *name = last_two(name).to_owned();
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// `http.main.downstream_rq_total` without what is named by the configuration.
+fn last_two(name: &str) -> &str {
+    name.splitn(3, '.').nth(2).unwrap_or(name)
+}
+
+/// Everything that can be seen of a case with one proxy.
+struct Seen {
+    lines: Vec<String>,
+    logs: usize,
+    stats: BTreeMap<String, i64>,
+    log_end: usize,
+}
+
+impl Seen {
+    fn of(case: &Case, heard: &Heard, peer: &Peer, names: &BTreeSet<String>) -> Self {
+        let mut lines =
+            if case.to == "admin" { admin_lines(case, heard) } else { heard.lines.clone() };
+        lines.extend(peer.upstreams.seen());
+        let (log, log_end) = peer.log();
+        lines.extend(log.iter().map(|line| format!("log: {line}")));
+        let stats = peer.stats();
+        for name in names {
+            let moved = stats.get(name).unwrap_or(&0) - peer.before.get(name).unwrap_or(&0);
+            if moved != 0 {
+                lines.push(format!("stat: {name} {moved:+}"));
+            }
+        }
+        let lines = lines.iter().map(|line| normalized(line, &peer.ports)).collect();
+        Self { lines, logs: log.len(), stats, log_end }
+    }
+}
+
+/// Responses that end a request.
+fn finals(heard: &Heard) -> usize {
+    heard
+        .messages
+        .iter()
+        .filter(|message| message.status() >= 200 || message.status() == 101)
+        .count()
+}
+
+/// The answer of an admin endpoint, line by line or by the shape of its JSON.
+fn admin_lines(case: &Case, heard: &Heard) -> Vec<String> {
+    let mut lines = Vec::new();
+    for message in &heard.messages {
+        lines.push(message.start.clone());
+        lines.extend(message.field("content-type").map(|kind| format!("content-type: {kind}")));
+        let body = String::from_utf8_lossy(&message.body);
+        if case.shape {
+            let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let mut shape = BTreeSet::new();
+            keys(&value, "", &mut shape);
+            lines.extend(shape);
+        } else {
+            lines.extend(body.lines().map(|line| format!("body: {line}")));
+        }
+    }
+    let ignored = case.ignore.as_deref().map(|pattern| Regex::new(pattern).unwrap());
+    lines.retain(|line| !ignored.as_ref().is_some_and(|ignored| ignored.is_match(line)));
+    lines
+}
+
+fn keys(value: &serde_json::Value, path: &str, into: &mut BTreeSet<String>) {
+    use serde_json::Value;
+    match value {
+        Value::Object(entries) => {
+            entries.iter().for_each(|(key, value)| keys(value, &format!("{path}.{key}"), into))
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, &format!("{path}[]"), into)),
+        Value::String(_) => drop(into.insert(format!("{path}: string"))),
+        Value::Number(_) => drop(into.insert(format!("{path}: number"))),
+        Value::Bool(_) => drop(into.insert(format!("{path}: boolean"))),
+        Value::Null => drop(into.insert(format!("{path}: null"))),
+    }
+}
+
+/// A line with what must differ taken out; the README has the table.
+fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
+    static PORT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"127\.0\.0\.1([:_])(\d+)").unwrap());
+    static PLAIN: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+        [
+            (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
+            (r"\b\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT", "<date>"),
+            (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", "<time>"),
+            (r"(x-envoy-upstream-service-time:) \d+", "$1 <ms>"),
+            (r#"(log: \[<time>\] ".*" \d+ \S+ \d+ \d+) \d+ (\d+|-) "#, "$1 <ms> <ms> "),
+        ]
+        .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
+    });
+    let line = PORT.replace_all(line, |found: &Captures<'_>| {
+        let port = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
+        format!("127.0.0.1{}<{}>", &found[1], port.map_or("port", String::as_str))
+    });
+    static FORWARDED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(x-forwarded-port:) (\d+)$").unwrap());
+    let line = FORWARDED.replace(&line, |found: &Captures<'_>| {
+        let port: Option<&String> = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
+        format!("{} {}", &found[1], port.map_or(&found[2], String::as_str))
+    });
+    let mut line = line.into_owned();
+    for (pattern, with) in PLAIN.iter() {
+        line = pattern.replace_all(&line, *with).into_owned();
+    }
+    line
+}
+
+/// Lines that only one has, without those that are declared; and declared ones of the case that do not occur.
+fn compare(envoy: &[String], towpath: &[String], declared: &[&Difference], case: &Case) -> String {
+    let (only_envoy, only_towpath) = (without(envoy, towpath), without(towpath, envoy));
+    let mut report = String::new();
+    type Side = fn(&Difference) -> &[String];
+    let sides: [(&[&String], &str, Side); 2] = [
+        (&only_envoy, "envoy", |difference| &difference.envoy),
+        (&only_towpath, "towpath", |difference| &difference.towpath),
+    ];
+    for (only, who, side) in sides {
+        let patterns: Vec<Regex> =
+            declared.iter().flat_map(|one| side(one)).map(|text| whole(text)).collect();
+        for line in only {
+            if !patterns.iter().any(|pattern| pattern.is_match(line)) {
+                let _ = writeln!(report, "  {who:>7} {line}");
+            }
+        }
+        for pattern in case.differs.iter().flat_map(side) {
+            if !only.iter().any(|line| whole(pattern).is_match(line)) {
+                let _ = writeln!(report, "  declared for {who}, does not occur: {pattern}");
+            }
+        }
+    }
+    if !report.is_empty() && std::env::var_os("TOWPATH_VERBOSE").is_some() {
+        let _ = writeln!(report, "  all of envoy:\n    {}", envoy.join("\n    "));
+    }
+    report
+}
+
+fn whole(pattern: &str) -> Regex {
+    Regex::new(&format!("^(?:{pattern})$")).unwrap_or_else(|error| panic!("{pattern}: {error}"))
+}
+
+/// The lines of `a` that `b` does not have as often.
+fn without<'a>(a: &'a [String], b: &[String]) -> Vec<&'a String> {
+    let mut left: Vec<&String> = b.iter().collect();
+    let mut missing = |line: &&String| match left.iter().position(|other| other == line) {
+        Some(at) => {
+            left.swap_remove(at);
+            false
+        }
+        None => true,
+    };
+    a.iter().filter(|line| missing(line)).collect()
+}

@@ -1,0 +1,204 @@
+//! One of the two proxies, running.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::bootstrap;
+use crate::case::Suite;
+use crate::upstream::Upstreams;
+
+/// How long a proxy may take to start.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Envoy,
+    Towpath,
+}
+
+/// A proxy with its upstreams and everything it has said so far.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    child: Child,
+    folder: PathBuf,
+    pub(crate) admin: String,
+    /// Listeners by name.
+    pub(crate) listeners: BTreeMap<String, String>,
+    pub(crate) upstreams: Arc<Upstreams>,
+    /// Ports and what to call them.
+    pub(crate) ports: BTreeMap<u16, String>,
+    /// How much of the log was told, in bytes.
+    pub(crate) logged: usize,
+    /// Counters and gauges when the last case was over.
+    pub(crate) before: BTreeMap<String, i64>,
+}
+
+impl Peer {
+    pub(crate) fn start(kind: Kind, suite: &Suite) -> Self {
+        let folder = fresh_folder(kind);
+        let upstreams = Arc::new(Upstreams::default());
+        let names =
+            suite.cluster.values().flat_map(|cluster| &cluster.to).filter(|name| *name != "closed");
+        let addresses: BTreeMap<String, SocketAddr> =
+            names.map(|name| (name.clone(), upstreams.open(name))).collect();
+        let file = folder.join("bootstrap.yaml");
+        std::fs::write(&file, bootstrap::write(suite, &addresses, &folder.join("log"))).unwrap();
+        std::fs::write(folder.join("log"), "").unwrap();
+        let said = std::fs::File::create(folder.join("said")).unwrap();
+        let child = Command::new(program(kind))
+            .args([
+                "--concurrency",
+                "1",
+                "--disable-hot-restart",
+                "--file-flush-interval-msec",
+                "10",
+                "-l",
+                "warning",
+            ])
+            .args(["--drain-time-s", "1", "-c"])
+            .arg(file)
+            .arg("--admin-address-path")
+            .arg(folder.join("admin"))
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().unwrap())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let ports =
+            addresses.iter().map(|(name, address)| (address.port(), name.clone())).collect();
+        let mut peer = Self {
+            child,
+            folder,
+            admin: String::new(),
+            listeners: BTreeMap::new(),
+            upstreams,
+            ports,
+            logged: 0,
+            before: BTreeMap::new(),
+        };
+        peer.wait_until_live(kind);
+        peer
+    }
+
+    fn wait_until_live(&mut self, kind: Kind) {
+        let start = Instant::now();
+        loop {
+            self.admin = std::fs::read_to_string(self.folder.join("admin")).unwrap_or_default();
+            if !self.admin.is_empty() && self.get("/ready").is_ok_and(|text| text == "LIVE\n") {
+                break;
+            }
+            let said = || {
+                std::fs::read_to_string(self.folder.join("said"))
+                    .unwrap_or_default()
+                    .chars()
+                    .take(700)
+                    .collect::<String>()
+            };
+            assert!(self.child.try_wait().unwrap().is_none(), "{kind:?} ended: {}", said());
+            assert!(start.elapsed() < PATIENCE, "{kind:?} does not start: {}", said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for line in self.get("/listeners").unwrap().lines() {
+            if let Some((name, address)) = line.split_once("::") {
+                self.listeners.insert(name.to_owned(), address.to_owned());
+                self.ports
+                    .insert(address.rsplit(':').next().unwrap().parse().unwrap(), name.to_owned());
+            }
+        }
+        self.ports
+            .insert(self.admin.rsplit(':').next().unwrap().parse().unwrap(), "admin".to_owned());
+        self.ports.insert(bootstrap::CLOSED_PORT, "closed".to_owned());
+        self.before = self.stats();
+    }
+
+    /// The address of a listener, or of the admin endpoint.
+    pub(crate) fn address(&self, name: &str) -> &str {
+        if name == "admin" {
+            &self.admin
+        } else {
+            self.listeners.get(name).expect("no such listener")
+        }
+    }
+
+    /// Counters and gauges of clusters, listeners, connection managers and TCP proxies.
+    pub(crate) fn stats(&self) -> BTreeMap<String, i64> {
+        let text = self.get("/stats").unwrap();
+        let values = text.lines().filter_map(|line| line.rsplit_once(": "));
+        let values =
+            values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+        values.filter(|(name, _)| is_compared(name)).collect()
+    }
+
+    /// Lines of the access log that were not told yet.
+    pub(crate) fn log(&self) -> (Vec<String>, usize) {
+        let text = std::fs::read(self.folder.join("log")).unwrap();
+        let end =
+            text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1).max(self.logged);
+        let text = String::from_utf8_lossy(&text[self.logged..end]).into_owned();
+        (text.lines().map(str::to_owned).collect(), end)
+    }
+
+    fn get(&self, path: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(&self.admin)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, mut body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        if !head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+            return Ok(body.to_owned());
+        }
+        let mut whole = String::new();
+        while let Some((size, rest)) = body.split_once("\r\n") {
+            let size = usize::from_str_radix(size, 16).unwrap_or(0);
+            whole.push_str(&rest[..size]);
+            body = rest[size..].trim_start_matches("\r\n");
+        }
+        Ok(whole)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::env::var_os("TOWPATH_KEEP").is_none() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn is_compared(name: &str) -> bool {
+    let scopes = ["cluster.", "http.", "listener.", "tcp."];
+    let other = ["http.admin.", "http.async-client.", "listener.admin."];
+    scopes.iter().any(|scope| name.starts_with(scope))
+        && !other.iter().any(|scope| name.starts_with(scope))
+}
+
+fn program(kind: Kind) -> PathBuf {
+    match kind {
+        Kind::Towpath => env!("CARGO_BIN_EXE_towpath-proxy").into(),
+        Kind::Envoy => {
+            let folder = std::env::var_os("TOWPATH_PEERS")
+                .expect("TOWPATH_PEERS names the folder that has envoy");
+            Path::new(&folder).join("envoy")
+        }
+    }
+}
+
+fn fresh_folder(kind: Kind) -> PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir()
+        .join(format!("towpath-differential-{}-{number}-{kind:?}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}

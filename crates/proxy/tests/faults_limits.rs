@@ -1,0 +1,164 @@
+//! No descriptors left, and more connections than a listener takes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod common;
+#[path = "faults/load.rs"]
+mod load;
+#[path = "../../../conformance/h1/wire.rs"]
+mod wire;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{Proxy, Scratch, bootstrap, origin, until};
+use load::{Habit, Load, ask};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[test]
+fn without_descriptors_it_goes_on_serving_and_recovers() {
+    let config = bootstrap(origin(Duration::ZERO));
+    let proxy = Proxy::launch_limited(Scratch::new(), &config, &["--concurrency", "1"], 96);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let listener = proxy.listener("ingress");
+    let (_, early) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
+    // The kernel takes them all; the proxy has no descriptors for so many.
+    let crowd: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&listener).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    // Who was there before is served: over its pooled connection nothing new is needed.
+    let mut early = Some(early);
+    for _ in 0..20 {
+        let (answer, stream) = ask(early.take().unwrap(), GET).unwrap();
+        assert_eq!(answer.status, 200);
+        early = Some(stream);
+    }
+    drop(crowd);
+    let (answer, _) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
+    assert_eq!(answer.status, 200, "it recovers");
+    assert!(proxy.stat("towpath.worker_0.accepts_exhausted") > Some(0), "it is counted");
+    drop(early);
+    nothing_is_left(&proxy);
+}
+
+#[test]
+fn requests_that_find_no_descriptor_are_answered() {
+    let config = bootstrap(origin(Duration::from_millis(100)));
+    let proxy = Proxy::launch_limited(Scratch::new(), &config, &["--concurrency", "1"], 96);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let load = Load::start(&proxy.listener("ingress"), 80, Habit::KeepAlive);
+    std::thread::sleep(Duration::from_millis(1500));
+    let tally = load.stop();
+    eprintln!("without descriptors: {tally:?}");
+    assert_eq!(
+        (tally.hung, tally.broken + tally.unaccepted, tally.refused),
+        (0, 0, 0),
+        "{tally:?}"
+    );
+    assert!(tally.count(200) > 0 && tally.count(503) > 0, "{tally:?}");
+    assert_eq!(tally.answered(), tally.count(200) + tally.count(503), "{tally:?}");
+    assert_eq!(proxy.stat("http.ingress.downstream_rq_5xx"), Some(tally.count(503)));
+    nothing_is_left(&proxy);
+}
+
+#[test]
+fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
+    let limit = "layered_runtime: { layers: [ { name: static, static_layer: \
+        { envoy.resource_limits.listener.ingress.connection_limit: 50 } } ] }\n";
+    let config = [&bootstrap(origin(Duration::ZERO)), limit].concat();
+    let proxy = Proxy::start(&config, &["--concurrency", "1"]);
+    let listener = proxy.listener("ingress");
+    let mut inside: Vec<TcpStream> =
+        (0..50).map(|_| ask(TcpStream::connect(&listener).unwrap(), GET).unwrap().1).collect();
+    for _ in 0..5 {
+        let flood: Vec<TcpStream> =
+            (0..200).map(|_| TcpStream::connect(&listener).unwrap()).collect();
+        for mut stream in flood {
+            stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+            let mut nothing = Vec::new();
+            let outcome = stream.read_to_end(&mut nothing);
+            let late = outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+            assert!(!late && nothing.is_empty(), "who is turned away gets nothing but the end");
+        }
+        inside = inside
+            .into_iter()
+            .map(|stream| {
+                let (answer, stream) = ask(stream, GET).unwrap();
+                assert_eq!(answer.status, 200);
+                stream
+            })
+            .collect();
+    }
+    let (_, stats) = proxy.get("/stats?filter=downstream_cx_overflow");
+    assert!(stats.trim().ends_with(": 1000"), "{stats}");
+    drop(inside);
+    nothing_is_left(&proxy);
+    let (answer, _) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
+    assert_eq!(answer.status, 200, "there is room again");
+}
+
+#[test]
+fn idle_connections_cost_little_memory() {
+    let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);
+    let listener = proxy.listener("ingress");
+    let before = memory(&proxy);
+    // As many as a test process may hold with the usual limit of 1024 descriptors.
+    let count = 900;
+    let idle: Vec<TcpStream> =
+        (0..count).map(|_| ask(TcpStream::connect(&listener).unwrap(), GET).unwrap().1).collect();
+    let grown = memory(&proxy).saturating_sub(before);
+    eprintln!("{count} idle connections: {} KiB, {} bytes each", grown >> 10, grown / count);
+    assert!(grown < count * 4096, "{count} idle connections cost {grown} bytes");
+    drop(idle);
+    nothing_is_left(&proxy);
+}
+
+#[test]
+#[ignore = "takes 10,000 descriptors"]
+fn ten_thousand_idle_connections_cost_twelve_megabytes_at_most() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    if limit.current.is_some_and(|descriptors| descriptors < 10_200) {
+        assert!(std::env::var_os("CI").is_none(), "too few descriptors: {limit:?}");
+        eprintln!("left out, there are too few descriptors: {limit:?}");
+        return;
+    }
+    let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);
+    let listener = proxy.listener("ingress");
+    let before = memory(&proxy);
+    let count = 10_000;
+    let idle: Vec<TcpStream> =
+        (0..count).map(|_| ask(TcpStream::connect(&listener).unwrap(), GET).unwrap().1).collect();
+    let grown = memory(&proxy).saturating_sub(before);
+    eprintln!("{count} idle connections: {} KiB, {} bytes each", grown >> 10, grown / count);
+    // Without optimisation stacks and code pages weigh more.
+    let most = if cfg!(debug_assertions) { 20 << 20 } else { 12 << 20 };
+    assert!(grown <= most, "{count} idle connections cost {grown} bytes");
+    drop(idle);
+    nothing_is_left(&proxy);
+}
+
+/// Resident bytes of the proxy.
+fn memory(proxy: &Proxy) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+fn nothing_is_left(proxy: &Proxy) {
+    for gauge in [
+        "http.ingress.downstream_rq_active",
+        "http.ingress.downstream_cx_active",
+        "cluster.origin.upstream_rq_active",
+        "cluster.origin.upstream_rq_pending_active",
+    ] {
+        until(gauge, || proxy.stat(gauge) == Some(0));
+    }
+}

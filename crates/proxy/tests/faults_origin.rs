@@ -1,0 +1,169 @@
+//! Origins that are killed, frozen, started again, or that close connections as they please.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod common;
+#[path = "faults/load.rs"]
+mod load;
+#[path = "faults/nginx.rs"]
+mod nginx;
+#[path = "../../../conformance/h1/wire.rs"]
+mod wire;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use common::{Proxy, bootstrap, until};
+use load::{Habit, Load, Tally};
+use nginx::Nginx;
+use socket2::SockRef;
+
+#[test]
+#[ignore = "needs nginx"]
+fn a_killed_origin_is_answered_for_until_it_is_back() {
+    let Some(mut origin) = Nginx::start() else { return };
+    let proxy = Proxy::start(&bootstrap(origin.address), &[]);
+    let load = Load::start(&proxy.listener("ingress"), 8, Habit::KeepAlive);
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..3 {
+        origin.kill();
+        std::thread::sleep(Duration::from_millis(150));
+        origin.restart();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let tally = load.stop();
+    eprintln!("killed: {tally:?}");
+    assert_eq!(
+        (tally.hung, tally.broken + tally.unaccepted, tally.refused),
+        (0, 0, 0),
+        "{tally:?}"
+    );
+    assert!(tally.count(200) > 0 && tally.count(503) > 0, "{tally:?}");
+    assert_eq!(tally.answered(), tally.count(200) + tally.count(503), "{tally:?}");
+    all_counted(&proxy, &tally);
+    assert!(proxy.stat("cluster.origin.upstream_cx_connect_fail") > Some(0));
+    // It works as before.
+    let load = Load::start(&proxy.listener("ingress"), 4, Habit::KeepAlive);
+    std::thread::sleep(Duration::from_millis(100));
+    let after = load.stop();
+    assert_eq!(after.answered(), after.count(200), "{after:?}");
+    nothing_is_left(&proxy);
+}
+
+#[test]
+#[ignore = "needs nginx"]
+fn a_frozen_origin_costs_a_timeout_and_no_more() {
+    let Some(origin) = Nginx::start() else { return };
+    let config =
+        bootstrap(origin.address).replace("cluster: origin }", "cluster: origin, timeout: 0.25s }");
+    let proxy = Proxy::start(&config, &[]);
+    let load = Load::start(&proxy.listener("ingress"), 8, Habit::KeepAlive);
+    std::thread::sleep(Duration::from_millis(200));
+    origin.signal("-STOP");
+    std::thread::sleep(Duration::from_millis(900));
+    origin.signal("-CONT");
+    std::thread::sleep(Duration::from_millis(300));
+    let tally = load.stop();
+    eprintln!("frozen: {tally:?}");
+    assert_eq!(
+        (tally.hung, tally.broken + tally.unaccepted, tally.refused),
+        (0, 0, 0),
+        "{tally:?}"
+    );
+    assert!(tally.count(504) >= 8 && tally.count(200) > 0, "{tally:?}");
+    assert_eq!(tally.answered(), tally.count(200) + tally.count(504), "{tally:?}");
+    assert!(tally.slowest < Duration::from_secs(5), "{tally:?}");
+    assert_eq!(proxy.stat("cluster.origin.upstream_rq_timeout"), Some(tally.count(504)));
+    all_counted(&proxy, &tally);
+    nothing_is_left(&proxy);
+}
+
+#[test]
+fn connections_that_close_at_random_cost_no_get_an_error() {
+    for goodbye in [Goodbye::Fin, Goodbye::Reset, Goodbye::Late] {
+        let proxy = Proxy::start(&bootstrap(fickle(goodbye)), &[]);
+        let load = Load::start(&proxy.listener("ingress"), 8, Habit::KeepAlive);
+        std::thread::sleep(Duration::from_millis(700));
+        let tally = load.stop();
+        eprintln!("{goodbye:?}: {tally:?}");
+        assert!(tally.count(200) > 100, "{goodbye:?}: {tally:?}");
+        assert_eq!(tally.answered(), tally.count(200), "{goodbye:?}: {tally:?}");
+        assert_eq!(
+            (tally.hung, tally.broken + tally.unaccepted, tally.refused),
+            (0, 0, 0),
+            "{goodbye:?}: {tally:?}"
+        );
+        nothing_is_left(&proxy);
+    }
+}
+
+/// How an origin ends a connection that it had not said it would end.
+#[derive(Clone, Copy, Debug)]
+enum Goodbye {
+    Fin,
+    Reset,
+    /// When the next request may be on its way.
+    Late,
+}
+
+/// An origin that ends every few connections after any answer.
+fn fickle(goodbye: Goodbye) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            std::thread::spawn(move || serve_a_few(&stream.unwrap(), number, goodbye));
+        }
+    });
+    address
+}
+
+fn serve_a_few(stream: &TcpStream, number: usize, goodbye: Goodbye) {
+    stream.set_nodelay(true).unwrap();
+    let (mut reader, mut writer) = (BufReader::new(stream), stream);
+    let mut line = String::new();
+    // Between one answer and thirty, as numbers that follow each other are far apart.
+    for _ in 0..1 + (number * 2_654_435_761) % 30 {
+        line.clear();
+        while line != "\r\n" {
+            line.clear();
+            if !reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+                return;
+            }
+        }
+        if writer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+            return;
+        }
+    }
+    match goodbye {
+        Goodbye::Fin => {}
+        Goodbye::Reset => SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap(),
+        Goodbye::Late => {
+            std::thread::sleep(Duration::from_micros((number as u64 * 37) % 800));
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// Every error that a client saw is in the statistics.
+fn all_counted(proxy: &Proxy, tally: &Tally) {
+    let errors = tally.answered() - tally.count(200);
+    assert_eq!(proxy.stat("http.ingress.downstream_rq_5xx"), Some(errors), "{tally:?}");
+    assert_eq!(proxy.stat("http.ingress.downstream_rq_2xx"), Some(tally.count(200)), "{tally:?}");
+}
+
+fn nothing_is_left(proxy: &Proxy) {
+    for gauge in [
+        "http.ingress.downstream_rq_active",
+        "http.ingress.downstream_cx_active",
+        "cluster.origin.upstream_rq_active",
+        "cluster.origin.upstream_rq_pending_active",
+    ] {
+        until(gauge, || proxy.stat(gauge) == Some(0));
+    }
+}
