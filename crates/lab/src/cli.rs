@@ -1,0 +1,111 @@
+//! The `towpath lab` commands: arguments, progress, exit codes.
+
+mod compare;
+mod knee;
+mod link;
+mod lint;
+mod load;
+mod origin;
+mod replay;
+pub mod units;
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::Value;
+
+pub use compare::Compare;
+pub use knee::Knee;
+pub use link::Link;
+pub use lint::Lint;
+pub use load::Load;
+pub use origin::Origin;
+pub use replay::ReplayCommand;
+
+/// A `towpath lab` command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a test origin
+    Origin(Origin),
+    /// Generate load and account for what it costs
+    Load(Box<Load>),
+    /// Run a command behind an emulated network
+    Link(Box<Link>),
+    /// Find the highest rate that meets a latency objective
+    Knee(Box<Knee>),
+    /// Compare two arrangements in interleaved pairs
+    Compare(Compare),
+    /// Run a public performance report again
+    Replay(Box<ReplayCommand>),
+    /// Check anybody's benchmark table for consistency
+    Lint(Lint),
+}
+
+/// Carries a command out, prints its result and gives the exit code.
+pub fn run(command: Command) -> ExitCode {
+    let result = match command {
+        Command::Origin(origin) => origin.run(),
+        Command::Load(load) => load.run(),
+        Command::Link(link) => link.run(),
+        Command::Knee(knee) => knee.run(),
+        Command::Compare(compare) => compare.run(),
+        Command::Replay(replay) => replay.run(),
+        Command::Lint(lint) => lint.run(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            let mut text = format!("towpath: {error}");
+            let mut source = error.source();
+            while let Some(cause) = source {
+                let _ = write!(text, ": {cause}");
+                source = cause.source();
+            }
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// Prints to standard output; a reader that has gone away is not an error.
+fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Rewrites the last line of an interactive terminal; elsewhere prints nothing.
+fn print_progress(text: &str) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+    }
+}
+
+fn write_json(path: &Path, value: &Value) -> io::Result<()> {
+    write_text(path, &format!("{value:#}\n"))
+}
+
+fn write_text(path: &Path, text: &str) -> io::Result<()> {
+    if path.as_os_str() == "-" {
+        print(text);
+        return Ok(());
+    }
+    std::fs::write(path, text).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    })
+}
+
+/// The command as it was given, to be repeated.
+fn command_line() -> String {
+    let words = std::env::args().map(|word| {
+        let is_plain = !word.is_empty()
+            && word.chars().all(|c| c.is_alphanumeric() || "-_./:=+%,@".contains(c));
+        if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    });
+    words.collect::<Vec<String>>().join(" ")
+}

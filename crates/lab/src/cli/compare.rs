@@ -1,0 +1,78 @@
+//! `towpath lab compare`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::compare::{self, Conclusion, Experiment};
+
+/// Compare two arrangements in interleaved pairs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exits with 0 when the hypothesis holds, 1 when it does not, 3 when these runs cannot tell.
+
+Example: towpath lab compare examples/experiments/extra-hop.toml --report extra-hop.html")]
+pub struct Compare {
+    /// The experiment
+    experiment: PathBuf,
+    /// Pairs, whatever the file says
+    #[arg(long)]
+    pairs: Option<usize>,
+    /// Write a page
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Write Markdown for a pull request; - is standard output
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write everything with schema 1; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Compare {
+    pub(super) fn run(self) -> super::Outcome {
+        let path = self.experiment.display();
+        let text = std::fs::read_to_string(&self.experiment)
+            .map_err(|error| format!("{path}: {error}"))?;
+        let mut experiment =
+            Experiment::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+        if let Some(pairs) = self.pairs {
+            experiment.pairs = pairs.clamp(3, 1000);
+        }
+        if experiment.needs_link() {
+            crate::link::become_root_of_a_user_namespace()?;
+        }
+        let comparison = compare::run(&experiment, &mut |what| super::print_progress(what))?;
+        super::print_progress("");
+        let page = comparison.to_page(&experiment, &super::command_line());
+        if let Some(path) = &self.report {
+            super::write_text(path, &page.to_html())?;
+        }
+        if let Some(path) = &self.markdown {
+            super::write_text(path, &page.to_markdown())?;
+        }
+        if let Some(path) = &self.json {
+            super::write_json(path, &comparison.to_json())?;
+        }
+        let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
+        if !is_dash(&self.json) && !is_dash(&self.markdown) {
+            super::print(&format!("{}\n{}.\n", page.verdict, noise(&comparison)));
+        }
+        Ok(match comparison.conclusion {
+            Conclusion::Supported => ExitCode::SUCCESS,
+            Conclusion::Refuted => ExitCode::FAILURE,
+            Conclusion::Inconclusive => ExitCode::from(3),
+        })
+    }
+}
+
+fn noise(comparison: &compare::Comparison) -> String {
+    match &comparison.noise {
+        Some(noise) => format!(
+            "A against itself: ratio {:.3} ({:.3} to {:.3})",
+            noise.ratio.estimate, noise.ratio.low, noise.ratio.high
+        ),
+        None => "A was not run against itself".to_owned(),
+    }
+}

@@ -1,0 +1,101 @@
+//! `towpath lab knee`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::units::{parse_milliseconds, parse_rate, parse_seconds, parse_size};
+use crate::address::Target;
+use crate::knee::{self, Search};
+use crate::load::{Arrivals, Plan, Request};
+
+/// Find the highest rate that meets a latency objective
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exits with 1 when not even the lowest rate meets the objective.
+
+Example: towpath lab knee --objective 5ms --percentile 99 --pid $(pidof envoy) http://127.0.0.1:8080/")]
+pub struct Knee {
+    /// http://HOST:PORT/PATH, HOST:PORT or unix:PATH
+    target: Target,
+    /// What the percentile must stay below, in ms unless a unit is given
+    #[arg(long, value_parser = parse_milliseconds)]
+    objective: Duration,
+    /// Which percentile
+    #[arg(long, default_value_t = 99.0)]
+    percentile: f64,
+    /// Lowest rate
+    #[arg(long, default_value = "250", value_parser = parse_rate)]
+    from: f64,
+    /// Highest rate
+    #[arg(long, default_value = "1000k", value_parser = parse_rate)]
+    to: f64,
+    /// How close the answer must be, in percent
+    #[arg(long, default_value_t = 5.0)]
+    precision: f64,
+    /// Connections
+    #[arg(long, short = 'c', default_value_t = 32)]
+    connections: usize,
+    /// Space requests evenly rather than at random
+    #[arg(long)]
+    paced: bool,
+    /// How long each run is
+    #[arg(long, short = 'd', default_value = "1s", value_parser = parse_seconds)]
+    duration: Duration,
+    /// Send a body of this many bytes
+    #[arg(long, default_value = "0", value_parser = parse_size)]
+    size: usize,
+    /// Account this process and its descendants; may be repeated
+    #[arg(long)]
+    pid: Vec<u32>,
+    /// Write a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the result with schema 1; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Knee {
+    pub(super) fn run(self) -> super::Outcome {
+        if !(0.0..100.0).contains(&self.percentile)
+            || !(0.1..100.0).contains(&self.precision)
+            || self.from > self.to
+        {
+            return Err("the percentile is below 100, the precision between 0.1 and 100, and --from not above --to".into());
+        }
+        let mut plan = Plan::new(self.target);
+        plan.connections = self.connections;
+        plan.request = Request::with_body(self.size);
+        plan.duration = self.duration;
+        plan.warmup = self.duration / 5;
+        plan.pids = self.pid;
+        plan.arrivals = if self.paced {
+            Arrivals::Paced { rate: self.from }
+        } else {
+            Arrivals::Poisson { rate: self.from }
+        };
+        let search = Search {
+            plan,
+            percentile: self.percentile / 100.0,
+            objective: self.objective,
+            from: self.from,
+            to: self.to,
+            precision: self.precision / 100.0,
+        };
+        let found = knee::search(&search, &mut |what| super::print_progress(what))?;
+        super::print_progress("");
+        if let Some(path) = &self.html {
+            super::write_text(path, &found.to_page(&search, &super::command_line()).to_html())?;
+        }
+        if let Some(path) = &self.json {
+            super::write_json(path, &found.to_json())?;
+        }
+        if self.json.as_deref() != Some(std::path::Path::new("-")) {
+            super::print(&format!("{}\n", found.sentence(&search)));
+        }
+        Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,307 @@
+//! `towpath lab load`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
+use crate::address::Target;
+use crate::histogram::Nanoseconds;
+use crate::load::{self, Outcome, Plan, Progress, Request};
+
+/// Generate load and account for what it costs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --rate, --per-connection-rate or --arrivals-file the loop is closed: each connection sends its next
+request when the previous one is answered. --per-connection-rate alone keeps a schedule per connection and
+charges what comes late; with --closed it is a cap, as hey -q has it.
+
+Example: towpath lab load --rate 2000 --arrivals poisson --duration 10s --pid $(pidof envoy) http://127.0.0.1:8080/")]
+pub struct Load {
+    /// http://HOST:PORT/PATH, HOST:PORT or unix:PATH
+    target: Target,
+    /// Requests per second, on any free connection, whatever the answers do
+    #[arg(long, value_parser = parse_rate, conflicts_with_all = ["closed", "per_connection_rate"])]
+    rate: Option<f64>,
+    /// As fast as the answers come
+    #[arg(long)]
+    closed: bool,
+    /// Connections
+    #[arg(long, short = 'c', default_value_t = 10)]
+    connections: usize,
+    /// Requests per second on each connection
+    #[arg(long, value_name = "R", value_parser = parse_rate)]
+    per_connection_rate: Option<f64>,
+    /// How the requests of --rate are spaced
+    #[arg(long, value_enum, default_value = "paced")]
+    arrivals: Spacing,
+    /// Start requests at the instants in FILE: seconds from the start, one per line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "rate", "per_connection_rate"])]
+    arrivals_file: Option<PathBuf>,
+    /// What to speak
+    #[arg(long, value_enum, default_value = "h1")]
+    protocol: Protocol,
+    /// How long to measure
+    #[arg(long, short = 'd', default_value = "10s", value_parser = parse_seconds)]
+    duration: Duration,
+    /// How long to run before that
+    #[arg(long, default_value = "1s", value_parser = parse_seconds)]
+    warmup: Duration,
+    /// Let the rate climb from zero over this time, which should be part of the warm-up
+    #[arg(long, default_value = "0", value_parser = parse_seconds)]
+    ramp: Duration,
+    /// Open the connections over this time rather than before the start
+    #[arg(long, default_value = "0", value_parser = parse_seconds)]
+    connection_ramp: Duration,
+    /// When to give a request up
+    #[arg(long, default_value = "10s", value_parser = parse_seconds)]
+    timeout: Duration,
+    /// Close the connection after each request
+    #[arg(long)]
+    no_keep_alive: bool,
+    /// Request method; GET, or POST when there is a body, unless given
+    #[arg(long, short = 'X')]
+    method: Option<String>,
+    /// Send a body of this many bytes (for TCP: bytes to be echoed, 64 unless given)
+    #[arg(long, value_name = "N", value_parser = parse_size, conflicts_with = "data")]
+    size: Option<usize>,
+    /// Send this body
+    #[arg(long, value_name = "TEXT")]
+    data: Option<String>,
+    /// Send this header ("Name: value"); may be repeated
+    #[arg(long, short = 'H', value_name = "HEADER", value_parser = parse_header)]
+    header: Vec<(String, String)>,
+    /// Account this process and its descendants; may be repeated
+    #[arg(long)]
+    pid: Vec<u32>,
+    /// Also count the system calls of --pid, in a second short run
+    #[arg(long, requires = "pid")]
+    syscalls: bool,
+    /// Seed of random arrivals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the result with schema 1; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the histograms as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Write the result in Fortio's format
+    #[arg(long, value_name = "FILE")]
+    fortio: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Spacing {
+    /// Evenly
+    Paced,
+    /// At random, as independent users do
+    Poisson,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Protocol {
+    /// HTTP/1.1
+    H1,
+    /// Bytes that are echoed
+    Tcp,
+}
+
+impl Load {
+    pub(super) fn run(self) -> super::Outcome {
+        let plan = self.plan()?;
+        let mut observer = |progress: &Progress| super::print_progress(&progress_line(progress));
+        let outcome = load::run_observed(&plan, Some(&mut observer))?;
+        super::print_progress("");
+        if let Some(path) = &self.json {
+            super::write_json(path, &outcome.to_json())?;
+        }
+        if let Some(path) = &self.fortio {
+            super::write_json(path, &outcome.to_fortio(&plan))?;
+        }
+        if let Some(path) = &self.hdr {
+            super::write_text(path, &outcome.to_histogram_log())?;
+        }
+        if let Some(path) = &self.html {
+            super::write_text(path, &outcome.to_page(&plan, &super::command_line()).to_html())?;
+        }
+        if self.json.as_deref() != Some(std::path::Path::new("-")) {
+            super::print(&summary(&plan, &outcome));
+        }
+        // Something was measured, even if not everything succeeded; nothing measured is a failure.
+        Ok(if outcome.answered == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn plan(&self) -> Result<Plan, Box<dyn std::error::Error>> {
+        let mut plan = Plan::new(self.target.clone());
+        plan.protocol = match self.protocol {
+            Protocol::H1 => load::Protocol::Http1,
+            Protocol::Tcp => load::Protocol::Tcp,
+        };
+        let default_size = if plan.protocol == load::Protocol::Tcp { 64 } else { 0 };
+        plan.request = match &self.data {
+            Some(text) => Request { body: text.clone().into_bytes(), ..Request::default() },
+            None => Request::with_body(self.size.unwrap_or(default_size)),
+        };
+        plan.request.method.clone_from(&self.method);
+        plan.request.headers.clone_from(&self.header);
+        plan.arrivals = self.arrivals()?;
+        plan.connections = self.connections;
+        plan.keep_alive = !self.no_keep_alive;
+        plan.duration = self.duration;
+        plan.warmup = self.warmup;
+        plan.rate_ramp = self.ramp;
+        plan.connection_ramp = self.connection_ramp;
+        plan.timeout = self.timeout;
+        plan.pids.clone_from(&self.pid);
+        plan.count_syscalls = self.syscalls;
+        plan.seed = self.seed;
+        Ok(plan)
+    }
+
+    fn arrivals(&self) -> Result<load::Arrivals, Box<dyn std::error::Error>> {
+        if let Some(path) = &self.arrivals_file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            return Ok(load::Arrivals::Recorded { starts: parse_starts(&text)? });
+        }
+        Ok(match (self.rate, self.per_connection_rate, self.closed) {
+            (Some(rate), _, _) => match self.arrivals {
+                Spacing::Paced => load::Arrivals::Paced { rate },
+                Spacing::Poisson => load::Arrivals::Poisson { rate },
+            },
+            (None, Some(per_connection_rate), true) => {
+                load::Arrivals::ClosedCapped { per_connection_rate }
+            }
+            (None, Some(per_connection_rate), false) => {
+                load::Arrivals::PerConnection { per_connection_rate }
+            }
+            (None, None, _) => load::Arrivals::Closed,
+        })
+    }
+}
+
+fn parse_starts(text: &str) -> Result<Vec<Duration>, String> {
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(at, line)| parse_seconds(line).map_err(|error| format!("line {}: {error}", at + 1)))
+        .collect()
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a header looks like \"Name: value\"")?;
+    let is_line = !text.contains(['\r', '\n']) && !name.trim().is_empty();
+    is_line
+        .then(|| (name.trim().to_owned(), value.trim().to_owned()))
+        .ok_or_else(|| "not a header".to_owned())
+}
+
+fn progress_line(progress: &Progress) -> String {
+    format!(
+        "{:4.1} of {:.1} s   {:>9} requests/s   p50 {:>9}   p99 {:>9}   {} errors",
+        progress.elapsed.as_secs_f64(),
+        progress.total.as_secs_f64(),
+        show_count(progress.rps as u64),
+        show_ns(progress.latency.p50 as f64),
+        show_ns(progress.latency.p99 as f64),
+        progress.errors
+    )
+}
+
+fn summary(plan: &Plan, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_summary(&mut text, plan, outcome);
+    text
+}
+
+fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+    let seconds = outcome.duration.as_secs_f64();
+    writeln!(
+        text,
+        "{}: {} arrivals, {} connections, {seconds:.1} s",
+        plan.target, outcome.arrivals, outcome.connections
+    )?;
+    let rate = outcome.achieved_rps();
+    match outcome.intended_rps {
+        Some(intended) => writeln!(
+            text,
+            "  requests   {rate:.1}/s of {intended:.1}/s intended, {} sent",
+            show_count(outcome.sent)
+        )?,
+        None => writeln!(text, "  requests   {rate:.1}/s, {} sent", show_count(outcome.sent))?,
+    }
+    for (kind, count) in outcome.errors.iter() {
+        writeln!(text, "  error      {kind}: {}", show_count(count))?;
+    }
+    writeln!(
+        text,
+        "             {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "p50", "p90", "p95", "p99", "p99.9", "max"
+    )?;
+    write_percentiles(text, "latency", &outcome.latency)?;
+    write_percentiles(text, "service", &outcome.service)?;
+    if let Some(target) = &outcome.target {
+        let per_request = target.cpu_ns_per_request().unwrap_or(0.0);
+        let cost = &target.cost;
+        let (user, system) = (cost.user_ns as f64, cost.system_ns as f64);
+        let answered = target.answered.max(1) as f64;
+        writeln!(
+            text,
+            "  target     {} CPU per request ({} user, {} system), {:.2} context switches",
+            show_ns(per_request),
+            show_ns(user / answered),
+            show_ns(system / answered),
+            (cost.voluntary_switches + cost.involuntary_switches) as f64 / answered
+        )?;
+        if let Some(count) = target.syscalls_per_request {
+            writeln!(text, "             {count:.2} system calls per request")?;
+        }
+        writeln!(
+            text,
+            "  memory     {} resident, {} proportional, {} peak",
+            show_bytes(cost.rss_bytes),
+            show_bytes(cost.pss_bytes),
+            show_bytes(cost.peak_bytes)
+        )?;
+    }
+    let generator = &outcome.generator;
+    let per_cpu_second = outcome.answered as f64 / (generator.cpu_ns.max(1) as f64 / 1e9);
+    writeln!(
+        text,
+        "  generator  {:.0} % of a CPU, {} requests per CPU-second, sends late by {} (p99.9)",
+        generator.cpu_fraction * 100.0,
+        show_count(per_cpu_second as u64),
+        show_ns(generator.send_lateness.quantile(0.999) as f64)
+    )?;
+    writeln!(
+        text,
+        "  machine    steal {:.1} %, CPU pressure {:.0} %, load {:.2}",
+        outcome.noise.steal * 100.0,
+        outcome.noise.psi_cpu * 100.0,
+        outcome.noise.load
+    )?;
+    for warning in &outcome.warnings {
+        writeln!(text, "  warning    {warning}")?;
+    }
+    Ok(())
+}
+
+fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> std::fmt::Result {
+    let it = histogram.percentiles();
+    write!(text, "  {name:<10}")?;
+    for value in [it.p50, it.p90, it.p95, it.p99, it.p999, it.max] {
+        write!(text, " {:>10}", show_ns(value as f64))?;
+    }
+    writeln!(text)
+}

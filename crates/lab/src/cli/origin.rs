@@ -1,0 +1,64 @@
+//! `towpath lab origin`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::units::{parse_milliseconds, parse_size};
+use crate::address::{Address, Target};
+use crate::origin;
+
+/// Serve a test origin until interrupted
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: towpath lab origin --listen 127.0.0.1:8080 --size 1k --delay 2.5ms"
+)]
+pub struct Origin {
+    /// Where to listen: HOST:PORT or unix:PATH; port 0 lets the kernel choose
+    #[arg(long, value_name = "ADDR")]
+    listen: Address,
+    /// What to speak
+    #[arg(long, value_enum, default_value = "h1")]
+    protocol: Protocol,
+    /// Bytes in the body of each answer
+    #[arg(long, default_value = "1k", value_parser = parse_size)]
+    size: usize,
+    /// How long to hold back each answer, in ms unless a unit is given
+    #[arg(long, default_value = "0", value_parser = parse_milliseconds)]
+    delay: Duration,
+    /// Status of each answer
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..600))]
+    status: u16,
+    /// Ask this service before each answer: one hop of a chain; may be repeated to spread questions
+    #[arg(long, value_name = "URL")]
+    next: Vec<Target>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Protocol {
+    /// HTTP/1.1
+    H1,
+    /// Echo
+    Tcp,
+}
+
+impl Origin {
+    pub(super) fn run(self) -> super::Outcome {
+        let origin = origin::Origin {
+            listen: self.listen,
+            protocol: match self.protocol {
+                Protocol::H1 => origin::Protocol::Http1,
+                Protocol::Tcp => origin::Protocol::Tcp,
+            },
+            size: self.size,
+            delay: self.delay,
+            status: self.status,
+            next: self.next,
+        };
+        let listen = origin.listen.to_string();
+        origin::serve(&origin, |address| super::print(&format!("listening on {address}\n")))
+            .map_err(|error| format!("cannot serve on {listen}: {error}"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,225 @@
+//! A against B, from a file: topology, network, load, hypothesis; a verdict that may be "inconclusive".
+//!
+//! Each pair runs both arms as fresh processes in an order drawn anew. Pairs of A with itself show how
+//! large a difference this machine makes out of nothing; a hypothesis is judged by an interval over pairs
+//! and a test, and sameness has to be shown as much as a difference.
+
+mod page;
+mod plan;
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use plan::{Arm, Expect, Experiment, ExperimentError, Metric};
+
+use crate::experiment::Running;
+use crate::link::Link;
+use crate::load::{self, Outcome};
+use crate::random::Random;
+use crate::stats::{Effect, Verdict, holm, paired_effect};
+
+/// What an experiment showed.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Whether the hypothesis holds.
+    pub conclusion: Conclusion,
+    /// The effect on each metric, B against A; the hypothesis's metric first.
+    pub effects: Vec<MetricEffect>,
+    /// A against itself, on the hypothesis's metric: the noise floor.
+    pub noise: Option<Effect>,
+    /// The verdict on A against itself, which should not be a difference.
+    pub noise_verdict: Option<Verdict>,
+    /// Every run in the order made.
+    pub runs: Vec<Run>,
+    /// Histograms of both arms over all runs, and their costs.
+    pub merged: (Outcome, Outcome),
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Which pair.
+    pub pair: usize,
+    /// `a`, `b`, or `a'` for the second of two equal arms.
+    pub arm: &'static str,
+    /// Each metric's value.
+    pub values: Vec<(Metric, f64)>,
+    /// Failed requests.
+    pub errors: u64,
+    /// Reasons to doubt the run.
+    pub warnings: Vec<String>,
+}
+
+/// The effect on one metric.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MetricEffect {
+    /// Which.
+    pub metric: Metric,
+    /// How much.
+    pub effect: Effect,
+    /// The test's p, raised for the number of metrics asked about.
+    pub p_corrected: f64,
+    /// What it says.
+    pub verdict: Verdict,
+}
+
+/// Whether a hypothesis holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Conclusion {
+    /// It does.
+    Supported,
+    /// It does not.
+    Refuted,
+    /// These runs cannot tell.
+    Inconclusive,
+}
+
+/// Carries an experiment out; `progress` is told what is being done.
+pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Result<Comparison> {
+    let link = experiment.open_link()?;
+    let mut random = Random::new(experiment.seed);
+    let mut runs = Vec::new();
+    let mut merged: [Option<Outcome>; 2] = [None, None];
+    let mut same = Vec::new();
+    for pair in 0..experiment.equal_pairs {
+        progress(&format!("pair {} of {}, A with itself", pair + 1, experiment.equal_pairs));
+        let first =
+            measure(experiment, &experiment.a, link.as_ref(), experiment.seed + pair as u64)?;
+        let second =
+            measure(experiment, &experiment.a, link.as_ref(), experiment.seed + pair as u64)?;
+        same.push((experiment.metric.of(&first), experiment.metric.of(&second)));
+        runs.push(Run::new(pair, "a", &first));
+        runs.push(Run::new(pair, "a'", &second));
+    }
+    for pair in 0..experiment.pairs {
+        let b_first = random.below(2) == 1;
+        for is_b in [b_first, !b_first] {
+            let (arm, name) = if is_b { (&experiment.b, "b") } else { (&experiment.a, "a") };
+            progress(&format!("pair {} of {}, {}", pair + 1, experiment.pairs, arm.name));
+            // The same seed for both: they meet the same arrivals and the same losses.
+            let outcome = measure(experiment, arm, link.as_ref(), experiment.seed + pair as u64)?;
+            runs.push(Run::new(experiment.equal_pairs + pair, name, &outcome));
+            match &mut merged[usize::from(is_b)] {
+                Some(all) => all.merge(&outcome),
+                none => *none = Some(outcome),
+            }
+        }
+    }
+    let [Some(a), Some(b)] = merged else { return Err(io::Error::other("no pair was run")) };
+    let effects = effects(experiment, &runs);
+    let noise = paired_effect(&same, experiment.seed);
+    let primary = effects.first().map(|it| it.verdict);
+    Ok(Comparison {
+        conclusion: experiment.expect.judge(primary.unwrap_or(Verdict::Inconclusive)),
+        effects,
+        noise,
+        noise_verdict: noise.map(|effect| effect.verdict(experiment.matters, ALPHA)),
+        runs,
+        merged: (a, b),
+    })
+}
+
+impl Run {
+    fn new(pair: usize, arm: &'static str, outcome: &Outcome) -> Self {
+        Self {
+            pair,
+            arm,
+            values: Metric::ALL.map(|metric| (metric, metric.of(outcome))).into(),
+            errors: outcome.errors.total(),
+            warnings: outcome.warnings.clone(),
+        }
+    }
+
+    fn value(&self, metric: Metric) -> f64 {
+        self.values.iter().find(|(other, _)| *other == metric).map_or(f64::NAN, |(_, value)| *value)
+    }
+}
+
+impl Expect {
+    /// What a verdict means for the hypothesis.
+    fn judge(self, verdict: Verdict) -> Conclusion {
+        match (self, verdict) {
+            (_, Verdict::Inconclusive) => Conclusion::Inconclusive,
+            (Self::Lower, Verdict::Lower)
+            | (Self::Higher, Verdict::Higher)
+            | (Self::Same, Verdict::Same) => Conclusion::Supported,
+            (Self::Lower, Verdict::Higher | Verdict::Same)
+            | (Self::Higher, Verdict::Lower | Verdict::Same)
+            | (Self::Same, Verdict::Lower | Verdict::Higher) => Conclusion::Refuted,
+        }
+    }
+}
+
+impl Comparison {
+    /// The comparison with schema 1.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "schema": 1,
+            "conclusion": self.conclusion,
+            "effects": self.effects,
+            "noise": self.noise,
+            "noise_verdict": self.noise_verdict,
+            "runs": self.runs,
+            "a": self.merged.0.to_json(),
+            "b": self.merged.1.to_json(),
+        })
+    }
+}
+
+fn measure(
+    experiment: &Experiment,
+    arm: &Arm,
+    link: Option<&Link>,
+    seed: u64,
+) -> io::Result<Outcome> {
+    let (programs, entry) = experiment.programs(arm)?;
+    let running = Running::launch(&programs, link.map(Link::far))
+        .map_err(|error| io::Error::other(format!("{}: {error}", arm.name)))?;
+    let mut plan = experiment.plan(entry, seed);
+    plan.payers = running.payers();
+    plan.pids = plan.payers.iter().flat_map(|(_, pids)| pids.iter().copied()).collect();
+    let Some(link) = link else { return load::run(&plan).map_err(io::Error::other) };
+    let (down, up) = experiment.conditions();
+    link.follow(&down, &up, &experiment.timeline(), seed, false);
+    // What was in flight in the emulator is gone: let connections of the launch settle.
+    std::thread::sleep(Duration::from_millis(20));
+    link.near().run(move || load::run(&plan)).map_err(io::Error::other)
+}
+
+fn effects(experiment: &Experiment, runs: &[Run]) -> Vec<MetricEffect> {
+    let pairs_of = |metric: Metric| -> Vec<(f64, f64)> {
+        let of = |pair: usize, arm: &str| {
+            runs.iter().find(|run| run.pair == pair && run.arm == arm).map(|run| run.value(metric))
+        };
+        let pairs = experiment.equal_pairs..experiment.equal_pairs + experiment.pairs;
+        pairs.filter_map(|pair| of(pair, "a").zip(of(pair, "b"))).collect()
+    };
+    let metrics = std::iter::once(experiment.metric)
+        .chain(Metric::ALL.into_iter().filter(|it| *it != experiment.metric));
+    let found: Vec<(Metric, Effect)> = metrics
+        .filter_map(|metric| Some((metric, paired_effect(&pairs_of(metric), experiment.seed)?)))
+        .collect();
+    // The hypothesis was named beforehand and is asked alone; the others are a search and pay for it.
+    let others: Vec<f64> = found.iter().skip(1).map(|(_, effect)| effect.p).collect();
+    let corrected = found.first().map(|(_, effect)| effect.p).into_iter().chain(holm(&others));
+    found
+        .iter()
+        .zip(corrected)
+        .map(|((metric, effect), p_corrected)| MetricEffect {
+            metric: *metric,
+            effect: *effect,
+            p_corrected,
+            verdict: Effect { p: p_corrected, ..*effect }.verdict(experiment.matters, ALPHA),
+        })
+        .collect()
+}
+
+/// The rate of false claims that is accepted.
+const ALPHA: f64 = 0.05;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Nanoseconds in an HdrHistogram with three significant digits, up to one hour.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Durations in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Nanoseconds(Histogram<u64>);
+
+/// The percentiles that every report prints, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// Half were faster.
+    pub p50: u64,
+    /// 90 % were faster.
+    pub p90: u64,
+    /// 95 % were faster.
+    pub p95: u64,
+    /// 99 % were faster.
+    pub p99: u64,
+    /// 99.9 % were faster.
+    pub p999: u64,
+    /// The slowest.
+    pub max: u64,
+}
+
+impl Nanoseconds {
+    /// An empty histogram.
+    pub fn new() -> Self {
+        Self(Histogram::new_with_bounds(1, HOUR_NS, 3).expect("constant bounds are valid"))
+    }
+
+    /// Counts one value; what is above an hour counts as an hour.
+    pub fn record(&mut self, nanoseconds: u64) {
+        self.0.saturating_record(nanoseconds.max(1));
+    }
+
+    /// Adds another histogram's counts. This, not averaging, is how percentiles of runs are joined.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The mean, 0 when empty.
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
+    /// The value below which the share `quantile` (0 to 1) lies, 0 when empty.
+    pub fn quantile(&self, quantile: f64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.value_at_quantile(quantile).min(self.0.max()) }
+    }
+
+    /// The percentiles that every report prints.
+    pub fn percentiles(&self) -> Percentiles {
+        Percentiles {
+            p50: self.quantile(0.50),
+            p90: self.quantile(0.90),
+            p95: self.quantile(0.95),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            max: if self.0.is_empty() { 0 } else { self.0.max() },
+        }
+    }
+
+    /// The histogram itself, for logs and merging elsewhere.
+    pub fn as_histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+}
+
+impl Default for Nanoseconds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_keep_three_digits_and_never_exceed_the_maximum() {
+        let mut histogram = Nanoseconds::new();
+        assert_eq!(histogram.percentiles(), Percentiles::default());
+        for value in 1..=1000 {
+            histogram.record(value * 1_000_000);
+        }
+        let percentiles = histogram.percentiles();
+        assert!((percentiles.p50 as f64 / 500e6 - 1.0).abs() < 0.002);
+        assert!((percentiles.p99 as f64 / 990e6 - 1.0).abs() < 0.002);
+        assert!(percentiles.p999 <= percentiles.max);
+        histogram.record(u64::MAX);
+        histogram.record(0);
+        assert_eq!(histogram.count(), 1002);
+    }
+}

@@ -1,0 +1,281 @@
+//! Tables in Markdown or CSV, either way round, with the headings above them.
+
+use super::{Row, number, prose};
+
+/// What a column (or, in a table on its side, a row) holds.
+#[derive(Clone, Debug, PartialEq)]
+enum Quantity {
+    Concurrency,
+    Rate,
+    Mean,
+    Percentile(f64),
+    Cpu,
+    Memory,
+    Count,
+    Total,
+    Repeat,
+}
+
+/// A heading's words and the number in it, which in most reports is the concurrency.
+#[derive(Default)]
+struct Heading {
+    text: String,
+    concurrency: Option<f64>,
+}
+
+struct Table<'t> {
+    line: usize,
+    cells: Vec<Vec<&'t str>>,
+}
+
+/// Reads every row that a text's tables, lists and sentences tell.
+pub fn read(text: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut heading = Heading::default();
+    let mut table: Option<Table<'_>> = None;
+    for (at, line) in text.lines().enumerate() {
+        match cells(line) {
+            Some(cells) => {
+                let is_rule =
+                    cells.iter().all(|cell| cell.chars().all(|c| matches!(c, '-' | ':' | ' ')));
+                let current =
+                    table.get_or_insert_with(|| Table { line: at + 1, cells: Vec::new() });
+                if !is_rule {
+                    current.cells.push(cells);
+                } else if current.cells.len() > 1 {
+                    // A rule's header began a table of its own without a gap.
+                    let next = Table { line: at, cells: current.cells.pop().into_iter().collect() };
+                    rows.extend(std::mem::replace(current, next).rows(&heading));
+                }
+            }
+            None => {
+                rows.extend(table.take().map(|table| table.rows(&heading)).into_iter().flatten());
+                if line.trim_start().starts_with('#') {
+                    heading = Heading::read(line);
+                }
+            }
+        }
+    }
+    rows.extend(table.take().map(|table| table.rows(&heading)).into_iter().flatten());
+    rows.extend(prose::read(text));
+    rows
+}
+
+impl Heading {
+    fn read(line: &str) -> Self {
+        let text = line.trim_start_matches([' ', '#']).trim().to_owned();
+        let is_concurrency = quantity(&text) == Some(Quantity::Concurrency);
+        let concurrency = if is_concurrency {
+            number::first(&text).map(|number| number.value.abs())
+        } else {
+            None
+        };
+        Self { text, concurrency }
+    }
+}
+
+impl Table<'_> {
+    fn rows(&self, heading: &Heading) -> Vec<Row> {
+        let Some((header, body)) = self.cells.split_first() else { return Vec::new() };
+        let across: Vec<Option<Quantity>> = header.iter().map(|cell| quantity(cell)).collect();
+        let down: Vec<Option<Quantity>> =
+            body.iter().map(|cells| cells.first().and_then(|cell| quantity(cell))).collect();
+        let (in_header, in_first) =
+            (across.iter().flatten().count(), down.iter().flatten().count());
+        if in_header > 0 && in_header >= in_first {
+            return body
+                .iter()
+                .enumerate()
+                .map(|(at, cells)| self.row(at, cells, header, &across, heading))
+                .collect();
+        }
+        if in_first > 0 {
+            return (1..header.len())
+                .map(|column| self.column(column, header, body, &down, heading))
+                .collect();
+        }
+        // Neither names quantities: cells may carry their own labels.
+        body.iter()
+            .enumerate()
+            .flat_map(|(at, cells)| {
+                let labelled = cells.iter().enumerate().skip(1);
+                labelled.filter_map(move |(column, cell)| {
+                    let mut row = prose::labelled_cell(cell)?;
+                    row.line = self.line + at + 1;
+                    row.case = cells.first().copied().unwrap_or_default().to_owned();
+                    // Some headers leave the first column out and the last one empty.
+                    let shift = usize::from(header.last().is_some_and(|cell| cell.is_empty()));
+                    row.who = header.get(column - shift).copied().unwrap_or_default().to_owned();
+                    Some(row)
+                })
+            })
+            .collect()
+    }
+
+    fn row(
+        &self,
+        at: usize,
+        cells: &[&str],
+        header: &[&str],
+        across: &[Option<Quantity>],
+        heading: &Heading,
+    ) -> Row {
+        let mut row =
+            Row { line: self.line + at + 2, concurrency: heading.concurrency, ..Row::default() };
+        let mut words = Vec::new();
+        for (column, cell) in cells.iter().enumerate() {
+            match across.get(column).and_then(Option::as_ref) {
+                Some(quantity) => row.take(quantity, header[column], cell),
+                None => words.push(*cell),
+            }
+        }
+        row.case = words.join(" ").trim().to_owned();
+        if row.case.is_empty() {
+            row.case.clone_from(&heading.text);
+        }
+        row
+    }
+
+    fn column(
+        &self,
+        column: usize,
+        header: &[&str],
+        body: &[Vec<&str>],
+        down: &[Option<Quantity>],
+        heading: &Heading,
+    ) -> Row {
+        let mut row = Row {
+            line: self.line,
+            case: heading.text.clone(),
+            who: header[column].to_owned(),
+            concurrency: heading.concurrency,
+            ..Row::default()
+        };
+        for (cells, quantity) in body.iter().zip(down) {
+            if let (Some(quantity), Some(cell)) = (quantity, cells.get(column)) {
+                row.take(quantity, cells[0], cell);
+            }
+        }
+        row
+    }
+}
+
+impl Row {
+    fn take(&mut self, quantity: &Quantity, label: &str, cell: &str) {
+        self.has_spread |= cell.contains(['±', '[']) || cell.contains("+/-") || cell.contains("+-");
+        let unit = unit_of(label);
+        match quantity {
+            Quantity::Concurrency => {
+                self.concurrency = number::first(cell).map(|number| number.value)
+            }
+            Quantity::Rate => self.rate = number::rate(cell),
+            Quantity::Mean => self.mean_s = number::seconds(cell, unit.unwrap_or("ms")),
+            Quantity::Percentile(share) => {
+                self.percentiles.extend(
+                    number::seconds(cell, unit.unwrap_or("ms")).map(|value| (*share, value)),
+                );
+            }
+            Quantity::Cpu => {
+                let factor = |unit: &str| if unit.starts_with(['c', 'v']) { 1.0 } else { 0.01 };
+                let is_figure =
+                    cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '~' | '<' | '≈'));
+                self.cpus = number::first(cell).filter(|_| is_figure).map(|number| {
+                    number.value
+                        * factor(if number.unit.is_empty() {
+                            unit.unwrap_or("%")
+                        } else {
+                            number.unit
+                        })
+                });
+            }
+            Quantity::Memory => self.memory = number::bytes(cell, unit.unwrap_or("MB")),
+            Quantity::Count => self.count = number::rate(cell),
+            Quantity::Total => self.total_s = number::seconds(cell, unit.unwrap_or("s")),
+            Quantity::Repeat => {
+                // "37.2 suc VS 61.0 fail" is no repeat of a difference.
+                let number = number::first(cell)
+                    .filter(|number| number.rest.trim().is_empty() && number.unit.is_empty());
+                self.repeats.extend(number.map(|number| number.value));
+            }
+        }
+    }
+}
+
+/// What a label names. Percentiles come before means: "RT (P99)" holds both words.
+fn quantity(label: &str) -> Option<Quantity> {
+    let label = label.to_lowercase();
+    let words: Vec<&str> = label
+        .split(|c: char| !c.is_alphanumeric() && c != '.')
+        .filter(|word| !word.is_empty())
+        .collect();
+    let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(word));
+    let begins = |wanted: &str| words.iter().any(|word| word.starts_with(wanted));
+    if let Some(share) = words.iter().find_map(|word| percentile(word)) {
+        return Some(Quantity::Percentile(share));
+    }
+    let is_time = has(&["rt", "rtt", "latency", "mean", "avg", "average", "duration"]);
+    match () {
+        () if has(&["qps", "rps", "tps", "throughput", "req"]) || label.contains("requests/s") => {
+            Some(Quantity::Rate)
+        }
+        () if label.contains("per second") => Some(Quantity::Rate),
+        () if begins("concurren") || has(&["connections", "clients", "vus", "threads"]) => {
+            Some(Quantity::Concurrency)
+        }
+        () if has(&["cpu", "cpus"]) => Some(Quantity::Cpu),
+        () if has(&["mem", "memory", "rss", "pss"]) => Some(Quantity::Memory),
+        () if has(&["total", "elapsed"]) => Some(Quantity::Total),
+        () if has(&["requests", "count"]) => Some(Quantity::Count),
+        () if words.last().is_some_and(|word| is_repeat(word)) => Some(Quantity::Repeat),
+        () if is_time => Some(Quantity::Mean),
+        () => None,
+    }
+}
+
+fn percentile(word: &str) -> Option<f64> {
+    if word == "max" {
+        return Some(100.0);
+    }
+    if word == "median" {
+        return Some(50.0);
+    }
+    let digits = word.strip_prefix('p').or_else(|| word.strip_suffix("th"))?;
+    let share: f64 = digits.parse().ok()?;
+    // p999 is 99.9
+    Some(if share >= 1000.0 {
+        share / 100.0
+    } else if share > 100.0 {
+        share / 10.0
+    } else {
+        share
+    })
+}
+
+fn is_repeat(word: &str) -> bool {
+    let digits = word.strip_prefix("run").or_else(|| word.strip_prefix('r'));
+    digits
+        .is_some_and(|digits| digits.len() == 1 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The unit in a label: "latency (ms)", `RT [us]`, "cpu_percent".
+fn unit_of(label: &str) -> Option<&str> {
+    let inside = label.split(['(', '[', ',', '_']).nth(1)?;
+    let word = inside.split([')', ']']).next()?.trim();
+    (number::seconds_per(word).is_some() || number::bytes("1", word).is_some() || word == "cores")
+        .then_some(word)
+}
+
+/// The cells of a table's line; `None` for any other line.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim();
+    let separator = if line.contains('|') {
+        '|'
+    } else if line.matches(',').count() >= 2 && !line.contains(". ") && !line.ends_with('.') {
+        ','
+    } else {
+        return None;
+    };
+    let inner = if separator == '|' { line.strip_prefix('|').unwrap_or(line) } else { line };
+    let inner = if separator == '|' { inner.strip_suffix('|').unwrap_or(inner) } else { inner };
+    Some(inner.split(separator).map(|cell| cell.trim().trim_matches('"')).collect())
+}

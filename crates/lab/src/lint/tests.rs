@@ -1,0 +1,96 @@
+use super::*;
+
+fn texts(findings: &[Finding], level: Level, check: &str) -> Vec<String> {
+    findings
+        .iter()
+        .filter(|it| it.level == level && it.check == check)
+        .map(|it| it.text.clone())
+        .collect()
+}
+
+#[test]
+fn littles_law_finds_the_two_rows_that_cannot_be_true() {
+    // Two of the HTTP/1.1 tables of SOFAMosn 0.1.0's performance report, as published.
+    let report = " ### Concurrences - 20\n | Indicators | SOFAMosn | Envoy|\n| -------- | -------- | -------- |\n\
+        | QPS | 5600 |5600 |\n|RT (mean) | 3.549ms |3.545ms |\n|RT (P99) | 4ms |4ms |\n| MEM | 24m |23m |\n| CPU | 40% |20% |\n\
+        \n ### Concurrences - 200\n | Indicators | SOFAMosn | Envoy|\n| -------- | -------- | -------- |\n\
+        | QPS | 29670 |38800 |\n|RT (mean) | 5.715ms |5.068ms |\n|RT (P99) | 16ms |7ms |\n|RT (P95) | 11ms |6ms |\n| CPU | 100% |95% |\n";
+    let findings = lint(report);
+    let failed = texts(&findings, Level::Fail, "little's law");
+    assert_eq!(failed.len(), 1, "{findings:#?}");
+    assert!(
+        failed[0].starts_with("Concurrences - 200, SOFAMosn: 29670/s × 5.715 ms = 169.6"),
+        "{}",
+        failed[0]
+    );
+    assert_eq!(texts(&findings, Level::Pass, "little's law").len(), 3);
+    let costs = texts(&findings, Level::Note, "per request");
+    assert!(
+        costs
+            .iter()
+            .any(|text| text.contains("20, SOFAMosn: 71.4 µs CPU per request (2.00 × Envoy)")),
+        "{costs:?}"
+    );
+    assert_eq!(texts(&findings, Level::Warn, "spread").len(), 1);
+    assert_eq!(texts(&findings, Level::Warn, "saturation").len(), 2);
+}
+
+#[test]
+fn csv_with_units_in_the_header_is_read() {
+    let rows = read(
+        "name,connections,req/s,mean (us),p99 (us),max (us),cpu_cores\na,10,\"5000\",2000,1500,1000,0.5\n",
+    );
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!((row.case.as_str(), row.concurrency, row.rate), ("a", Some(10.0), Some(5000.0)));
+    assert_eq!((row.mean_s, row.cpus), (Some(0.002), Some(0.5)));
+    let findings = lint(
+        "name,connections,req/s,mean (us),p99 (us),max (us),cpu_cores\na,10,\"5000\",2000,1500,1000,0.5\n",
+    );
+    assert_eq!(texts(&findings, Level::Fail, "order"), ["a: p99 is 1.500 ms but p100 is 1.000 ms"]);
+}
+
+#[test]
+fn changes_in_sentences_are_put_per_request() {
+    let text = "## Unthrottled\n* Replication of 1: p95 latency increased by 90%, RPS was cut by 44%\n\
+        * Replication of 1: CPU usage increased 15%, Memory decreased 5% (due to lower RPS)\n## Throttled\n\
+        * Replication of 1: CPU usage increased 99% (this is a good thing), Memory increased 2%\n";
+    let findings = lint(text);
+    let notes = texts(&findings, Level::Note, "per request");
+    assert_eq!(
+        notes,
+        ["Replication of 1 (section 1): CPU +15 % at -44 % requests is 2.05 × the CPU per request"]
+    );
+    assert_eq!(texts(&findings, Level::Warn, "per request").len(), 1);
+}
+
+#[test]
+fn repeats_totals_and_estimates_are_checked() {
+    let text = "Config | A VS B R1 | A VS B R2 | A VS B R3 |\n---|---|---|---|\n15s | 3.07 | 3.06 | 3.07 |\n5s | 1.0 | 0.9 | 1.3 |\n\
+        A | B | |\n---|---|---|\n3G | 平均耗时:2.4秒 总耗时:120秒 | 平均耗时:2.44 总耗时:122 |\n2G | 平均耗时:6.0 总耗时:400 | 平均耗时:6.74 总耗时:337秒 |\n\n\
+        x_off_y time: [6.0 ns 6.1 ns 6.2 ns]\nx_on_y time: [6.1 ns 6.2 ns 6.3 ns]\nz_off time: [6.0 ns 5.9 ns 6.2 ns]\n";
+    let findings = lint(text);
+    assert_eq!(texts(&findings, Level::Warn, "repeats").len(), 1);
+    let totals = texts(&findings, Level::Fail, "total");
+    assert_eq!(totals.len(), 1, "{totals:?}");
+    assert!(totals[0].contains("66.7 requests, elsewhere 50"), "{totals:?}");
+    assert_eq!(texts(&findings, Level::Fail, "off and on").len(), 1);
+    assert_eq!(texts(&findings, Level::Fail, "interval").len(), 1);
+}
+
+#[test]
+fn a_text_without_figures_says_so_and_nonsense_does_not_panic() {
+    assert_eq!(lint("hello\n")[0].check, "read");
+    for text in [
+        "|||\n|-|\n",
+        "| QPS |\n| 1",
+        "|\n",
+        "QPS,RT,CPU\n,,\n0,0,0\n",
+        "time: [",
+        "x time: [1 s]",
+        "a: - CPU: %",
+        "| RT (P) |\n| ms |",
+    ] {
+        let _ = lint(text);
+    }
+}

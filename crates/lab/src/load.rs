@@ -1,0 +1,233 @@
+//! The load generator.
+//!
+//! A [`Plan`] in, an [`Outcome`] out. One thread, one readiness loop, one pre-encoded request: two system
+//! calls per request and a share of a wait, so that it is seldom what limits a measurement; when it is,
+//! the outcome carries a warning.
+//!
+//! Latency is counted twice. *Service time* begins when the request was really sent. *Latency* begins
+//! when the arrival process meant it to be sent, so that a server that freezes is charged for everybody
+//! who would have come meanwhile ("coordinated omission"). In a closed loop the two are the same.
+
+pub(crate) mod connection;
+pub(crate) mod export;
+mod generator;
+mod outcome;
+mod request;
+pub(crate) mod response;
+mod schedule;
+
+use std::time::Duration;
+
+pub use generator::{run, run_observed};
+pub use outcome::{Errors, GeneratorCost, Noise, Outcome, Progress, TargetCost};
+pub use request::Request;
+
+use crate::address::{Address, Target};
+
+/// What to send, how, and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where to.
+    pub target: Target,
+    /// Further addresses of the same service: connections are spread evenly over all.
+    pub also: Vec<Address>,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// What each request is.
+    pub request: Request,
+    /// When requests start.
+    pub arrivals: Arrivals,
+    /// How many connections carry them.
+    pub connections: usize,
+    /// Whether a connection carries more than one request.
+    pub keep_alive: bool,
+    /// How long is measured.
+    pub duration: Duration,
+    /// How long is run before that without being measured.
+    pub warmup: Duration,
+    /// Over which time the rate climbs from zero.
+    pub rate_ramp: Duration,
+    /// Over which time the connections are opened.
+    pub connection_ramp: Duration,
+    /// After which time an unanswered request is an error.
+    pub timeout: Duration,
+    /// The processes whose cost is accounted, with their descendants.
+    pub pids: Vec<u32>,
+    /// Other groups of processes whose cost is accounted, by name.
+    pub payers: Vec<(String, Vec<u32>)>,
+    /// Whether to count the system calls of those processes. Counting slows them down, so it is done in a
+    /// short run of its own after the measured one.
+    pub count_syscalls: bool,
+    /// Makes random arrivals repeatable.
+    pub seed: u64,
+}
+
+/// The protocol spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// Bytes that come back as they are, or at least as many.
+    Tcp,
+}
+
+/// The arrival process. The same server costs up to three times as much under one as under another, so
+/// every report names it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Each connection sends its next request when the previous one is answered.
+    Closed,
+    /// As [`Arrivals::Closed`], but each connection at most at this rate. A slow answer silently delays
+    /// what would have followed.
+    ClosedCapped {
+        /// Requests per second on each connection.
+        per_connection_rate: f64,
+    },
+    /// Each connection has a schedule and catches up with it after a slow answer.
+    PerConnection {
+        /// Requests per second on each connection.
+        per_connection_rate: f64,
+    },
+    /// Open loop with even gaps, on any free connection.
+    Paced {
+        /// Requests per second altogether.
+        rate: f64,
+    },
+    /// Open loop with exponential gaps, on any free connection.
+    Poisson {
+        /// Requests per second altogether.
+        rate: f64,
+    },
+    /// Open loop at given instants from the start of the run, warm-up included.
+    Recorded {
+        /// Ascending.
+        starts: Vec<Duration>,
+    },
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The plan makes no sense; the text says why.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// No connection could be opened.
+    #[error("cannot connect to {target}: {error}")]
+    Connect {
+        /// Where to.
+        target: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The operating system refused something the generator needs.
+    #[error("the load generator failed: {0}")]
+    System(#[from] std::io::Error),
+    /// A process to be accounted does not exist or may not be looked at.
+    #[error(transparent)]
+    Meter(#[from] crate::meter::MeterError),
+}
+
+impl Plan {
+    /// Closed loop, HTTP/1.1 GET, ten connections, ten seconds.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            also: Vec::new(),
+            protocol: Protocol::Http1,
+            request: Request::default(),
+            arrivals: Arrivals::Closed,
+            connections: 10,
+            keep_alive: true,
+            duration: Duration::from_secs(10),
+            warmup: Duration::ZERO,
+            rate_ramp: Duration::ZERO,
+            connection_ramp: Duration::ZERO,
+            timeout: Duration::from_secs(10),
+            pids: Vec::new(),
+            payers: Vec::new(),
+            count_syscalls: false,
+            seed: 1,
+        }
+    }
+
+    /// Requests per second that the arrivals intend over the measured time; `None` for a closed loop without a cap.
+    pub fn intended_rps(&self) -> Option<f64> {
+        let connections = self.connections as f64;
+        match &self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::ClosedCapped { per_connection_rate }
+            | Arrivals::PerConnection { per_connection_rate } => {
+                Some(per_connection_rate * connections)
+            }
+            Arrivals::Paced { rate } | Arrivals::Poisson { rate } => Some(*rate),
+            Arrivals::Recorded { starts } => {
+                let window = self.warmup..self.warmup + self.duration;
+                let count = starts.iter().filter(|start| window.contains(start)).count();
+                Some(count as f64 / self.duration.as_secs_f64())
+            }
+        }
+    }
+
+    /// Where connection `index` goes.
+    fn address(&self, index: usize) -> &Address {
+        match index % (self.also.len() + 1) {
+            0 => &self.target.address,
+            other => &self.also[other - 1],
+        }
+    }
+
+    fn check(&self) -> Result<(), LoadError> {
+        let rate = match &self.arrivals {
+            Arrivals::ClosedCapped { per_connection_rate }
+            | Arrivals::PerConnection { per_connection_rate } => *per_connection_rate,
+            Arrivals::Paced { rate } | Arrivals::Poisson { rate } => *rate,
+            Arrivals::Closed => 1.0,
+            Arrivals::Recorded { starts } if starts.is_sorted() => 1.0,
+            Arrivals::Recorded { .. } => {
+                return Err(LoadError::Plan("the recorded arrivals are not in ascending order"));
+            }
+        };
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(LoadError::Plan("the rate must be a number above zero"));
+        }
+        if self.connections == 0 || self.connections > CONNECTION_LIMIT {
+            return Err(LoadError::Plan(
+                "the number of connections must be between 1 and 1,000,000",
+            ));
+        }
+        if self.duration.is_zero() {
+            return Err(LoadError::Plan("the duration must be above zero"));
+        }
+        if self.protocol == Protocol::Tcp && self.request.body.is_empty() {
+            return Err(LoadError::Plan("a TCP request needs at least one byte"));
+        }
+        Ok(())
+    }
+}
+
+impl Arrivals {
+    /// The word for it in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::ClosedCapped { .. } => "closed-capped",
+            Self::PerConnection { .. } => "per-connection",
+            Self::Paced { .. } => "paced",
+            Self::Poisson { .. } => "poisson",
+            Self::Recorded { .. } => "recorded",
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Closed | Self::ClosedCapped { .. } => false,
+            Self::PerConnection { .. }
+            | Self::Paced { .. }
+            | Self::Poisson { .. }
+            | Self::Recorded { .. } => true,
+        }
+    }
+}
+
+const CONNECTION_LIMIT: usize = 1_000_000;

@@ -1,0 +1,74 @@
+//! One request, encoded once.
+
+use super::{Plan, Protocol};
+
+/// What each request is. For TCP only the body counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// `GET`, or `POST` when there is a body, unless given.
+    pub method: Option<String>,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
+    /// The body; for TCP, the bytes sent and expected back.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// A body of `size` printable bytes.
+    pub fn with_body(size: usize) -> Self {
+        Self { body: crate::origin::filler(size).to_vec(), ..Self::default() }
+    }
+
+    pub(super) fn is_head(&self) -> bool {
+        self.method.as_deref() == Some("HEAD")
+    }
+}
+
+/// The bytes that every request of `plan` consists of.
+pub(super) fn encode(plan: &Plan) -> Vec<u8> {
+    if plan.protocol == Protocol::Tcp {
+        return plan.request.body.clone();
+    }
+    let request = &plan.request;
+    let has =
+        |wanted: &str| request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let method =
+        request.method.as_deref().unwrap_or(if request.body.is_empty() { "GET" } else { "POST" });
+    let mut text = format!("{method} {} HTTP/1.1\r\n", plan.target.path);
+    if !has("host") {
+        text += &format!("Host: {}\r\n", plan.target.authority);
+    }
+    if !has("content-length") && (!request.body.is_empty() || method == "POST" || method == "PUT") {
+        text += &format!("Content-Length: {}\r\n", request.body.len());
+    }
+    if !plan.keep_alive && !has("connection") {
+        text += "Connection: close\r\n";
+    }
+    for (name, value) in &request.headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text += "\r\n";
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(&request.body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodes_what_was_asked_and_no_header_twice() {
+        let mut plan = Plan::new("http://127.0.0.1:1/x".parse().unwrap());
+        assert_eq!(encode(&plan), b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n");
+        plan.request.body = b"hi".to_vec();
+        plan.request.headers.push(("host".to_owned(), "a".to_owned()));
+        plan.keep_alive = false;
+        assert_eq!(
+            encode(&plan),
+            b"POST /x HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\nhost: a\r\n\r\nhi"
+        );
+        plan.protocol = Protocol::Tcp;
+        assert_eq!(encode(&plan), b"hi");
+    }
+}

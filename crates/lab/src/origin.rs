@@ -1,0 +1,332 @@
+//! A test server that is cheap and does as it is told.
+//!
+//! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
+//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back.
+//! A delay holds each answer back without holding up any other.
+
+mod onward;
+mod peer;
+mod request;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, sockopt};
+
+use crate::address::{Address, Target};
+use crate::poller::{Interest, Poller, Ready};
+use onward::{Next, ONWARD};
+use peer::{Due, Peer, Step};
+
+/// What to serve.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Where; port 0 lets the kernel choose.
+    pub listen: Address,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// Bytes in the body of each HTTP answer.
+    pub size: usize,
+    /// How long each answer is held back.
+    pub delay: Duration,
+    /// The status of each HTTP answer.
+    pub status: u16,
+    /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
+    /// questions go to one of them in turn.
+    pub next: Vec<Target>,
+}
+
+/// The protocol served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 answers.
+    Http1,
+    /// Echo.
+    Tcp,
+}
+
+/// A server on a thread of its own; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    address: Address,
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    freeze_ns: Arc<AtomicU64>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Origin {
+    /// HTTP/1.1 with `size` bytes, at once.
+    pub fn http(listen: Address, size: usize) -> Self {
+        Self {
+            listen,
+            protocol: Protocol::Http1,
+            size,
+            delay: Duration::ZERO,
+            status: 200,
+            next: Vec::new(),
+        }
+    }
+
+    /// TCP echo, at once.
+    pub fn tcp(listen: Address) -> Self {
+        Self {
+            listen,
+            protocol: Protocol::Tcp,
+            size: 0,
+            delay: Duration::ZERO,
+            status: 200,
+            next: Vec::new(),
+        }
+    }
+}
+
+/// Serves on a thread of its own; when this returns, the address accepts connections.
+pub fn spawn(origin: &Origin) -> io::Result<Running> {
+    let listener = origin.listen.listen()?;
+    let address = origin.listen.of_listener(&listener);
+    let stop = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicU64::new(0));
+    let freeze_ns = Arc::new(AtomicU64::new(0));
+    let wires = Wires {
+        stop: Arc::clone(&stop),
+        served: Arc::clone(&served),
+        freeze_ns: Arc::clone(&freeze_ns),
+    };
+    let origin = origin.clone();
+    let serve = move || Server::new(&origin, listener, wires)?.run();
+    let thread = std::thread::Builder::new().name("origin".to_owned()).spawn(serve)?;
+    Ok(Running { address, stop, served, freeze_ns, thread: Some(thread) })
+}
+
+/// Serves on the calling thread, for ever; `ready` learns the address.
+pub fn serve(origin: &Origin, ready: impl FnOnce(&Address)) -> io::Result<()> {
+    let listener = origin.listen.listen()?;
+    ready(&origin.listen.of_listener(&listener));
+    Server::new(origin, listener, Wires::default())?.run()
+}
+
+/// `size` printable bytes.
+pub fn filler(size: usize) -> Vec<u8> {
+    (0..size).map(|at| b'a' + (at % 26) as u8).collect()
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Requests answered so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Stops the whole server for a while, as a garbage collection or a hypervisor does.
+    pub fn freeze(&self, duration: Duration) {
+        self.freeze_ns.store(duration.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Server {
+    listener: OwnedFd,
+    is_tcp: bool,
+    answers: peer::Answers,
+    delay: Duration,
+    poller: Poller,
+    peers: Vec<Option<Peer>>,
+    vacant: Vec<u32>,
+    generation: u32,
+    /// Answers held back; in order, because the delay is the same for all.
+    held: VecDeque<Held>,
+    scratch: Vec<u8>,
+    wires: Wires,
+    next: Option<Next>,
+}
+
+/// What the server and its owner tell each other.
+#[derive(Default)]
+struct Wires {
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    freeze_ns: Arc<AtomicU64>,
+}
+
+struct Held {
+    due: Instant,
+    index: u32,
+    generation: u32,
+    answer: Due,
+}
+
+impl Server {
+    fn new(origin: &Origin, listener: OwnedFd, wires: Wires) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        poller.add(&listener, LISTENER, Interest::Read)?;
+        Ok(Self {
+            is_tcp: matches!(origin.listen, Address::Tcp(_)),
+            listener,
+            answers: peer::Answers::new(origin),
+            delay: origin.delay,
+            poller,
+            peers: Vec::new(),
+            vacant: Vec::new(),
+            generation: 0,
+            held: VecDeque::new(),
+            scratch: vec![0; SCRATCH],
+            wires,
+            next: Next::new(origin),
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while !self.wires.stop.load(Ordering::Relaxed) {
+            if self.wires.freeze_ns.load(Ordering::Relaxed) > 0 {
+                std::thread::sleep(Duration::from_nanos(
+                    self.wires.freeze_ns.swap(0, Ordering::Relaxed),
+                ));
+            }
+            let until_due =
+                self.held.front().map(|held| held.due.saturating_duration_since(Instant::now()));
+            self.poller.wait(Some(until_due.map_or(LOOK_UP, |due| due.min(LOOK_UP))))?;
+            let mut at = 0;
+            while let Some(ready) = self.poller.event(at) {
+                at += 1;
+                if ready.number == LISTENER { self.accept()? } else { self.handle(ready) }
+            }
+            self.release();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        // A bounded number, so that those already here are not starved.
+        for _ in 0..256 {
+            let socket =
+                match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                    Ok(socket) => socket,
+                    Err(Errno::AGAIN) => return Ok(()),
+                    Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                    Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                        eprintln!("origin: cannot accept: {error}");
+                        std::thread::sleep(Duration::from_millis(10));
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+            if self.is_tcp {
+                let _ = sockopt::set_tcp_nodelay(&socket, true);
+            }
+            let index = self.vacant.pop().unwrap_or(self.peers.len() as u32);
+            self.generation = self.generation.wrapping_add(1) & 0x7fff_ffff;
+            self.poller.add(&socket, number(index, self.generation), Interest::Read)?;
+            let peer = Peer::new(socket, self.generation);
+            if let Some(next) = &mut self.next {
+                next.begin(index);
+            }
+            match self.peers.get_mut(index as usize) {
+                Some(place) => *place = Some(peer),
+                None => self.peers.push(Some(peer)),
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, ready: Ready) {
+        let index = ready.number as u32;
+        if index & ONWARD != 0 {
+            return self.handle_onward(index & !ONWARD, ready);
+        }
+        let Some(Some(peer)) = self.peers.get_mut(index as usize) else { return };
+        if u64::from(peer.generation) != ready.number >> 32 {
+            return;
+        }
+        let mut step = Step::Open;
+        if ready.writable {
+            step = peer.flush();
+        }
+        if ready.readable && step == Step::Open {
+            let (held, delay, generation) = (&mut self.held, self.delay, peer.generation);
+            let asks = self.next.is_some();
+            let mut count = 0;
+            let mut questions = Vec::new();
+            step =
+                peer.read(&mut self.scratch, &self.answers, asks || !delay.is_zero(), |answer| {
+                    count += 1;
+                    match answer {
+                        Some(answer) if asks => questions.push(answer),
+                        Some(answer) => held.push_back(Held {
+                            due: Instant::now() + delay,
+                            index,
+                            generation,
+                            answer,
+                        }),
+                        None => {}
+                    }
+                });
+            self.wires.served.fetch_add(count, Ordering::Relaxed);
+            self.settle(index, step);
+            for question in questions {
+                self.ask(index, question);
+            }
+            return;
+        }
+        self.settle(index, step);
+    }
+
+    /// Sends what has been held back long enough.
+    fn release(&mut self) {
+        let now = Instant::now();
+        while self.held.front().is_some_and(|held| held.due <= now) {
+            let Some(held) = self.held.pop_front() else { return };
+            let Some(Some(peer)) = self.peers.get_mut(held.index as usize) else { continue };
+            if peer.generation == held.generation {
+                let step = peer.answer(&held.answer, &self.answers);
+                self.settle(held.index, step);
+            }
+        }
+    }
+
+    fn settle(&mut self, index: u32, step: Step) {
+        let Some(place) = self.peers.get_mut(index as usize) else { return };
+        let Some(peer) = place else { return };
+        if step == Step::Closed {
+            *place = None;
+            self.vacant.push(index);
+            return;
+        }
+        if let Some(interest) = peer.changed_interest()
+            && self.poller.modify(peer.socket(), number(index, peer.generation), interest).is_err()
+        {
+            *place = None;
+            self.vacant.push(index);
+        }
+    }
+}
+
+fn number(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+const LISTENER: u64 = u64::MAX;
+const SCRATCH: usize = 64 * 1024;
+/// How often the server looks whether it shall stop.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests;

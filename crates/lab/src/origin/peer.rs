@@ -1,0 +1,259 @@
+//! One client of the test server.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::request::{Item, Persistence, Reader, Wish};
+use super::{Origin, Protocol};
+use crate::poller::Interest;
+
+/// One accepted connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    socket: OwnedFd,
+    pub(super) generation: u32,
+    reader: Reader,
+    /// What the socket did not take yet.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// Answers and bytes that are held back.
+    held: usize,
+    is_closing: bool,
+    interest: Interest,
+}
+
+/// What is left of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Open,
+    Closed,
+}
+
+/// Something to send later.
+#[derive(Debug)]
+pub(super) enum Due {
+    Answer(Wish),
+    /// The service that was asked did not answer well.
+    Failure(Wish),
+    Echo(Vec<u8>),
+}
+
+/// The answers, encoded once.
+#[derive(Debug)]
+pub(super) struct Answers {
+    protocol: Protocol,
+    stay: Encoded,
+    stay_said: Encoded,
+    close: Encoded,
+}
+
+#[derive(Debug)]
+struct Encoded {
+    bytes: Vec<u8>,
+    head_length: usize,
+}
+
+impl Peer {
+    pub(super) fn new(socket: OwnedFd, generation: u32) -> Self {
+        Self {
+            socket,
+            generation,
+            reader: Reader::new(),
+            unsent: Vec::new(),
+            sent: 0,
+            held: 0,
+            is_closing: false,
+            interest: Interest::Read,
+        }
+    }
+
+    /// Reads once and answers what is complete, at once or through `each`, which also counts.
+    pub(super) fn read(
+        &mut self,
+        scratch: &mut [u8],
+        answers: &Answers,
+        is_delayed: bool,
+        mut each: impl FnMut(Option<Due>),
+    ) -> Step {
+        let count = match recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
+            Ok((0, _)) => return Step::Closed,
+            Ok((count, _)) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Step::Open,
+            Err(_) => return Step::Closed,
+        };
+        let bytes = &scratch[..count];
+        if answers.protocol == Protocol::Tcp {
+            if is_delayed {
+                self.held += bytes.len();
+                each(Some(Due::Echo(bytes.to_vec())));
+                return Step::Open;
+            }
+            each(None);
+            return self.send(bytes);
+        }
+        let (unsent, held, is_closing) = (&mut self.unsent, &mut self.held, &mut self.is_closing);
+        let mut first = None;
+        let result = self.reader.receive(bytes, |item| match item {
+            _ if *is_closing => {}
+            Item::Continue => unsent.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"),
+            Item::Request(wish) if is_delayed => {
+                *held += 1;
+                each(Some(Due::Answer(wish)));
+            }
+            Item::Request(wish) => {
+                each(None);
+                *is_closing |= wish.persistence == Persistence::Close;
+                // One answer, the usual case, is sent from where it lies.
+                match first {
+                    None if unsent.is_empty() => first = Some(wish),
+                    None => unsent.extend_from_slice(answers.bytes(wish)),
+                    Some(before) => {
+                        if unsent.is_empty() {
+                            unsent.extend_from_slice(answers.bytes(before));
+                        }
+                        unsent.extend_from_slice(answers.bytes(wish));
+                    }
+                }
+            }
+        });
+        if result.is_err() {
+            self.unsent.extend_from_slice(BAD_REQUEST);
+            self.is_closing = true;
+        }
+        match first {
+            Some(wish) if self.unsent.is_empty() => self.send(answers.bytes(wish)),
+            Some(_) | None => self.flush(),
+        }
+    }
+
+    /// Sends something that was held back.
+    pub(super) fn answer(&mut self, due: &Due, answers: &Answers) -> Step {
+        match due {
+            Due::Answer(wish) => {
+                self.held -= 1;
+                self.is_closing |= wish.persistence == Persistence::Close;
+                self.send(answers.bytes(*wish))
+            }
+            Due::Failure(wish) => {
+                self.held -= 1;
+                self.is_closing |= wish.persistence == Persistence::Close;
+                self.send(BAD_GATEWAY)
+            }
+            Due::Echo(bytes) => {
+                self.held -= bytes.len();
+                self.send(bytes)
+            }
+        }
+    }
+
+    /// Sends what the socket did not take before.
+    pub(super) fn flush(&mut self) -> Step {
+        while self.sent < self.unsent.len() {
+            match send(&self.socket, &self.unsent[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.sent += count,
+                Err(Errno::AGAIN) => return Step::Open,
+                Err(Errno::INTR) => {}
+                Err(_) => return Step::Closed,
+            }
+        }
+        self.unsent.clear();
+        self.sent = 0;
+        if self.is_closing { Step::Closed } else { Step::Open }
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// What to wait for next, when that is not what is waited for already. A client that does not read its
+    /// answers is not read from either, so that what it is owed stays bounded.
+    pub(super) fn changed_interest(&mut self) -> Option<Interest> {
+        let owed = self.unsent.len() - self.sent;
+        let interest =
+            match (owed > 0, owed > OWED_LIMIT || self.held > HELD_LIMIT || self.is_closing) {
+                (true, true) => Interest::Write,
+                (true, false) => Interest::ReadWrite,
+                (false, true) => Interest::Nothing,
+                (false, false) => Interest::Read,
+            };
+        (interest != self.interest).then(|| {
+            self.interest = interest;
+            interest
+        })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Step {
+        let mut taken = 0;
+        while self.unsent.is_empty() && taken < bytes.len() {
+            match send(&self.socket, &bytes[taken..], SendFlags::NOSIGNAL) {
+                Ok(count) => taken += count,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return Step::Closed,
+            }
+        }
+        if taken < bytes.len() {
+            self.unsent.extend_from_slice(&bytes[taken..]);
+            return Step::Open;
+        }
+        if self.is_closing { Step::Closed } else { Step::Open }
+    }
+}
+
+impl Due {
+    pub(super) fn into_failure(self) -> Self {
+        match self {
+            Self::Answer(wish) | Self::Failure(wish) => Self::Failure(wish),
+            Self::Echo(bytes) => Self::Echo(bytes),
+        }
+    }
+}
+
+impl Answers {
+    pub(super) fn new(origin: &Origin) -> Self {
+        let encode = |connection: &str| {
+            let (status, size) = (origin.status, origin.size);
+            let head = format!(
+                "HTTP/1.1 {status} {}\r\nContent-Length: {size}\r\n{connection}\r\n",
+                reason(status)
+            );
+            let head_length = head.len();
+            let mut bytes = head.into_bytes();
+            bytes.extend_from_slice(&super::filler(size));
+            Encoded { bytes, head_length }
+        };
+        Self {
+            protocol: origin.protocol,
+            stay: encode(""),
+            stay_said: encode("Connection: keep-alive\r\n"),
+            close: encode("Connection: close\r\n"),
+        }
+    }
+
+    fn bytes(&self, wish: Wish) -> &[u8] {
+        let encoded = match wish.persistence {
+            Persistence::Stay => &self.stay,
+            Persistence::StaySaid => &self.stay_said,
+            Persistence::Close => &self.close,
+        };
+        if wish.is_head { &encoded.bytes[..encoded.head_length] } else { &encoded.bytes }
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200..=299 => "OK",
+        300..=399 => "Elsewhere",
+        400..=499 => "Refused",
+        _ => "Failed",
+    }
+}
+
+const BAD_REQUEST: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+const BAD_GATEWAY: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n";
+const OWED_LIMIT: usize = 1 << 20;
+/// Answers, or bytes of an echo, that are held back for one client.
+const HELD_LIMIT: usize = 1 << 20;

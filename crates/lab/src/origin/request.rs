@@ -1,0 +1,224 @@
+//! Bytes from the client in, one item per complete request out.
+
+use memchr::memmem;
+
+use crate::chunked::{Chunks, Malformed};
+
+/// Reads the requests of one connection.
+#[derive(Debug)]
+pub(super) struct Reader {
+    state: State,
+    partial: Vec<u8>,
+    last_head: Vec<u8>,
+    last: Head,
+}
+
+/// How a complete request wants to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// Without a body.
+    pub(super) is_head: bool,
+    pub(super) persistence: Persistence,
+}
+
+/// What becomes of the connection after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// It stays, as HTTP/1.1 takes for granted.
+    Stay,
+    /// It stays, and HTTP/1.0 must be told so.
+    StaySaid,
+    Close,
+}
+
+/// What the bytes brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// The client waits for `100 Continue` before it sends the body.
+    Continue,
+    Request(Wish),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Fixed(u64),
+    Chunked(Chunks),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    wish: Wish,
+    body: State,
+    expects_continue: bool,
+}
+
+impl Reader {
+    pub(super) fn new() -> Self {
+        let wish = Wish { is_head: false, persistence: Persistence::Close };
+        let last = Head { wish, body: State::Head, expects_continue: false };
+        Self { state: State::Head, partial: Vec::new(), last_head: Vec::new(), last }
+    }
+
+    /// Takes received bytes.
+    pub(super) fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        mut each: impl FnMut(Item),
+    ) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            match self.state {
+                State::Head => {
+                    let Some(rest) = self.take_head(bytes)? else { return Ok(()) };
+                    bytes = rest;
+                    self.state = self.last.body;
+                    if self.last.expects_continue && bytes.is_empty() {
+                        each(Item::Continue);
+                    }
+                }
+                State::Fixed(left) => {
+                    let taken = left.min(bytes.len() as u64);
+                    bytes = &bytes[taken as usize..];
+                    self.state = State::Fixed(left - taken);
+                }
+                State::Chunked(mut chunks) => match chunks.receive(bytes)? {
+                    Some(end) => {
+                        bytes = &bytes[end..];
+                        self.state = State::Fixed(0);
+                    }
+                    None => {
+                        self.state = State::Chunked(chunks);
+                        return Ok(());
+                    }
+                },
+            }
+            if self.state == State::Fixed(0) {
+                self.state = State::Head;
+                each(Item::Request(self.last.wish));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_head<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, Malformed> {
+        if self.partial.is_empty() {
+            if !self.last_head.is_empty() && bytes.starts_with(&self.last_head) {
+                return Ok(Some(&bytes[self.last_head.len()..]));
+            }
+            if let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
+                let (head, rest) = bytes.split_at(end + 4);
+                self.remember(head)?;
+                return Ok(Some(rest));
+            }
+        }
+        let seam = self.partial.len();
+        let room = HEAD_LIMIT.saturating_sub(seam).min(bytes.len());
+        self.partial.extend_from_slice(&bytes[..room]);
+        let from = seam.saturating_sub(3);
+        let Some(end) = memmem::find(&self.partial[from..], b"\r\n\r\n").map(|at| from + at + 4)
+        else {
+            return if self.partial.len() < HEAD_LIMIT { Ok(None) } else { Err(Malformed) };
+        };
+        let head = std::mem::take(&mut self.partial);
+        self.remember(&head[..end])?;
+        Ok(Some(&bytes[end - seam..]))
+    }
+
+    fn remember(&mut self, head: &[u8]) -> Result<(), Malformed> {
+        self.last = parse_head(head)?;
+        self.last_head.clear();
+        self.last_head.extend_from_slice(head);
+        Ok(())
+    }
+}
+
+fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
+    let mut lines =
+        head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let line = lines.next().unwrap_or_default();
+    let is_http_1_0 = match line {
+        _ if line.ends_with(b" HTTP/1.1") => false,
+        _ if line.ends_with(b" HTTP/1.0") => true,
+        _ => return Err(Malformed),
+    };
+    let mut body = State::Fixed(0);
+    let mut expects_continue = false;
+    let mut connection = None;
+    for line in lines {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") && !matches!(body, State::Chunked(_)) {
+            let length = std::str::from_utf8(value)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .ok_or(Malformed)?;
+            body = State::Fixed(length);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            body = State::Chunked(Chunks::new());
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            connection = Some(value.to_ascii_lowercase());
+        } else if name.eq_ignore_ascii_case(b"expect") {
+            expects_continue = value.eq_ignore_ascii_case(b"100-continue");
+        }
+    }
+    let persistence = match (connection.as_deref(), is_http_1_0) {
+        (Some(b"close"), _) => Persistence::Close,
+        (Some(b"keep-alive"), true) => Persistence::StaySaid,
+        (_, true) => Persistence::Close,
+        (_, false) => Persistence::Stay,
+    };
+    let wish = Wish { is_head: line.starts_with(b"HEAD "), persistence };
+    Ok(Head { wish, body, expects_continue: expects_continue && body != State::Fixed(0) })
+}
+
+const HEAD_LIMIT: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_the_same_at_every_split() {
+        let bytes =
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc\
+            POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n\
+            HEAD / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n\r\n";
+        let wish = |is_head, persistence| Item::Request(Wish { is_head, persistence });
+        let expected = [
+            wish(false, Persistence::Stay),
+            wish(false, Persistence::Stay),
+            wish(false, Persistence::Stay),
+            wish(true, Persistence::StaySaid),
+            wish(false, Persistence::Close),
+        ];
+        for split in 0..bytes.len() {
+            let mut items = Vec::new();
+            let mut reader = Reader::new();
+            reader.receive(&bytes[..split], |item| items.push(item)).unwrap();
+            reader.receive(&bytes[split..], |item| items.push(item)).unwrap();
+            assert_eq!(items, expected, "split at {split}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_waits_before_its_body_is_told_to_go_on() {
+        let mut items = Vec::new();
+        let mut reader = Reader::new();
+        let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n";
+        reader.receive(head, |item| items.push(item)).unwrap();
+        assert_eq!(items, [Item::Continue]);
+        reader.receive(b"x", |item| items.push(item)).unwrap();
+        assert_eq!(items.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for bytes in
+            ["GET /\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", "\x16\x03\x01\r\n\r\n"]
+        {
+            assert!(Reader::new().receive(bytes.as_bytes(), |_| ()).is_err(), "{bytes:?}");
+        }
+        assert!(Reader::new().receive(&[b'x'; HEAD_LIMIT - 1], |_| ()).is_ok());
+        assert!(Reader::new().receive(&[b'x'; HEAD_LIMIT], |_| ()).is_err());
+    }
+}

@@ -1,0 +1,310 @@
+//! The public performance reports, run again.
+//!
+//! Each recipe keeps the original's topology and question, adds what a reader of today misses (cost per
+//! request, intervals, the losing cases), and puts the published figure beside ours where there is one.
+//! Subjects take turns within each round, in an order drawn anew, as fresh processes.
+
+mod mars;
+mod mobile;
+mod mosn;
+mod okhttp;
+pub mod peers;
+mod sidecar;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use peers::Peers;
+
+use crate::random::Random;
+use crate::report::{Bars, Page, Table};
+use crate::stats::{bootstrap, median};
+
+/// Which report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    /// Envoy Mobile's analysis of CPU and battery.
+    EnvoyMobile,
+    /// Mars STN's benchmark on bad networks.
+    Mars,
+    /// A study of Istio's sidecar.
+    Sidecar,
+    /// SOFAMosn's forwarding performance.
+    Mosn,
+}
+
+/// How to run it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Shorter runs and fewer of them.
+    pub is_quick: bool,
+    /// Makes the order of subjects and the losses repeatable.
+    pub seed: u64,
+    /// Where the programs are.
+    pub peers: Peers,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    /// One figure each.
+    pub rows: Vec<Row>,
+    /// What a reader must know: who was missing, what differs from the original.
+    pub notes: Vec<String>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which table of the report.
+    pub table: String,
+    /// Which case of it.
+    pub case: String,
+    /// Whose figure.
+    pub who: String,
+    /// What it says.
+    pub metric: String,
+    /// The median over rounds.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// Lower end of the 95 % interval, when there were rounds enough.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// The original's figure: its subject's for Towpath, its control's for the same control.
+    pub published: Option<f64>,
+}
+
+/// Values of all rounds, in the order in which rows are to appear.
+#[derive(Default)]
+struct Samples {
+    order: Vec<Key>,
+    values: BTreeMap<Key, Vec<f64>>,
+    published: BTreeMap<Key, f64>,
+    seed: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    table: String,
+    case: String,
+    who: String,
+    metric: &'static str,
+    unit: &'static str,
+}
+
+/// Runs a recipe; `progress` is told what is being done.
+pub fn run(
+    recipe: Recipe,
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> io::Result<Replay> {
+    match recipe {
+        Recipe::Sidecar => sidecar::run(options, progress),
+        Recipe::Mosn => mosn::run(options, progress),
+        Recipe::EnvoyMobile => mobile::run(options, progress),
+        Recipe::Mars => mars::run(options, progress),
+    }
+}
+
+impl Recipe {
+    /// Every recipe.
+    pub const ALL: [Self; 4] = [Self::Sidecar, Self::Mosn, Self::EnvoyMobile, Self::Mars];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EnvoyMobile => "envoy-mobile",
+            Self::Mars => "mars",
+            Self::Sidecar => "sidecar",
+            Self::Mosn => "mosn",
+        }
+    }
+}
+
+impl Replay {
+    /// The figures with schema 1.
+    pub fn to_json(&self) -> Value {
+        json!({ "schema": 1, "rows": self.rows, "notes": self.notes })
+    }
+
+    /// Adds another recipe's figures.
+    pub fn append(&mut self, mut other: Self) {
+        self.rows.append(&mut other.rows);
+        self.notes.append(&mut other.notes);
+    }
+
+    /// The figures as a page.
+    pub fn to_page(&self, title: &str, command: &str) -> Page {
+        let with_published = self.rows.iter().filter(|row| row.published.is_some()).count();
+        let verdict = format!(
+            "{} figures, {with_published} of them beside the published ones",
+            self.rows.len()
+        );
+        let mut page = Page::new(title, verdict);
+        for note in &self.notes {
+            page.text(note);
+        }
+        let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
+        tables.dedup();
+        for name in tables {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.table == name).collect();
+            page.heading(name);
+            let metric = rows
+                .iter()
+                .find(|row| row.metric == "cpu_per_request")
+                .or_else(|| rows.first())
+                .map(|row| row.metric.as_str());
+            if let Some(metric) = metric {
+                page.bars(format!("{metric} by case and subject"), &bars(&rows, metric));
+            }
+            let mut table =
+                Table::new(&["case", "who", "metric", "value", "95 % interval", "published"]);
+            for row in rows {
+                let interval = row
+                    .low
+                    .zip(row.high)
+                    .map(|(low, high)| format!("{} – {}", show(low), show(high)));
+                table.row([
+                    row.case.clone(),
+                    row.who.clone(),
+                    row.metric.clone(),
+                    format!("{} {}", show(row.value), row.unit),
+                    interval.unwrap_or_default(),
+                    row.published
+                        .map(|value| format!("{} {}", show(value), row.unit))
+                        .unwrap_or_default(),
+                ]);
+            }
+            page.table(table);
+        }
+        page.heading("Conditions");
+        page.text(crate::load::export::machine());
+        page.code(command);
+        page
+    }
+}
+
+impl Samples {
+    fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    fn add(
+        &mut self,
+        table: &str,
+        case: &str,
+        who: &str,
+        metric: &'static str,
+        unit: &'static str,
+        value: f64,
+    ) {
+        if !value.is_finite() {
+            return;
+        }
+        let key = Key {
+            table: table.to_owned(),
+            case: case.to_owned(),
+            who: who.to_owned(),
+            metric,
+            unit,
+        };
+        if !self.values.contains_key(&key) {
+            self.order.push(key.clone());
+        }
+        self.values.entry(key).or_default().push(value);
+    }
+
+    fn publish(
+        &mut self,
+        table: &str,
+        case: &str,
+        who: &str,
+        metric: &'static str,
+        unit: &'static str,
+        value: f64,
+    ) {
+        let key = Key {
+            table: table.to_owned(),
+            case: case.to_owned(),
+            who: who.to_owned(),
+            metric,
+            unit,
+        };
+        self.published.insert(key, value);
+    }
+
+    /// All values of one figure.
+    fn of(&self, table: &str, case: &str, who: &str, metric: &str) -> &[f64] {
+        let is_it = |key: &&Key| {
+            key.table == table && key.case == case && key.who == who && key.metric == metric
+        };
+        self.order
+            .iter()
+            .find(is_it)
+            .and_then(|key| self.values.get(key))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// Cases in the order they came up, subjects within them in one order everywhere.
+    fn into_rows(mut self) -> Vec<Row> {
+        let place = |all: &[Key], is_it: &dyn Fn(&Key) -> bool| all.iter().position(is_it);
+        let order = self.order.clone();
+        self.order.sort_by_cached_key(|key| {
+            let table = place(&order, &|other| other.table == key.table);
+            let case = place(&order, &|other| other.table == key.table && other.case == key.case);
+            let who = SUBJECTS.iter().position(|who| *who == key.who).unwrap_or(SUBJECTS.len());
+            (table, case, who, key.who.clone(), place(&order, &|other| other == key))
+        });
+        let row = |key: Key| {
+            let values = self.values.get(&key).map_or(&[][..], Vec::as_slice);
+            let interval = (values.len() >= 3).then(|| bootstrap(values, median, self.seed));
+            Row {
+                value: median(values),
+                low: interval.map(|it| it.low),
+                high: interval.map(|it| it.high),
+                published: self.published.get(&key).copied(),
+                table: key.table,
+                case: key.case,
+                who: key.who,
+                metric: key.metric.to_owned(),
+                unit: key.unit.to_owned(),
+            }
+        };
+        self.order.into_iter().map(row).collect()
+    }
+}
+
+/// The order in which subjects are listed; others follow by name.
+const SUBJECTS: [&str; 8] =
+    ["none", "direct", "towpath", "envoy", "nginx", "haproxy", "curl", "okhttp"];
+
+/// Shuffles subjects anew for each round, so that none always runs after the same other.
+fn shuffle<T>(subjects: &mut [T], random: &mut Random) {
+    for at in (1..subjects.len()).rev() {
+        subjects.swap(at, random.below(at + 1));
+    }
+}
+
+fn bars(rows: &[&Row], metric: &str) -> Bars {
+    let chosen = || rows.iter().filter(|row| row.metric == metric);
+    Bars {
+        unit: chosen().next().map(|row| row.unit.clone()).unwrap_or_default(),
+        parts: vec![metric.to_owned()],
+        bars: chosen()
+            .map(|row| (format!("{} {}", row.case, row.who), vec![row.value.max(0.0)]))
+            .collect(),
+    }
+}
+
+fn show(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1000.0 => format!("{value:.0}"),
+        medium if medium >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}

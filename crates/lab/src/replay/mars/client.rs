@@ -1,0 +1,264 @@
+//! Those who make the requests.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::super::Options;
+use super::super::mobile::okhttp_classes;
+use super::super::okhttp::{self, Task};
+use crate::link::{FAR, Link};
+use crate::load::response::{Expect, Reader};
+use crate::origin::filler;
+
+/// Who makes requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    /// One plain socket, attempts repeated as iOS does.
+    KernelLinear,
+    /// One plain socket, attempts repeated as Android does.
+    KernelClassic,
+    /// Another plain socket every four seconds; the first answer wins.
+    Staggered,
+    /// A command that makes one request: its name and words.
+    Command(&'static str, PathBuf),
+    /// OkHttp: the class path and the compiled program.
+    OkHttp(String, PathBuf),
+}
+
+/// What came of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempts {
+    pub(super) attempts: u32,
+    pub(super) successes: u32,
+    /// Until the last success, or until it was given up.
+    pub(super) total: Duration,
+}
+
+/// A client that is about to begin.
+pub(super) struct Ready<'c> {
+    client: &'c Client,
+    request: usize,
+    successes: u32,
+    budget: Duration,
+    java: Option<(Child, BufReader<std::process::ChildStdout>)>,
+}
+
+impl Client {
+    /// Every client that this machine has.
+    pub(super) fn all(options: &Options, notes: &mut Vec<String>) -> Vec<Self> {
+        let mut clients = vec![Self::KernelLinear, Self::KernelClassic, Self::Staggered];
+        match &options.peers.curl {
+            Some(curl) => clients.push(Self::Command("curl", curl.clone())),
+            None => notes.push("curl was not found; set TOWPATH_CURL.".to_owned()),
+        }
+        match okhttp_classes(options) {
+            Ok((class_path, classes)) => clients.push(Self::OkHttp(class_path, classes)),
+            Err(error) => notes.push(format!("OkHttp was not measured: {error}.")),
+        }
+        let towpath = &options.peers.towpath;
+        let has_get = Command::new(towpath)
+            .args(["get", "--help"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if has_get {
+            clients.push(Self::Command("towpath", towpath.clone()));
+        } else {
+            notes.push("Towpath's client was not measured: this command has no 'get'.".to_owned());
+        }
+        clients
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::KernelLinear => "one socket (linear SYN)",
+            Self::KernelClassic => "one socket (classic SYN)",
+            Self::Staggered => "staggered",
+            Self::Command(name, _) => name,
+            Self::OkHttp(..) => "okhttp",
+        }
+    }
+
+    /// Does everything that takes time but makes no request.
+    pub(super) fn prepare(
+        &self,
+        link: &Link,
+        request: usize,
+        successes: u32,
+        budget: Duration,
+    ) -> io::Result<Ready<'_>> {
+        let mut ready = Ready { client: self, request, successes, budget, java: None };
+        if let Self::OkHttp(class_path, classes) = self {
+            let task = Task {
+                url: url(),
+                successes,
+                interval_ms: 0,
+                timeout_ms: TIMEOUT.as_millis() as u64,
+                body: request,
+                is_fresh: true,
+                budget_ms: budget.as_millis() as u64,
+                waits: true,
+            };
+            let words = okhttp::command(class_path, classes, &task);
+            let mut child = link.near().run(move || {
+                Command::new(&words[0])
+                    .args(&words[1..])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .spawn()
+            })?;
+            let Some(stdout) = child.stdout.take() else {
+                return Err(io::Error::other("java has no output"));
+            };
+            let mut lines = BufReader::new(stdout);
+            let mut line = String::new();
+            lines.read_line(&mut line)?;
+            if line.trim() != "ready" {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(io::Error::other("java did not start"));
+            }
+            ready.java = Some((child, lines));
+        }
+        Ok(ready)
+    }
+}
+
+impl Ready<'_> {
+    /// Makes requests until enough succeeded or the time is over.
+    pub(super) fn go(mut self, link: &Link) -> io::Result<Attempts> {
+        if let Some((child, lines)) = self.java.take() {
+            return watch_java(child, lines);
+        }
+        let started = Instant::now();
+        let mut attempts = Attempts::default();
+        while attempts.successes < self.successes && started.elapsed() < self.budget {
+            attempts.attempts += 1;
+            attempts.successes += u32::from(self.attempt(link));
+        }
+        attempts.total = started.elapsed();
+        Ok(attempts)
+    }
+
+    fn attempt(&self, link: &Link) -> bool {
+        let size = self.request;
+        match self.client {
+            Client::KernelLinear | Client::KernelClassic => {
+                link.near().run(move || fetch(size)).is_ok()
+            }
+            Client::Staggered => link.near().run(staggered),
+            Client::Command(name, path) => link.near().run(command(name, path, size)),
+            Client::OkHttp(..) => false,
+        }
+    }
+}
+
+/// One request on a connection of its own.
+fn fetch(size: usize) -> io::Result<()> {
+    let address: SocketAddr = format!("{FAR}:{PORT}").parse().map_err(io::Error::other)?;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_write_timeout(Some(left()))?;
+    let method = if size > 0 { "POST" } else { "GET" };
+    let mut request = format!(
+        "{method} / HTTP/1.1\r\nHost: {FAR}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    )
+    .into_bytes();
+    request.extend_from_slice(&filler(size));
+    stream.write_all(&request)?;
+    let mut reader = Reader::new(Expect::Http);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        stream.set_read_timeout(Some(left()))?;
+        let count = stream.read(&mut buffer)?;
+        let answer = reader.receive(&buffer[..count]).map_err(|_| io::ErrorKind::InvalidData)?;
+        match answer {
+            Some(answer) if answer.status == 200 => return Ok(()),
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None => {}
+        }
+    }
+}
+
+/// Another connection every four seconds until one is answered.
+fn staggered() -> bool {
+    let (done, any) = mpsc::channel();
+    let deadline = Instant::now() + TIMEOUT;
+    while Instant::now() < deadline {
+        let done = done.clone();
+        std::thread::spawn(move || {
+            if fetch(0).is_ok() {
+                let _ = done.send(());
+            }
+        });
+        if any.recv_timeout(Duration::from_secs(4)).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+/// One run of a command-line client.
+fn command(
+    name: &'static str,
+    path: &std::path::Path,
+    size: usize,
+) -> impl FnOnce() -> bool + Send + 'static {
+    let mut command = Command::new(path);
+    if name == "curl" {
+        command.args(["-s", "-f", "-o", "/dev/null", "-H", "Expect:", "--max-time", "60"]);
+        if size > 0 {
+            command.args(["--data-binary", "@-"]);
+        }
+    } else {
+        command.arg("get");
+        if size > 0 {
+            command.arg("-d").arg(String::from_utf8(filler(size)).unwrap_or_default());
+        }
+    }
+    command.arg(url()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    move || {
+        let Ok(mut child) = command.spawn() else { return false };
+        if let Some(mut stdin) = child.stdin.take() {
+            // A client that reads no input closes it.
+            let _ = stdin.write_all(&filler(size));
+        }
+        child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+fn watch_java(
+    mut child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+) -> io::Result<Attempts> {
+    let mut stdin = child.stdin.take();
+    if let Some(stdin) = &mut stdin {
+        stdin.write_all(b"\n")?;
+        stdin.flush()?;
+    }
+    let started = Instant::now();
+    let mut attempts = Attempts::default();
+    for line in lines.lines() {
+        let line = line?;
+        attempts.attempts += 1;
+        attempts.successes += u32::from(line.starts_with("ok"));
+        attempts.total = started.elapsed();
+    }
+    child.wait()?;
+    Ok(attempts)
+}
+
+fn url() -> String {
+    format!("http://{FAR}:{PORT}/")
+}
+
+/// Where the server listens.
+pub(super) const PORT: u16 = 8080;
+/// The original raised OkHttp's to this for its outages.
+const TIMEOUT: Duration = Duration::from_secs(60);

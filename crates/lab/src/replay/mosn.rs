@@ -1,0 +1,201 @@
+//! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts over a link of 2.5 ms.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use towpath_sim::link::{Conditions, Timeline};
+
+use super::peers::{Layer, Proxy};
+use super::{Options, Replay, Samples, shuffle};
+use crate::address::Address;
+use crate::experiment::{Program, Running, free_addresses};
+use crate::link::{FAR, Link, Tuning};
+use crate::load::{self, Outcome, Plan, Request};
+use crate::random::Random;
+
+pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
+    let (rounds, seconds) = if options.is_quick { (3, 1.0) } else { (10, 5.0) };
+    let link = Link::open(&Tuning::default())?;
+    let half = Conditions { delay: Duration::from_micros(1250), ..Conditions::default() };
+    link.follow(&half, &half, &Timeline::default(), options.seed, false);
+    let mut samples = Samples::new(options.seed);
+    let mut notes = vec![
+        "TCP forwarding by one worker; the client is behind an emulated link with a round trip of 2.5 ms, proxy and server share the far end. \
+         The published columns are SOFAMosn 0.1.0 (beside Towpath) and Envoy 1.7 (beside Envoy), on a machine of 2013."
+            .to_owned(),
+    ];
+    let mut subjects = vec![
+        None,
+        Some(Proxy::Towpath),
+        Some(Proxy::Envoy),
+        Some(Proxy::Nginx),
+        Some(Proxy::Haproxy),
+    ];
+    subjects.retain(|subject| match launch(&link, *subject, options) {
+        Ok(_) => true,
+        Err(error) => {
+            notes.push(format!(
+                "{} was not measured: {error}.",
+                subject.map_or("direct", Proxy::name)
+            ));
+            false
+        }
+    });
+    let mut random = Random::new(options.seed);
+    for (concurrency, published) in PUBLISHED {
+        for round in 0..rounds {
+            shuffle(&mut subjects, &mut random);
+            for subject in &subjects {
+                let who = subject.map_or("direct", Proxy::name);
+                progress(&format!(
+                    "{concurrency} connections, round {} of {rounds}, {who}",
+                    round + 1
+                ));
+                let (running, entry) =
+                    launch(&link, *subject, options).map_err(io::Error::other)?;
+                let outcome = measure(&link, &running, entry, concurrency, seconds)?;
+                record(&mut samples, concurrency, who, &outcome);
+            }
+        }
+        for (who, figures) in [("towpath", published.0), ("envoy", published.1)] {
+            for ((metric, unit), value) in METRICS.into_iter().zip(figures) {
+                samples.publish(TABLE, &case(concurrency), who, metric, unit, value);
+            }
+        }
+    }
+    Ok(Replay { rows: samples.into_rows(), notes })
+}
+
+fn launch(
+    link: &Link,
+    subject: Option<Proxy>,
+    options: &Options,
+) -> Result<(Running, SocketAddr), String> {
+    let addresses = free_addresses(FAR, 2).map_err(|error| error.to_string())?;
+    let [entry, server] = addresses[..] else { return Err("no free ports".to_owned()) };
+    let listen = if subject.is_some() { server } else { entry };
+    let mut programs = vec![Program {
+        name: "origin".to_owned(),
+        role: "service".to_owned(),
+        command: [
+            &options.peers.towpath.display().to_string(),
+            "lab",
+            "origin",
+            "--size",
+            "1k",
+            "--listen",
+            &listen.to_string(),
+        ]
+        .map(str::to_owned)
+        .into(),
+        config: None,
+        listens: vec![listen],
+    }];
+    if let Some(proxy) = subject {
+        programs.push(proxy.program(&options.peers, Layer::Tcp, &[(entry, vec![server])])?);
+    }
+    let running =
+        Running::launch(&programs, Some(link.far())).map_err(|error| error.to_string())?;
+    Ok((running, entry))
+}
+
+fn measure(
+    link: &Link,
+    running: &Running,
+    entry: SocketAddr,
+    concurrency: usize,
+    seconds: f64,
+) -> io::Result<Outcome> {
+    let mut plan = Plan::new(Address::Tcp(entry).into());
+    plan.request = Request::with_body(1024);
+    plan.connections = concurrency;
+    plan.warmup = Duration::from_millis(300);
+    plan.duration = Duration::from_secs_f64(seconds);
+    let proxies = running.pids("proxy");
+    plan.pids = if proxies.is_empty() { running.pids("service") } else { proxies };
+    link.near().run(move || load::run(&plan)).map_err(io::Error::other)
+}
+
+fn record(samples: &mut Samples, concurrency: usize, who: &str, outcome: &Outcome) {
+    let ms = |ns: f64| ns / 1e6;
+    let target = outcome.target.unwrap_or_default();
+    // Without a proxy there is nothing to charge: the server's own cost is not comparable.
+    let is_direct = who == "direct";
+    let figures = [
+        outcome.achieved_rps(),
+        ms(outcome.latency.mean()),
+        ms(outcome.latency.quantile(0.99) as f64),
+        ms(outcome.latency.quantile(0.98) as f64),
+        ms(outcome.latency.quantile(0.95) as f64),
+        if is_direct { f64::NAN } else { target.cost.rss_bytes as f64 / 1_048_576.0 },
+        if is_direct {
+            f64::NAN
+        } else {
+            target.cost.cpu_ns as f64 / outcome.duration.as_nanos() as f64 * 100.0
+        },
+        if is_direct { f64::NAN } else { target.cpu_ns_per_request().unwrap_or(f64::NAN) / 1e3 },
+    ];
+    for ((metric, unit), value) in METRICS.into_iter().zip(figures) {
+        samples.add(TABLE, &case(concurrency), who, metric, unit, value);
+    }
+    samples.add(
+        TABLE,
+        &case(concurrency),
+        who,
+        "errors",
+        "requests",
+        outcome.errors.total() as f64,
+    );
+}
+
+fn case(concurrency: usize) -> String {
+    format!("concurrency {concurrency}")
+}
+
+const TABLE: &str = "TCP forwarding, HTTP/1.1, 1 KB posts";
+
+const METRICS: [(&str, &str); 8] = [
+    ("rate", "requests/s"),
+    ("mean", "ms"),
+    ("p99", "ms"),
+    ("p98", "ms"),
+    ("p95", "ms"),
+    ("memory", "MiB"),
+    ("cpu", "% of a CPU"),
+    ("cpu_per_request", "µs"),
+];
+
+type Figures = [f64; 8];
+
+/// SOFAMosn's and Envoy's columns, the last figure recomputed from CPU and rate.
+const PUBLISHED: [(usize, (Figures, Figures)); 4] = [
+    (
+        20,
+        (
+            [5600.0, 3.549, 4.0, 4.0, 4.0, 24.0, 40.0, 71.4],
+            [5600.0, 3.545, 4.0, 4.0, 4.0, 23.0, 20.0, 35.7],
+        ),
+    ),
+    (
+        40,
+        (
+            [11_150.0, 3.583, 4.0, 4.0, 4.0, 34.0, 70.0, 62.8],
+            [11_200.0, 3.565, 4.0, 4.0, 4.0, 24.0, 40.0, 35.7],
+        ),
+    ),
+    (
+        200,
+        (
+            [29_670.0, 5.715, 16.0, 13.0, 11.0, 96.0, 100.0, 33.7],
+            [38_800.0, 5.068, 7.0, 7.0, 6.0, 24.0, 95.0, 24.5],
+        ),
+    ),
+    (
+        220,
+        (
+            [30_367.0, 8.201, 20.0, 19.0, 16.0, 100.0, 100.0, 32.9],
+            [41_070.0, 5.369, 9.0, 8.0, 8.0, 24.0, 100.0, 24.3],
+        ),
+    ),
+];

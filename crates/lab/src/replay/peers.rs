@@ -1,0 +1,271 @@
+//! The programs that recipes compare: where they are, and their configuration for a plain forwarding job.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::experiment::Program;
+
+/// Where the programs are.
+#[derive(Clone, Debug, Default)]
+pub struct Peers {
+    /// Towpath's own command.
+    pub towpath: PathBuf,
+    /// Envoy.
+    pub envoy: Option<PathBuf>,
+    /// nginx.
+    pub nginx: Option<PathBuf>,
+    /// HAProxy.
+    pub haproxy: Option<PathBuf>,
+    /// curl.
+    pub curl: Option<PathBuf>,
+    /// The class path of OkHttp and what it needs.
+    pub okhttp: Option<String>,
+    /// A long-running client, its words separated by spaces, with `{url}`, `{count}` and `{interval_ms}`.
+    pub variant: Option<String>,
+}
+
+/// A proxy that can be put between two addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proxy {
+    Towpath,
+    Envoy,
+    Nginx,
+    Haproxy,
+}
+
+/// What a proxy is to forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    Http,
+    Tcp,
+}
+
+/// One listener and where it forwards to.
+pub(super) type Forward = (SocketAddr, Vec<SocketAddr>);
+
+impl Peers {
+    /// Looks in the environment (`TOWPATH_ENVOY` and so on), then below `target/peers` (see `cargo xtask peers`), then in the search path.
+    pub fn find() -> Self {
+        let look = |variable: &str, name: &str| {
+            let given = std::env::var_os(variable).map(PathBuf::from);
+            given
+                .or_else(|| wrapper(name).or_else(|| below(Path::new("target/peers"), name, 8)))
+                .or_else(|| in_path(name))
+        };
+        Self {
+            towpath: std::env::current_exe().unwrap_or_else(|_| "towpath".into()),
+            envoy: look("TOWPATH_ENVOY", "envoy"),
+            nginx: look("TOWPATH_NGINX", "nginx"),
+            haproxy: look("TOWPATH_HAPROXY", "haproxy"),
+            curl: look("TOWPATH_CURL", "curl"),
+            variant: None,
+            okhttp: std::env::var("TOWPATH_OKHTTP")
+                .ok()
+                .or_else(|| class_path(Path::new("target/peers"))),
+        }
+    }
+}
+
+impl Proxy {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Towpath => "towpath",
+            Self::Envoy => "envoy",
+            Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+        }
+    }
+
+    /// The program that forwards each of `forwards` with one worker; an error says what is missing.
+    pub(super) fn program(
+        self,
+        peers: &Peers,
+        layer: Layer,
+        forwards: &[Forward],
+    ) -> Result<Program, String> {
+        let path = match self {
+            Self::Towpath => Some(&peers.towpath),
+            Self::Envoy => peers.envoy.as_ref(),
+            Self::Nginx => peers.nginx.as_ref(),
+            Self::Haproxy => peers.haproxy.as_ref(),
+        };
+        let variable = self.name().to_uppercase();
+        let path = path.ok_or_else(|| {
+            format!("{} was not found; set TOWPATH_{variable} to its path", self.name())
+        })?;
+        let executable = path.display().to_string();
+        let (arguments, config): (&[&str], String) = match self {
+            Self::Towpath => {
+                (&["proxy", "-c", "{config}", "--concurrency", "1"], envoy(layer, forwards))
+            }
+            Self::Envoy => (
+                &["-c", "{config}", "--concurrency", "1", "-l", "error", "--disable-hot-restart"],
+                envoy(layer, forwards),
+            ),
+            Self::Nginx => (&["-p", "{dir}", "-c", "{config}"], nginx(path, layer, forwards)),
+            Self::Haproxy => (&["-db", "-f", "{config}"], haproxy(layer, forwards)),
+        };
+        Ok(Program {
+            name: self.name().to_owned(),
+            role: "proxy".to_owned(),
+            command: std::iter::once(executable)
+                .chain(arguments.iter().map(|&word| word.to_owned()))
+                .collect(),
+            config: Some(config),
+            listens: forwards.iter().map(|(listen, _)| *listen).collect(),
+        })
+    }
+}
+
+/// An Envoy bootstrap, which Towpath reads too.
+fn envoy(layer: Layer, forwards: &[Forward]) -> String {
+    let socket = |address: &SocketAddr| {
+        format!(
+            "{{socket_address: {{address: \"{}\", port_value: {}}}}}",
+            address.ip(),
+            address.port()
+        )
+    };
+    let (mut listeners, mut clusters) = (String::new(), String::new());
+    for (at, (listen, targets)) in forwards.iter().enumerate() {
+        let filter = match layer {
+            Layer::Tcp => format!(
+                "      - name: envoy.filters.network.tcp_proxy\n        typed_config:\n          \
+                 \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy\n          \
+                 stat_prefix: f{at}\n          cluster: c{at}\n"
+            ),
+            Layer::Http => format!(
+                "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \
+                 \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
+                 stat_prefix: f{at}\n          codec_type: HTTP1\n          route_config:\n            virtual_hosts:\n            \
+                 - name: v\n              domains: [\"*\"]\n              routes:\n              - match: {{prefix: \"/\"}}\n                \
+                 route: {{cluster: c{at}}}\n          http_filters:\n          - name: envoy.filters.http.router\n            typed_config:\n              \
+                 \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router\n"
+            ),
+        };
+        let _ = write!(
+            listeners,
+            "  - name: f{at}\n    address: {}\n    filter_chains:\n    - filters:\n{filter}",
+            socket(listen)
+        );
+        let endpoints: String = targets
+            .iter()
+            .map(|target| format!("        - endpoint: {{address: {}}}\n", socket(target)))
+            .collect();
+        let _ = write!(
+            clusters,
+            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n    load_assignment:\n      \
+             cluster_name: c{at}\n      endpoints:\n      - lb_endpoints:\n{endpoints}"
+        );
+    }
+    format!("static_resources:\n  listeners:\n{listeners}  clusters:\n{clusters}")
+}
+
+fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
+    // Distributions build the stream module apart; it lies beside the program's own library directory.
+    let modules = path
+        .parent()
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/nginx/modules/ngx_stream_module.so"));
+    let module = modules.filter(|module| layer == Layer::Tcp && module.exists());
+    let load =
+        module.map(|module| format!("load_module {};\n", module.display())).unwrap_or_default();
+    let block: String = forwards
+        .iter()
+        .enumerate()
+        .map(|(at, (listen, targets))| {
+            let servers: String = targets.iter().map(|target| format!("server {target}; ")).collect();
+            match layer {
+                Layer::Tcp => format!("  upstream u{at} {{ {servers}}}\n  server {{ listen {listen}; proxy_pass u{at}; }}\n"),
+                Layer::Http => format!(
+                    "  upstream u{at} {{ {servers}keepalive 512; }}\n  server {{ listen {listen}; location / {{ proxy_pass http://u{at}; \
+                     proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}\n"
+                ),
+            }
+        })
+        .collect();
+    let (name, common) = match layer {
+        Layer::Tcp => ("stream", ""),
+        Layer::Http => (
+            "http",
+            "  access_log off;\n  keepalive_requests 100000000;\n  client_body_temp_path {dir}/b;\n  proxy_temp_path {dir}/p;\n  \
+             fastcgi_temp_path {dir}/f;\n  uwsgi_temp_path {dir}/u;\n  scgi_temp_path {dir}/s;\n",
+        ),
+    };
+    format!(
+        "{load}daemon off;\nworker_processes 1;\npid {{dir}}/pid;\nerror_log {{dir}}/error.log crit;\n\
+         events {{ worker_connections 8192; }}\n{name} {{\n{common}{block}}}\n"
+    )
+}
+
+fn haproxy(layer: Layer, forwards: &[Forward]) -> String {
+    let mode = match layer {
+        Layer::Tcp => "tcp",
+        Layer::Http => "http",
+    };
+    let mut text = format!(
+        "global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode {mode}\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+    );
+    for (at, (listen, targets)) in forwards.iter().enumerate() {
+        let _ = writeln!(text, "listen f{at}\n  bind {listen}\n  balance roundrobin");
+        for (number, target) in targets.iter().enumerate() {
+            let _ = writeln!(text, "  server s{number} {target}");
+        }
+    }
+    text
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    places.map(|place| place.join(name)).find(|file| is_executable(file))
+}
+
+/// The wrapper that `cargo xtask peers` makes.
+fn wrapper(name: &str) -> Option<PathBuf> {
+    Path::new("target/peers/bin").join(name).canonicalize().ok()
+}
+
+/// The first executable of that name below `directory`.
+fn below(directory: &Path, name: &str, depth: usize) -> Option<PathBuf> {
+    let mut directories = Vec::new();
+    for entry in std::fs::read_dir(directory).ok()?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            directories.push(path);
+        } else if path.file_name().is_some_and(|file| file == name)
+            && (is_executable(&path) || name.ends_with(".so"))
+        {
+            return path.canonicalize().ok();
+        }
+    }
+    directories.sort();
+    directories.iter().filter(|_| depth > 0).find_map(|directory| below(directory, name, depth - 1))
+}
+
+fn class_path(directory: &Path) -> Option<String> {
+    let jars = |directory: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "jar"))
+            .collect()
+    };
+    let places = std::iter::once(directory.to_owned())
+        .chain(std::fs::read_dir(directory).into_iter().flatten().flatten().map(|it| it.path()));
+    let jars = places
+        .map(|place| jars(&place))
+        .find(|jars| jars.iter().any(|jar| jar.to_string_lossy().contains("okhttp")))?;
+    let jars: Vec<String> = jars
+        .iter()
+        .filter_map(|jar| Some(jar.canonicalize().ok()?.display().to_string()))
+        .collect();
+    Some(jars.join(":"))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path)
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

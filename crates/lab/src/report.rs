@@ -1,0 +1,196 @@
+//! Reports: one HTML file that opens anywhere, and Markdown for a pull request.
+//!
+//! A [`Page`] is a list of sections; charts are SVG drawn here, so that a page needs no network, no script
+//! library and no font, and prints as it looks.
+
+mod chart;
+
+use std::fmt::Write as _;
+
+pub use chart::{Axis, Bars, Curves, Scale, Series, Timeline, Track};
+
+/// A report.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What it is about.
+    pub title: String,
+    /// The one sentence that a hurried reader takes home.
+    pub verdict: String,
+    sections: Vec<Section>,
+}
+
+#[derive(Clone, Debug)]
+enum Section {
+    Heading(String),
+    Text(String),
+    Table(Table),
+    /// A chart and what it shows.
+    Chart {
+        caption: String,
+        svg: String,
+    },
+    Code(String),
+}
+
+/// A table; cells that begin with a digit are set to the right.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The first row.
+    pub header: Vec<String>,
+    /// The others.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Page {
+    /// An empty page.
+    pub fn new(title: impl Into<String>, verdict: impl Into<String>) -> Self {
+        Self { title: title.into(), verdict: verdict.into(), sections: Vec::new() }
+    }
+
+    /// Adds a heading.
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.sections.push(Section::Heading(text.into()));
+    }
+
+    /// Adds a paragraph.
+    pub fn text(&mut self, text: impl Into<String>) {
+        self.sections.push(Section::Text(text.into()));
+    }
+
+    /// Adds a table.
+    pub fn table(&mut self, table: Table) {
+        self.sections.push(Section::Table(table));
+    }
+
+    /// Adds preformatted text, such as the command that repeats a run.
+    pub fn code(&mut self, text: impl Into<String>) {
+        self.sections.push(Section::Code(text.into()));
+    }
+
+    /// Adds bars.
+    pub fn bars(&mut self, caption: impl Into<String>, bars: &Bars) {
+        self.sections.push(Section::Chart { caption: caption.into(), svg: bars.draw() });
+    }
+
+    /// Adds curves.
+    pub fn curves(&mut self, caption: impl Into<String>, curves: &Curves) {
+        self.sections.push(Section::Chart { caption: caption.into(), svg: curves.draw() });
+    }
+
+    /// Adds a timeline.
+    pub fn timeline(&mut self, caption: impl Into<String>, timeline: &Timeline) {
+        self.sections.push(Section::Chart { caption: caption.into(), svg: timeline.draw() });
+    }
+
+    /// The page as one HTML document.
+    pub fn to_html(&self) -> String {
+        let mut html = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+             <title>{}</title>\n<style>{STYLE}</style></head><body><main>\n<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n",
+            escape(&self.title),
+            escape(&self.title),
+            escape(&self.verdict)
+        );
+        for section in &self.sections {
+            // Writing to a string does not fail.
+            let _ = match section {
+                Section::Heading(text) => writeln!(html, "<h2>{}</h2>", escape(text)),
+                Section::Text(text) => writeln!(html, "<p>{}</p>", escape(text)),
+                Section::Code(text) => writeln!(html, "<pre>{}</pre>", escape(text)),
+                Section::Chart { caption, svg } => {
+                    writeln!(
+                        html,
+                        "<figure>{svg}<figcaption>{}</figcaption></figure>",
+                        escape(caption)
+                    )
+                }
+                Section::Table(table) => write!(html, "{}", table.to_html()),
+            };
+        }
+        let _ = writeln!(html, "</main><script>{SCRIPT}</script></body></html>");
+        html
+    }
+
+    /// The page as Markdown, without its charts.
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("## {}\n\n**{}**\n", self.title, self.verdict);
+        for section in &self.sections {
+            let _ = match section {
+                Section::Heading(heading) => writeln!(text, "\n### {heading}"),
+                Section::Text(words) => writeln!(text, "\n{words}"),
+                Section::Code(code) => writeln!(text, "\n```\n{code}\n```"),
+                Section::Chart { .. } => Ok(()),
+                Section::Table(table) => write!(text, "\n{}", table.to_markdown()),
+            };
+        }
+        text
+    }
+}
+
+impl Table {
+    /// A table with this first row.
+    pub fn new(header: &[&str]) -> Self {
+        Self { header: header.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// The table as Markdown.
+    pub fn to_markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+        let rule = format!("|{}\n", "---|".repeat(self.header.len()));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("{}{rule}{rows}", line(&self.header))
+    }
+
+    fn to_html(&self) -> String {
+        let row = |tag: &str, cells: &[String]| {
+            let cells: String = cells
+                .iter()
+                .map(|cell| {
+                    let is_figure = cell.starts_with(|c: char| {
+                        c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–')
+                    });
+                    let class = if is_figure { " class=\"n\"" } else { "" };
+                    format!("<{tag}{class}>{}</{tag}>", escape(cell))
+                })
+                .collect();
+            format!("<tr>{cells}</tr>\n")
+        };
+        let body: String = self.rows.iter().map(|cells| row("td", cells)).collect();
+        format!(
+            "<div class=\"t\"><table><thead>{}</thead><tbody>\n{body}</tbody></table></div>\n",
+            row("th", &self.header)
+        )
+    }
+}
+
+/// Makes text safe inside HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = "\
+:root{--ink:#1b2733;--soft:#5c6b7a;--line:#d5dce3;--paper:#fff;--wash:#f3f6f9;--c0:#0b6fb8;--c1:#d1600a;--c2:#2f8f4e;--c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
+@media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;--c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,table{break-inside:avoid}}\
+*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
+main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
+.verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
+.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}\
+figure{margin:1rem 0}figcaption{color:var(--soft);font-size:.85rem}svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
+pre{background:var(--wash);padding:.8rem 1rem;overflow-x:auto;font-size:.85rem}";
+
+/// Clicking a series' name hides it; without a script everything is shown.
+const SCRIPT: &str = "\
+document.querySelectorAll('svg [data-key]').forEach(function(k){k.style.cursor='pointer';k.addEventListener('click',function(){\
+var s=k.ownerSVGElement,n=k.getAttribute('data-key');s.querySelectorAll('[data-series=\"'+n+'\"]').forEach(function(e){\
+e.style.display=e.style.display==='none'?'':'none'});k.style.opacity=k.style.opacity==='0.35'?'':'0.35'})})";
+
+#[cfg(test)]
+mod tests;

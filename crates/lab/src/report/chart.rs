@@ -1,0 +1,386 @@
+//! Charts as SVG.
+
+use std::fmt::Write as _;
+
+use super::escape;
+
+/// Horizontal bars, each made of parts: who paid how much.
+#[derive(Clone, Debug, Default)]
+pub struct Bars {
+    /// What the numbers are.
+    pub unit: String,
+    /// The parts' names.
+    pub parts: Vec<String>,
+    /// Each bar's name and the size of its parts.
+    pub bars: Vec<(String, Vec<f64>)>,
+}
+
+/// Curves over two axes.
+#[derive(Clone, Debug, Default)]
+pub struct Curves {
+    /// What is drawn to the right.
+    pub x: Axis,
+    /// What is drawn upwards.
+    pub y: Axis,
+    /// The curves.
+    pub series: Vec<Series>,
+    /// Vertical lines worth a name.
+    pub marks: Vec<(f64, String)>,
+}
+
+/// One axis.
+#[derive(Clone, Debug, Default)]
+pub struct Axis {
+    /// What it measures.
+    pub name: String,
+    /// How it is spaced.
+    pub scale: Scale,
+}
+
+/// How an axis is spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By powers of ten.
+    Log,
+    /// Shares from 0 to just under 1, each nine as wide as the one before: for percentile curves.
+    Nines,
+}
+
+/// One curve.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+    /// Whether points are drawn as dots without a line.
+    pub is_dotted: bool,
+}
+
+/// What happened when: dots on tracks, and spans across all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// How many seconds are shown.
+    pub seconds: f64,
+    /// The tracks, from the top.
+    pub tracks: Vec<Track>,
+    /// Shaded spans and their names.
+    pub spans: Vec<(f64, f64, String)>,
+}
+
+/// One line of a timeline.
+#[derive(Clone, Debug, Default)]
+pub struct Track {
+    /// Its name.
+    pub name: String,
+    /// When something happened, in seconds.
+    pub dots: Vec<f64>,
+}
+
+impl Axis {
+    /// An axis.
+    pub fn new(name: &str, scale: Scale) -> Self {
+        Self { name: name.to_owned(), scale }
+    }
+}
+
+impl Bars {
+    pub(super) fn draw(&self) -> String {
+        let height = 34.0 + self.bars.len() as f64 * 26.0 + 24.0;
+        let longest =
+            self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>()).fold(0.0, f64::max);
+        let mut svg = open(height, &format!("Bars in {}", self.unit));
+        legend(&mut svg, self.parts.iter().map(String::as_str));
+        for (at, (name, parts)) in self.bars.iter().enumerate() {
+            let y = 34.0 + at as f64 * 26.0;
+            text(&mut svg, LEFT - 8.0, y + 13.0, "end", "", name);
+            let mut x = LEFT;
+            for (part, value) in parts.iter().enumerate() {
+                let width =
+                    if longest > 0.0 { value / longest * (WIDTH - LEFT - 110.0) } else { 0.0 };
+                let tip = format!(
+                    "{}: {} {}",
+                    self.parts.get(part).map_or("", String::as_str),
+                    show(*value),
+                    self.unit
+                );
+                let _ = write!(
+                    svg,
+                    "<rect data-series=\"{part}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"18\" fill=\"{}\"><title>{}</title></rect>",
+                    color(part),
+                    escape(&tip)
+                );
+                x += width;
+            }
+            text(
+                &mut svg,
+                x + 6.0,
+                y + 13.0,
+                "start",
+                "",
+                &format!("{} {}", show(parts.iter().sum()), self.unit),
+            );
+        }
+        svg + "</svg>"
+    }
+}
+
+impl Curves {
+    pub(super) fn draw(&self) -> String {
+        let height = 330.0;
+        let (top, bottom) = (30.0, height - 42.0);
+        let mut svg = open(height, &format!("{} over {}", self.y.name, self.x.name));
+        legend(&mut svg, self.series.iter().map(|series| series.name.as_str()));
+        let all = || self.series.iter().flat_map(|series| &series.points);
+        let x_range = Range::of(
+            all().map(|point| point.0).chain(self.marks.iter().map(|mark| mark.0)),
+            self.x.scale,
+        );
+        let y_range = Range::of(all().map(|point| point.1), self.y.scale);
+        let x_at = |value: f64| LEFT + x_range.share(value) * (WIDTH - LEFT - 20.0);
+        let y_at = |value: f64| bottom - y_range.share(value) * (bottom - top);
+        for (value, label) in x_range.ticks() {
+            let x = x_at(value);
+            let _ = write!(
+                svg,
+                "<line class=\"ax\" x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>"
+            );
+            text(&mut svg, x, bottom + 15.0, "middle", "sx", &label);
+        }
+        for (value, label) in y_range.ticks() {
+            let y = y_at(value);
+            let _ = write!(
+                svg,
+                "<line class=\"ax\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
+                WIDTH - 20.0
+            );
+            text(&mut svg, LEFT - 6.0, y + 4.0, "end", "sx", &label);
+        }
+        for (value, name) in &self.marks {
+            let x = x_at(*value);
+            let _ = write!(
+                svg,
+                "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"var(--bad)\" stroke-dasharray=\"4 3\"/>"
+            );
+            text(&mut svg, x + 4.0, top + 12.0, "start", "", name);
+        }
+        for (at, series) in self.series.iter().enumerate() {
+            let points: Vec<(f64, f64)> = series
+                .points
+                .iter()
+                .filter(|point| point.0.is_finite() && point.1.is_finite())
+                .map(|point| (x_at(point.0), y_at(point.1)))
+                .collect();
+            if series.is_dotted || points.len() == 1 {
+                for (x, y) in &points {
+                    let _ = write!(
+                        svg,
+                        "<circle data-series=\"{at}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{}\"/>",
+                        color(at)
+                    );
+                }
+            } else {
+                let path: Vec<String> =
+                    points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+                let _ = write!(
+                    svg,
+                    "<polyline data-series=\"{at}\" points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>",
+                    path.join(" "),
+                    color(at)
+                );
+            }
+        }
+        text(&mut svg, WIDTH - 20.0, height - 6.0, "end", "sx", &self.x.name);
+        text(&mut svg, 4.0, top - 8.0, "start", "sx", &self.y.name);
+        svg + "</svg>"
+    }
+}
+
+impl Timeline {
+    pub(super) fn draw(&self) -> String {
+        let height = 30.0 + self.tracks.len() as f64 * 26.0 + 34.0;
+        let bottom = height - 34.0;
+        let mut svg = open(height, "What happened when");
+        let range = Range::of([0.0, self.seconds.max(1e-3)].into_iter(), Scale::Linear);
+        let x_at = |value: f64| LEFT + range.share(value) * (WIDTH - LEFT - 20.0);
+        for (from, to, name) in &self.spans {
+            let (x, width) = (x_at(*from), x_at(to.min(self.seconds)) - x_at(*from));
+            let _ = write!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"18\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--bad)\" opacity=\"0.15\"/>",
+                width.max(0.5),
+                bottom - 18.0
+            );
+            text(&mut svg, x, 14.0, "start", "sx", name);
+        }
+        for (value, label) in range.ticks() {
+            let x = x_at(value);
+            let _ = write!(
+                svg,
+                "<line class=\"ax\" x1=\"{x:.1}\" y1=\"20\" x2=\"{x:.1}\" y2=\"{bottom}\"/>"
+            );
+            text(&mut svg, x, bottom + 14.0, "middle", "sx", &label);
+        }
+        for (at, track) in self.tracks.iter().enumerate() {
+            let y = 38.0 + at as f64 * 26.0;
+            text(&mut svg, LEFT - 8.0, y + 4.0, "end", "", &track.name);
+            for bin in bins(&track.dots, self.seconds) {
+                let _ = write!(
+                    svg,
+                    "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{}\"/>",
+                    x_at(bin),
+                    color(at)
+                );
+            }
+        }
+        text(&mut svg, WIDTH - 20.0, height - 4.0, "end", "sx", "seconds");
+        svg + "</svg>"
+    }
+}
+
+/// The part of an axis that is shown.
+struct Range {
+    low: f64,
+    high: f64,
+    scale: Scale,
+}
+
+impl Range {
+    fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Self {
+        let (low, high) = values
+            .filter(|value| value.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            });
+        let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+        let (low, high) = match scale {
+            Scale::Linear => (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 }),
+            Scale::Log => {
+                let (low, high) = (low.max(1e-9), high.max(1e-8));
+                (
+                    10f64.powf(low.log10().floor()),
+                    10f64.powf(high.log10().ceil().max(low.log10().floor() + 1.0)),
+                )
+            }
+            Scale::Nines => (0.0, high.clamp(0.9, 0.999_999)),
+        };
+        Self { low, high, scale }
+    }
+
+    fn share(&self, value: f64) -> f64 {
+        let place = |value: f64| match self.scale {
+            Scale::Linear => value,
+            Scale::Log => value.max(1e-9).log10(),
+            Scale::Nines => -(1.0 - value.clamp(0.0, 0.999_999)).log10(),
+        };
+        ((place(value) - place(self.low)) / (place(self.high) - place(self.low))).clamp(0.0, 1.0)
+    }
+
+    fn ticks(&self) -> Vec<(f64, String)> {
+        match self.scale {
+            Scale::Linear => {
+                let rough = (self.high - self.low) / 6.0;
+                let power = 10f64.powf(rough.log10().floor());
+                let step = [1.0, 2.0, 5.0, 10.0]
+                    .map(|factor| factor * power)
+                    .into_iter()
+                    .find(|step| *step >= rough)
+                    .unwrap_or(rough);
+                let first = (self.low / step).ceil() as i64;
+                (first..)
+                    .map(|at| at as f64 * step)
+                    .take_while(|value| *value <= self.high * 1.0001)
+                    .take(20)
+                    .map(|value| (value, show(value)))
+                    .collect()
+            }
+            Scale::Log => {
+                let (from, to) =
+                    (self.low.log10().round() as i32, self.high.log10().round() as i32);
+                (from..=to).map(|power| (10f64.powi(power), show(10f64.powi(power)))).collect()
+            }
+            Scale::Nines => [
+                (0.0, "0"),
+                (0.5, "50 %"),
+                (0.9, "90 %"),
+                (0.99, "99 %"),
+                (0.999, "99.9 %"),
+                (0.9999, "99.99 %"),
+                (0.99999, "99.999 %"),
+            ]
+            .into_iter()
+            .filter(|(share, _)| *share <= self.high)
+            .map(|(share, label)| (share, label.to_owned()))
+            .collect(),
+        }
+    }
+}
+
+/// At most one dot per half pixel: a page must not grow with the number of packets.
+fn bins(dots: &[f64], seconds: f64) -> Vec<f64> {
+    let width = seconds.max(1e-3) / 1500.0;
+    let mut places: Vec<u64> = dots
+        .iter()
+        .filter(|dot| (0.0..=seconds).contains(*dot))
+        .map(|dot| (dot / width) as u64)
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    places.into_iter().map(|place| (place as f64 + 0.5) * width).collect()
+}
+
+fn open(height: f64, title: &str) -> String {
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" xmlns=\"http://www.w3.org/2000/svg\">",
+        escape(title)
+    )
+}
+
+fn legend<'n>(svg: &mut String, names: impl Iterator<Item = &'n str>) {
+    let mut x = LEFT;
+    for (at, name) in names.enumerate() {
+        let _ = write!(
+            svg,
+            "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"4\" width=\"11\" height=\"11\" fill=\"{}\"/>",
+            color(at)
+        );
+        text(svg, x + 16.0, 14.0, "start", "", name);
+        svg.push_str("</g>");
+        x += 34.0 + name.chars().count() as f64 * 6.6;
+    }
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, content: &str) {
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    let _ = write!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{class}>{}</text>",
+        escape(content)
+    );
+}
+
+fn color(at: usize) -> String {
+    format!("var(--c{})", at % 6)
+}
+
+/// A number with as many digits as matter.
+fn show(value: f64) -> String {
+    match value.abs() {
+        zero if zero < 1e-12 => "0".to_owned(),
+        large if large >= 10_000.0 => format!("{:.0}k", value / 1000.0),
+        medium if medium >= 100.0 => format!("{value:.0}"),
+        small if small >= 1.0 => trim(format!("{value:.1}")),
+        tiny if tiny >= 0.001 => trim(format!("{value:.3}")),
+        _ => format!("{value:.0e}"),
+    }
+}
+
+fn trim(number: String) -> String {
+    number.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+const WIDTH: f64 = 900.0;
+const LEFT: f64 = 170.0;

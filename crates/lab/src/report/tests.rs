@@ -1,0 +1,86 @@
+use super::chart::{Axis, Scale};
+use super::*;
+
+fn page() -> Page {
+    let mut page = Page::new("A <b> & \"c\"", "B costs more");
+    page.heading("Cost");
+    page.bars(
+        "who paid",
+        &Bars {
+            unit: "µs".to_owned(),
+            parts: vec!["client".to_owned(), "proxy".to_owned()],
+            bars: vec![("A".to_owned(), vec![1.0, 2.0])],
+        },
+    );
+    let curve = |scale| Curves {
+        x: Axis::new("share", scale),
+        y: Axis::new("ms", Scale::Log),
+        series: vec![Series {
+            name: "A".to_owned(),
+            points: vec![(0.0, 0.1), (0.5, 1.0), (0.999, 30.0)],
+            is_dotted: false,
+        }],
+        marks: vec![(0.9, "knee".to_owned())],
+    };
+    for scale in [Scale::Linear, Scale::Log, Scale::Nines] {
+        page.curves("curve", &curve(scale));
+    }
+    let dots = (0..100_000).map(|at| f64::from(at) / 1e4).collect();
+    page.timeline(
+        "wire",
+        &Timeline {
+            seconds: 10.0,
+            tracks: vec![Track { name: "up".to_owned(), dots }],
+            spans: vec![(1.0, 2.0, "outage".to_owned())],
+        },
+    );
+    let mut table = Table::new(&["metric", "A|B"]);
+    table.row(["p50", "1.0"]);
+    page.table(table);
+    page.code("towpath lab load");
+    page
+}
+
+#[test]
+fn a_page_is_one_small_file_that_asks_nobody_for_anything() {
+    let html = page().to_html();
+    assert!(html.len() < 300_000, "{}", html.len());
+    assert!(html.contains("A &lt;b&gt; &amp; &quot;c&quot;") && !html.contains("A <b>"));
+    for address in ["src=", "href=", "url(", "@import", "fetch("] {
+        assert!(!html.contains(address), "{address}");
+    }
+    assert_eq!(html.matches("<svg").count(), 5);
+    assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
+    assert!(!html.contains("NaN") && !html.contains("inf"), "a chart has a hole");
+}
+
+#[test]
+fn charts_survive_nothing_and_nonsense() {
+    for points in
+        [vec![], vec![(f64::NAN, 1.0)], vec![(0.0, 0.0)], vec![(1.0, f64::INFINITY), (2.0, -1.0)]]
+    {
+        for scale in [Scale::Linear, Scale::Log, Scale::Nines] {
+            let series = vec![Series { points: points.clone(), ..Series::default() }];
+            let svg = Curves {
+                x: Axis::new("x", scale),
+                y: Axis::new("y", scale),
+                series,
+                marks: Vec::new(),
+            }
+            .draw();
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?} {scale:?}");
+        }
+    }
+    assert!(!Bars::default().draw().contains("NaN"));
+    assert!(!Timeline::default().draw().contains("NaN"));
+}
+
+#[test]
+fn markdown_keeps_the_words_and_the_numbers() {
+    let text = page().to_markdown();
+    assert!(
+        text.starts_with("## A <b>")
+            && text.contains("| p50 | 1.0 |")
+            && text.contains("```\ntowpath lab load\n```")
+    );
+}

@@ -1,0 +1,187 @@
+//! What the generator counts is what the server served.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use towpath_lab::address::Address;
+use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, Request, run};
+use towpath_lab::origin::{Origin, Running, spawn};
+
+fn local() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn plan(server: &Running) -> Plan {
+    let mut plan = Plan::new(server.address().clone().into());
+    plan.duration = Duration::from_millis(400);
+    plan.connections = 8;
+    plan
+}
+
+#[test]
+fn every_arrival_process_sends_what_it_intends() {
+    let rate = 1000.0;
+    let starts = (0..400).map(Duration::from_millis).collect();
+    for (arrivals, expected) in [
+        (Arrivals::Paced { rate }, 400..=400),
+        (Arrivals::Poisson { rate }, 320..=480),
+        (Arrivals::PerConnection { per_connection_rate: 125.0 }, 400..=400),
+        (Arrivals::ClosedCapped { per_connection_rate: 125.0 }, 380..=400),
+        (Arrivals::Recorded { starts }, 400..=400),
+    ] {
+        let server = spawn(&Origin::http(local(), 100)).unwrap();
+        let mut plan = plan(&server);
+        plan.arrivals = arrivals;
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.total(), 0, "{}", outcome.arrivals);
+        assert!(expected.contains(&outcome.sent), "{}: {}", outcome.arrivals, outcome.sent);
+        // One more request was made by nobody.
+        assert_eq!(server.served(), outcome.sent, "{}", outcome.arrivals);
+        assert_eq!(outcome.latency.count(), outcome.sent);
+    }
+}
+
+#[test]
+fn posts_close_and_echo_work_on_both_kinds_of_socket() {
+    let unix = Address::Unix(format!("@towpath-load-{}", std::process::id()).into());
+    for listen in [local(), unix] {
+        let server = spawn(&Origin::http(listen.clone(), 10)).unwrap();
+        let mut plan = plan(&server);
+        plan.request = Request::with_body(3000);
+        plan.keep_alive = false;
+        plan.arrivals = Arrivals::Paced { rate: 500.0 };
+        let outcome = run(&plan).unwrap();
+        assert_eq!((outcome.sent, outcome.errors.total()), (200, 0));
+        drop(server);
+
+        let server = spawn(&Origin::tcp(listen)).unwrap();
+        let mut plan = Plan { target: server.address().clone().into(), ..plan };
+        plan.protocol = Protocol::Tcp;
+        plan.keep_alive = true;
+        plan.request = Request::with_body(200_000);
+        plan.arrivals = Arrivals::Closed;
+        let outcome = run(&plan).unwrap();
+        assert!(outcome.sent > 20, "{}", outcome.sent);
+        assert_eq!(outcome.errors.total(), 0, "{:?}", outcome.errors);
+    }
+}
+
+#[test]
+fn errors_are_counted_by_kind() {
+    let mut refusing = Origin::http(local(), 0);
+    refusing.status = 503;
+    let server = spawn(&refusing).unwrap();
+    let mut plan = plan(&server);
+    plan.arrivals = Arrivals::Paced { rate: 100.0 };
+    assert_eq!(run(&plan).unwrap().errors.of("status"), 40);
+
+    let slow = Origin { delay: Duration::from_millis(300), ..Origin::http(local(), 0) };
+    let server = spawn(&slow).unwrap();
+    plan.target = server.address().clone().into();
+    plan.timeout = Duration::from_millis(100);
+    let outcome = run(&plan).unwrap();
+    assert!(outcome.errors.of("timeout") >= 20, "{:?}", outcome.errors);
+    assert_eq!(outcome.latency.count(), 0);
+
+    plan.target = serve_badly(b"nonsense\r\n\r\n").into();
+    assert!(run(&plan).unwrap().errors.of("malformed") >= 10);
+    plan.target = serve_badly(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").into();
+    assert!(run(&plan).unwrap().errors.of("closed") >= 10);
+}
+
+#[test]
+fn plans_that_make_no_sense_and_servers_that_are_not_there_are_refused() {
+    let server = spawn(&Origin::http(local(), 0)).unwrap();
+    for (connections, rate, duration) in [(0, 1.0, 1), (1, 0.0, 1), (1, f64::NAN, 1), (1, 1.0, 0)] {
+        let mut plan = plan(&server);
+        (plan.connections, plan.duration) = (connections, Duration::from_secs(duration));
+        plan.arrivals = Arrivals::Paced { rate };
+        assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
+    }
+    let mut plan = plan(&server);
+    plan.pids = vec![u32::MAX];
+    assert!(matches!(run(&plan), Err(LoadError::Meter(_))));
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    plan.target = Address::Tcp(gone).into();
+    assert!(matches!(run(&plan), Err(LoadError::Connect { .. })));
+}
+
+#[test]
+fn slices_are_merged_and_the_json_has_its_keys() {
+    let server = spawn(&Origin::http(local(), 100)).unwrap();
+    let mut plan = plan(&server);
+    plan.pids = vec![std::process::id()];
+    plan.arrivals = Arrivals::Paced { rate: 500.0 };
+    let mut outcome = run(&plan).unwrap();
+    outcome.merge(&run(&plan).unwrap());
+    assert_eq!((outcome.sent, outcome.latency.count()), (400, 400));
+    assert!((outcome.achieved_rps() - 500.0).abs() < 25.0);
+    let json = outcome.to_json();
+    for pointer in [
+        "/intended_rps",
+        "/sent",
+        "/achieved_rps",
+        "/errors",
+        "/connections",
+        "/arrivals",
+        "/latency_ns/p50",
+        "/latency_ns/p90",
+        "/latency_ns/p95",
+        "/latency_ns/p99",
+        "/latency_ns/p999",
+        "/latency_ns/max",
+        "/service_ns/p999",
+        "/target/cpu_ns_per_request",
+        "/target/user_ns",
+        "/target/system_ns",
+        "/target/rss_bytes",
+        "/target/pss_bytes",
+        "/target/peak_bytes",
+        "/target/syscalls_per_request",
+        "/generator/cpu_fraction",
+        "/generator/send_lateness_ns/p999",
+        "/noise/steal",
+        "/noise/psi_cpu",
+        "/noise/load",
+        "/warnings",
+    ] {
+        assert!(json.pointer(pointer).is_some(), "{pointer}");
+    }
+    let fortio = outcome.to_fortio(&plan);
+    assert_eq!(fortio["DurationHistogram"]["Count"], 400);
+    let counts = fortio["DurationHistogram"]["Data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["Count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 400);
+    assert!(outcome.to_histogram_log().contains("Tag=latency,"));
+    assert!(outcome.to_page(&plan, "again").to_html().contains("service time"));
+    assert_eq!(json["schema"], 1);
+    assert!(json["target"]["cpu_ns_per_request"].as_f64().unwrap() > 1000.0);
+}
+
+/// Answers whatever is said with `bytes` and closes.
+fn serve_badly(bytes: &'static [u8]) -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                if stream.read(&mut [0; 1000]).is_ok_and(|count| count > 0) {
+                    let _ = stream.write_all(bytes);
+                }
+            });
+        }
+    });
+    address
+}
