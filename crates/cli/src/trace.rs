@@ -1,0 +1,54 @@
+//! `towpath trace`: what Perfetto files hold, and one file out of several.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use towpath_trace::file;
+
+/// What to do with trace files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Trace {
+    /// Say what is in Perfetto files: spans by name, losses, the recording's own cost
+    ///
+    /// Example: towpath trace stat app.pftrace
+    Stat {
+        /// Perfetto files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Put several Perfetto files on the clock of the first
+    ///
+    /// Example: towpath trace merge app.pftrace sidecar.pftrace -o both.pftrace
+    Merge {
+        /// Perfetto files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Where to write
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+}
+
+impl Trace {
+    pub(crate) fn run(self) -> ExitCode {
+        let outcome = match &self {
+            Self::Stat { files } => file::stat(files).map(|stat| stat.to_string()),
+            Self::Merge { files, output } => {
+                file::merge(files, output).map(|merged| merged.to_string())
+            }
+        };
+        match outcome {
+            Ok(text) => {
+                use std::io::Write;
+                // A reader that has seen enough and closed the pipe is no failure.
+                let _ = std::io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("towpath trace: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
