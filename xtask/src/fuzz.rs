@@ -1,0 +1,102 @@
+//! Every fuzz target for a few seconds, on stable: the flags make rustc instrument the code, libFuzzer does the rest.
+
+use std::fs;
+use std::process::Command;
+
+use crate::shell::{Result, root, run as run_command};
+
+/// What `cargo fuzz` would pass, without the address sanitizer, which only nightly has.
+const FLAGS: &[&str] = &[
+    "--cfg fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Ccodegen-units=1",
+    "-Clink-dead-code",
+];
+
+/// `[--seconds N] [TARGET…]`
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let mut seconds: u64 = 10;
+    let mut wanted = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "--seconds" {
+            seconds = words.next().ok_or("--seconds wants a number")?.parse()?;
+        } else {
+            wanted.push(word.as_str());
+        }
+    }
+    let folder = root().join("fuzz");
+    if !folder.join("Cargo.toml").is_file() {
+        return Err("there is no fuzz package".into());
+    }
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    // With `--target` the flags do not reach build scripts, which have no libFuzzer to link with.
+    run_command(
+        Command::new("cargo")
+            .args(["build", "--quiet", "--release", "--target", &platform])
+            .env("RUSTFLAGS", FLAGS.join(" "))
+            .current_dir(&folder),
+    )?;
+    let targets = targets(&folder)?;
+    for name in &wanted {
+        if !targets.iter().any(|target| target == name) {
+            return Err(format!("no fuzz target '{name}'; there are {}", targets.join(", ")).into());
+        }
+    }
+    for target in &targets {
+        if !wanted.is_empty() && !wanted.contains(&target.as_str()) {
+            continue;
+        }
+        println!("fuzz: {target} for {seconds} s");
+        let corpus = folder.join("corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        let mut command =
+            Command::new(folder.join("target").join(&platform).join("release").join(target));
+        command
+            .args([&format!("-max_total_time={seconds}"), "-max_len=4096", "-timeout=5"])
+            .args(["-verbosity=0", "-print_final_stats=1"])
+            .arg(corpus);
+        let seeds = folder.join("seeds").join(target);
+        if seeds.is_dir() {
+            command.arg(seeds);
+        }
+        let said = closing_lines(command.current_dir(&folder)).map_err(|error| {
+            format!("{target} found something; its input is in fuzz/crash-…: {error}")
+        })?;
+        println!("fuzz: {target}: {said}");
+    }
+    Ok(())
+}
+
+/// Runs a target and returns libFuzzer's own figures; all that it said when it failed.
+fn closing_lines(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{}\n{said}", output.status).into());
+    }
+    let figures = said.lines().filter_map(|line| line.strip_prefix("stat::"));
+    let figures: Vec<String> =
+        figures.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    Ok(figures.join(", "))
+}
+
+/// The package's programs, in the order of their names.
+fn targets(folder: &std::path::Path) -> Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(folder.join("fuzz_targets"))? {
+        let path = entry?.path();
+        if let (Some("rs"), Some(stem)) = (
+            path.extension().and_then(|it| it.to_str()),
+            path.file_stem().and_then(|it| it.to_str()),
+        ) {
+            targets.push(stem.to_owned());
+        }
+    }
+    targets.sort();
+    Ok(targets)
+}

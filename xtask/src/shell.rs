@@ -1,0 +1,64 @@
+//! Running other programs, and saying clearly which one failed.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Errors here are read by people, not matched.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The workspace's root.
+pub(crate) fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_owned()
+}
+
+/// Where build results go.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Runs to the end, with the terminal as its own.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| cannot_start(command, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{} failed: {status}", words(command)).into())
+    }
+}
+
+/// Runs to the end and returns what it printed; what it complained of becomes the error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output().map_err(|error| cannot_start(command, &error))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let end: Vec<&str> = complaint.lines().rev().take(8).collect();
+        let end: Vec<&str> = end.into_iter().rev().collect();
+        return Err(
+            format!("{} failed: {}\n{}", words(command), output.status, end.join("\n")).into()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether the program is there.
+pub(crate) fn has(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    })
+}
+
+fn cannot_start(command: &Command, error: &std::io::Error) -> String {
+    format!("cannot start {}: {error}", words(command))
+}
+
+fn words(command: &Command) -> String {
+    let mut words = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        words.push(' ');
+        words.push_str(&argument.to_string_lossy());
+    }
+    words
+}

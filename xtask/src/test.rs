@@ -1,0 +1,66 @@
+//! Everything that must hold before a change lands, in the order of what fails fastest.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::shell::{Result, output, run as run_command};
+use crate::{fuzz, peers, tidy};
+
+/// `[--quick]` leaves out fuzzing and the peers.
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let quick = match words {
+        [] => false,
+        [word] if word == "--quick" => true,
+        _ => return Err("usage: cargo xtask test [--quick]".into()),
+    };
+    step("format", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
+    step("tidy", || tidy::run(&[]))?;
+    step("clippy", || {
+        run_command(
+            cargo()
+                .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+                .args(["--", "-D", "warnings"]),
+        )
+    })?;
+    step("test", || run_command(cargo().args(["test", "--workspace", "--no-fail-fast"])))?;
+    step("doc", || {
+        run_command(
+            cargo()
+                .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+                .env("RUSTDOCFLAGS", "-D warnings"),
+        )
+    })?;
+    if quick {
+        return Ok(());
+    }
+    step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))?;
+    step("peers", with_peers)
+}
+
+/// The tests that need real peers are `#[ignore]`d, so that `cargo test` runs anywhere; here they must run.
+fn with_peers() -> Result<()> {
+    peers::run(&[])?;
+    let suites =
+        output(cargo().args(["test", "--quiet", "--workspace", "--", "--ignored", "--list"]))?;
+    let count = suites.lines().filter(|line| line.ends_with(": test")).count();
+    println!("peers: {count} tests against real peers");
+    run_command(
+        cargo()
+            .args(["test", "--workspace", "--no-fail-fast", "--", "--ignored"])
+            .env("TOWPATH_PEERS", peers::folder().join("bin")),
+    )
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("== {name}");
+    let start = Instant::now();
+    work().map_err(|error| format!("{name}: {error}"))?;
+    println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    command.current_dir(crate::shell::root());
+    command
+}

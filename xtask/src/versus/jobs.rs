@@ -1,0 +1,271 @@
+//! The jobs: many small requests, one large answer, a fixed rate, and doing nothing.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::shell::{Result, target};
+
+use super::configs::{self, Kind};
+use super::contender::{Running, free_port};
+use super::load;
+use super::process::{Process, await_port};
+use super::report::{Column, Figure, Report, Row};
+use super::{Plan, Programs};
+
+const fn column(heading: &'static str, metric: &'static str, decimals: usize) -> Column {
+    Column { heading, metric, decimals }
+}
+
+/// As many 1 KB answers as come through, for each number of connections.
+pub(super) fn closed_loop(
+    plan: &Plan,
+    programs: &Programs,
+    kind: Kind,
+    report: &mut Report,
+) -> Result<()> {
+    let scene = Scene::start(plan, programs, kind)?;
+    let columns = [
+        column("CPU µs/req", "cpu_us_per_request", 2),
+        column("user", "user_us_per_request", 2),
+        column("system", "system_us_per_request", 2),
+        column("req/CPU-s", "requests_per_cpu_second", 0),
+        column("req/s", "requests_per_second", 0),
+        column("p50 µs", "p50_us", 0),
+        column("p99 µs", "p99_us", 0),
+        column("MiB", "memory_mib", 1),
+        column("calls/req", "syscalls_per_request", 2),
+    ];
+    for &connections in &plan.connections {
+        let mut rows = scene.rows(columns.len());
+        for round in 0..=plan.rounds {
+            for (running, row) in scene.running.iter().zip(&mut rows) {
+                // The first round warms up, and counts system calls, which costs the one counted.
+                if round == 0 {
+                    let calls = calls_per_request(programs, running, connections)?;
+                    row.figures[8].add(calls.unwrap_or(f64::NAN));
+                    continue;
+                }
+                let before = running.process.cpu();
+                let closed = load::wrk(&programs.wrk, running.port, connections, plan.seconds)
+                    .map_err(|error| format!("{}: {error}", running.name))?;
+                let cpu = running.process.cpu().since(before);
+                let requests = closed.requests as f64;
+                let total = cpu.total_ns as f64 / 1000.0 / requests;
+                let user = cpu.user_ns() / 1000.0 / requests;
+                let memory = running.process.resident_bytes() as f64 / f64::from(1 << 20);
+                let values = [
+                    total,
+                    user,
+                    total - user,
+                    1e6 / total,
+                    closed.per_second,
+                    closed.p50_us,
+                    closed.p99_us,
+                    memory,
+                ];
+                for (figure, value) in row.figures.iter_mut().zip(values) {
+                    figure.add(value);
+                }
+            }
+        }
+        let title = format!(
+            "{}: 1 KB answers, keep-alive, {connections} connections, {} rounds of {} s",
+            kind.name(),
+            plan.rounds,
+            plan.seconds
+        );
+        report.table(&title, &format!("{}-{connections}", kind.name()), &columns, &rows);
+    }
+    Ok(())
+}
+
+fn calls_per_request(
+    programs: &Programs,
+    running: &Running,
+    connections: usize,
+) -> Result<Option<f64>> {
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            load::wrk(&programs.wrk, running.port, connections, 2)
+                .map_err(|error| error.to_string())
+        });
+        std::thread::sleep(Duration::from_millis(700));
+        let span = Duration::from_millis(600);
+        let calls = running.process.count_syscalls(span);
+        let closed = load.join().map_err(|_| "the load's thread panicked")?;
+        let closed = closed.map_err(|error| format!("{}: {error}", running.name))?;
+        Ok(calls.map(|calls| calls as f64 / (closed.per_second * span.as_secs_f64())))
+    })
+}
+
+/// One large answer through one connection, without a look inside.
+pub(super) fn stream(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
+    let scene = Scene::start(plan, programs, Kind::Tcp)?;
+    let columns = [
+        column("CPU ms/GiB", "cpu_ms_per_gib", 0),
+        column("user", "user_ms_per_gib", 0),
+        column("GiB/s", "gib_per_second", 2),
+        column("MiB", "memory_mib", 1),
+    ];
+    let mut rows = scene.rows(columns.len());
+    let gib = plan.stream_bytes as f64 / f64::from(1 << 30);
+    for _ in 0..plan.rounds {
+        for (running, row) in scene.running.iter().zip(&mut rows) {
+            let before = running.process.cpu();
+            let seconds = load::drain(running.port, plan.stream_bytes)
+                .map_err(|error| format!("{}: {error}", running.name))?;
+            let cpu = running.process.cpu().since(before);
+            let memory = running.process.resident_bytes() as f64 / f64::from(1 << 20);
+            let values =
+                [cpu.total_ns as f64 / 1e6 / gib, cpu.user_ns() / 1e6 / gib, gib / seconds, memory];
+            for (figure, value) in row.figures.iter_mut().zip(values) {
+                figure.add(value);
+            }
+        }
+    }
+    let title = format!("tcp: {gib} GiB through one connection, {} rounds", plan.rounds);
+    report.table(&title, "stream", &columns, &rows);
+    Ok(())
+}
+
+const RATE: u64 = 5000;
+
+/// A fixed rate, below what anyone can do: what a proxy adds to the latency.
+pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
+    let scene = Scene::start(plan, programs, Kind::Http)?;
+    let columns = [
+        column("p99 µs", "p99_us", 0),
+        column("p50 µs", "p50_us", 0),
+        column("p99.9 µs", "p999_us", 0),
+        column("CPU µs/req", "cpu_us_per_request", 2),
+        column("failed", "failed", 0),
+    ];
+    let mut rows = scene.rows(columns.len());
+    let mut direct = Row { who: "direct", figures: vec![Figure::default(); columns.len()] };
+    let json = scene.folder.join("load.json");
+    for _ in 0..plan.rounds {
+        let open = load::open(&programs.lab, scene.origin_port, RATE, plan.seconds, &json)?;
+        add(&mut direct, [open.p99_us, open.p50_us, open.p999_us, f64::NAN, open.failed as f64]);
+        for (running, row) in scene.running.iter().zip(&mut rows) {
+            let before = running.process.cpu();
+            let open = load::open(&programs.lab, running.port, RATE, plan.seconds, &json)
+                .map_err(|error| format!("{}: {error}", running.name))?;
+            let cpu = running.process.cpu().since(before);
+            // The warm-up of half a second is in the processor's time but not in the answers.
+            let requests = open.answered as f64 + RATE as f64 / 2.0;
+            let cpu = cpu.total_ns as f64 / 1000.0 / requests;
+            add(row, [open.p99_us, open.p50_us, open.p999_us, cpu, open.failed as f64]);
+        }
+    }
+    rows.insert(0, direct);
+    let title = format!("http: {RATE} requests/s, open loop, latency from when each was due");
+    report.table(&title, "open", &columns, &rows);
+    Ok(())
+}
+
+fn add<const N: usize>(row: &mut Row, values: [f64; N]) {
+    for (figure, value) in row.figures.iter_mut().zip(values) {
+        figure.add(value);
+    }
+}
+
+/// Memory: with nothing to do, and with many connections that do nothing.
+pub(super) fn idle(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
+    let scene = Scene::start(plan, programs, Kind::Http)?;
+    let columns = [
+        column("idle MiB", "idle_mib", 1),
+        column("held MiB", "held_mib", 1),
+        column("more MiB", "more_mib", 1),
+        column("B/conn", "bytes_per_connection", 0),
+    ];
+    let mut rows = scene.rows(columns.len());
+    let mib = f64::from(1 << 20);
+    for (running, row) in scene.running.iter().zip(&mut rows) {
+        std::thread::sleep(Duration::from_millis(300));
+        let idle = running.process.resident_bytes() as f64;
+        row.figures[0].add(idle / mib);
+        // It opens an upstream connection for each, which is another job.
+        if running.name == "floor" {
+            continue;
+        }
+        let held = load::hold(running.port, plan.idle_connections);
+        match held {
+            Ok(held) => {
+                std::thread::sleep(Duration::from_millis(500));
+                let full = running.process.resident_bytes() as f64;
+                drop(held);
+                let each = (full - idle) / plan.idle_connections as f64;
+                row.figures[1].add(full / mib);
+                row.figures[2].add((full - idle) / mib);
+                row.figures[3].add(each);
+            }
+            Err(error) => println!("  {}: {error}", running.name),
+        }
+    }
+    let title = format!(
+        "memory (PSS): idle, and with {} idle keep-alive connections",
+        plan.idle_connections
+    );
+    report.table(&title, "idle", &columns, &rows);
+    Ok(())
+}
+
+/// An origin and all contenders before it.
+struct Scene {
+    folder: PathBuf,
+    origin_port: u16,
+    running: Vec<Running>,
+    _origin: Process,
+}
+
+impl Scene {
+    fn start(plan: &Plan, programs: &Programs, kind: Kind) -> Result<Self> {
+        let folder = target().join("versus");
+        let files = folder.join("files");
+        fs::create_dir_all(&files)?;
+        fs::write(files.join("small"), [b'x'; 1024])?;
+        // All holes: the origin reads it without a disk.
+        fs::File::create(files.join("large"))?.set_len(plan.stream_bytes)?;
+        let origin_port = free_port()?;
+        let origin = start_origin(&programs.nginx, &folder, origin_port)?;
+        let mut running = Vec::new();
+        for contender in &programs.contenders {
+            let proxy = contender.start(kind, origin_port, &folder)?;
+            check(&proxy)?;
+            running.push(proxy);
+        }
+        Ok(Self { folder, origin_port, running, _origin: origin })
+    }
+
+    fn rows(&self, figures: usize) -> Vec<Row> {
+        let row = |running: &Running| Row {
+            who: running.name,
+            figures: vec![Figure::default(); figures],
+        };
+        self.running.iter().map(row).collect()
+    }
+}
+
+fn start_origin(nginx: &Path, folder: &Path, port: u16) -> Result<Process> {
+    let config = folder.join("origin.conf");
+    fs::write(&config, configs::origin(folder, port))?;
+    let words = [nginx, Path::new("-p"), folder, Path::new("-c"), &config];
+    let command: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
+    let mut origin = Process::start(load::CLIENT_CORE, &command)?;
+    await_port(port, &mut origin, "the origin")?;
+    Ok(origin)
+}
+
+/// The right answer, before anything is measured.
+fn check(running: &Running) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", running.port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET /small HTTP/1.1\r\nHost: origin\r\n\r\n")?;
+    let answer =
+        load::read_answer(&mut stream).map_err(|error| format!("{}: {error}", running.name))?;
+    let right = answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(&[b'x'; 1024]);
+    if right { Ok(()) } else { Err(format!("{} gives the wrong answer", running.name).into()) }
+}
