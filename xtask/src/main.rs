@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
 mod fuzz;
+mod instructions;
 mod peers;
 mod shell;
 mod test;
@@ -19,6 +20,7 @@ cargo xtask COMMAND
   test [--quick]                    all that must hold before a change lands; --quick without fuzzing and peers
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
+  instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
@@ -40,6 +42,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
     match command {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
+        "instructions" => instructions::run(rest),
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),

@@ -1,10 +1,9 @@
 //! Everything that must hold before a change lands, in the order of what fails fastest.
 
-use std::process::Command;
 use std::time::Instant;
 
-use crate::shell::{Result, output, run as run_command};
-use crate::{fuzz, peers, tidy};
+use crate::shell::{Result, cargo, output, run as run_command};
+use crate::{fuzz, instructions, peers, tidy};
 
 /// `[--quick]` leaves out fuzzing and the peers.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -34,6 +33,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         return Ok(());
     }
     step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))?;
+    step("instructions", || instructions::run(&[]))?;
     step("peers", with_peers)
 }
 
@@ -57,10 +57,4 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     work().map_err(|error| format!("{name}: {error}"))?;
     println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
-}
-
-fn cargo() -> Command {
-    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    command.current_dir(crate::shell::root());
-    command
 }

@@ -1,5 +1,7 @@
-//! What one request costs in routing, picking a host, writing an access-log line and counting.
+//! What one request costs in memory, and what of it are routing, picking a host, an access-log line and counting.
 #![allow(missing_docs, reason = "criterion makes the entry point")]
+
+mod cases;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,69 +10,20 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use towpath_engine::balancer::{Balancer, Host};
 use towpath_engine::format::{Facts, Format, FormatOptions, JsonTemplate};
 use towpath_engine::record::Record;
-use towpath_engine::route::{HostIndex, PathRules};
+use towpath_engine::route::PathRules;
 use towpath_engine::snapshot::cluster::{self, Endpoint, Health};
 use towpath_engine::snapshot::http::EscapedSlashes;
-use towpath_engine::snapshot::route::{
-    Action, HeaderOps, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost,
-};
 use towpath_engine::stats::{ClusterStats, Query, Registry, Scope};
-use towpath_proto::{Address, Head, Instant, Name, Version};
-
-fn route(prefix: &str) -> Arc<Route> {
-    Arc::new(Route {
-        name: prefix.into(),
-        path: PathMatch::Prefix(Text::new(prefix, true)),
-        headers: Vec::new(),
-        query: Vec::new(),
-        fraction: None,
-        grpc_only: false,
-        action: Action::Direct { status: 200, body: (*b"").into() },
-        request_headers: HeaderOps::default(),
-        response_headers: HeaderOps::default(),
-        retry_buffer_limit: None,
-    })
-}
-
-fn table(domains: &[String], prefixes: &[String]) -> RouteTable {
-    let host = |domain: &String| VirtualHost {
-        name: domain.as_str().into(),
-        domains: vec![domain.as_str().into()],
-        routes: prefixes.iter().map(|prefix| route(prefix)).collect(),
-        require_tls: RequireTls::None,
-        request_headers: HeaderOps::default(),
-        response_headers: HeaderOps::default(),
-        attempt_count_in_request: false,
-        attempt_count_in_response: false,
-    };
-    let hosts: Vec<_> = domains.iter().map(host).collect();
-    let index = HostIndex::new(domains.iter().map(String::as_str).zip(0..)).unwrap_or_default();
-    RouteTable { hosts, index, ..RouteTable::default() }
-}
-
-fn request() -> Head {
-    let mut head =
-        Head::request(b"GET", b"http", b"service-7.namespace.svc:8080", b"/api/v1/items/42?q=1");
-    head.append(Name::UserAgent, b"curl/8.5.0");
-    head.append(Name::XRequestId, b"7d85eb1c-3970-4393-ac6b-689741a075f5");
-    head.append(Name::XForwardedFor, b"10.1.2.3");
-    head
-}
+use towpath_proto::{Address, Head, Instant, Version};
 
 fn routes(c: &mut Criterion) {
-    let head = request();
-    let strings = |count: usize, text: &str| {
-        (0..count).map(|n| text.replace('#', &n.to_string())).collect::<Vec<_>>()
-    };
-    let simple = table(&["*".to_owned()], &["/".to_owned()]);
-    c.bench_function("route/one", |b| b.iter(|| black_box(simple.pick(black_box(&head), 7))));
-    let domains = strings(50, "service-#.namespace.svc:8080");
-    let mut prefixes = strings(9, "/other/#");
-    prefixes.push("/api".to_owned());
-    let mesh = table(&domains, &prefixes);
-    c.bench_function("route/50 hosts, 10 routes", |b| {
-        b.iter(|| black_box(mesh.pick(black_box(&head), 7)));
-    });
+    let head = cases::request_head();
+    for (hosts, routes) in [(8, 1), (50, 10), (500, 100)] {
+        let table = cases::table(hosts, routes);
+        c.bench_function(&format!("route/{hosts} hosts, {routes} routes"), |b| {
+            b.iter(|| black_box(table.pick(black_box(&head), 7)));
+        });
+    }
     let rules = PathRules {
         normalize: true,
         merge_slashes: true,
@@ -83,7 +36,7 @@ fn routes(c: &mut Criterion) {
 }
 
 fn formats(c: &mut Criterion) {
-    let (head, response) = (request(), Head::response(200));
+    let (head, response) = (cases::request_head(), Head::response(200));
     let address = |text: &str| text.parse().ok().map(Address::Ip);
     let record = Record {
         start: Instant::from_nanos(1_000_000),
@@ -176,5 +129,12 @@ fn statistics(c: &mut Criterion) {
     drop(clusters);
 }
 
-criterion_group!(benches, routes, formats, balancers, statistics);
+fn exchanges(c: &mut Criterion) {
+    let (_, exchange) =
+        cases::CASES.iter().find(|(name, _)| *name == "exchange").expect("it is there");
+    let mut bench = cases::Bench::new();
+    c.bench_function("request/exchange", |b| b.iter(|| exchange(&mut bench)));
+}
+
+criterion_group!(benches, exchanges, routes, formats, balancers, statistics);
 criterion_main!(benches);

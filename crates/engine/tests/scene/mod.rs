@@ -104,20 +104,24 @@ pub fn route(path: &str, action: Action) -> Route {
 }
 
 pub fn table(routes: Vec<Route>) -> RouteTable {
-    let host = VirtualHost {
+    RouteTable {
+        hosts: vec![everything(routes.into_iter().map(Arc::new).collect())],
+        index: HostIndex::new([("*", 0)]).unwrap(),
+        ..RouteTable::default()
+    }
+}
+
+/// The virtual host of every domain.
+pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
+    VirtualHost {
         name: "all".into(),
         domains: vec!["*".into()],
-        routes: routes.into_iter().map(Arc::new).collect(),
+        routes,
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         attempt_count_in_request: true,
         attempt_count_in_response: false,
-    };
-    RouteTable {
-        hosts: vec![host],
-        index: HostIndex::new([("*", 0)]).unwrap(),
-        ..RouteTable::default()
     }
 }
 
