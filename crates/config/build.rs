@@ -8,8 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+#[expect(dead_code, reason = "only the crate itself reads texts")]
+#[path = "src/wire.rs"]
+mod wire;
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/wire.rs");
     println!("cargo:rerun-if-changed=Cargo.toml");
     println!("cargo:rerun-if-env-changed={OVERRIDE}");
     let set = env::var_os(OVERRIDE).map_or_else(packaged, PathBuf::from);
@@ -51,61 +56,28 @@ fn package_root(flags: &[&str]) -> Option<PathBuf> {
 /// extensions (the validation rules) must survive.
 fn strip(set: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    for field in fields(set) {
-        let (number, _, file) = field?;
-        if number != 1 {
-            continue;
-        }
-        let mut kept = Vec::new();
-        for field in fields(file) {
-            let (number, whole, _) = field?;
-            if number != SOURCE_CODE_INFO {
-                kept.extend_from_slice(whole);
-            }
-        }
+    for file in whole_fields(set)?.iter().filter(|field| field.number == FILE) {
+        let fields = whole_fields(file.payload)?;
+        let kept: Vec<&[u8]> = fields
+            .iter()
+            .filter(|field| field.number != SOURCE_CODE_INFO)
+            .map(|field| field.whole)
+            .collect();
         out.push(0x0a);
-        write_varint(&mut out, kept.len());
-        out.extend_from_slice(&kept);
+        write_varint(&mut out, kept.iter().map(|field| field.len()).sum());
+        out.extend(kept.concat());
     }
     Some(out)
 }
 
+const FILE: u64 = 1;
 const SOURCE_CODE_INFO: u64 = 9;
 
-/// The fields of a message: number, the field with its tag, and its payload when it is length-delimited.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, &[u8], &[u8])>> {
-    std::iter::from_fn(move || {
-        let whole = rest;
-        (!rest.is_empty()).then(|| {
-            let tag = read_varint(&mut rest)?;
-            let length = match tag & 7 {
-                0 => {
-                    read_varint(&mut rest)?;
-                    0
-                }
-                1 => 8,
-                2 => usize::try_from(read_varint(&mut rest)?).ok()?,
-                5 => 4,
-                _ => return None,
-            };
-            let payload = rest.get(..length)?;
-            rest = &rest[length..];
-            Some((tag >> 3, &whole[..whole.len() - rest.len()], payload))
-        })
-    })
-}
-
-fn read_varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
+/// The fields of a message, none of which is malformed.
+fn whole_fields(message: &[u8]) -> Option<Vec<wire::Field<'_>>> {
+    let fields: Vec<wire::Field<'_>> = wire::fields(message).collect();
+    let read: usize = fields.iter().map(|field| field.whole.len()).sum();
+    (read == message.len()).then_some(fields)
 }
 
 fn write_varint(out: &mut Vec<u8>, mut value: usize) {

@@ -1,25 +1,26 @@
-//! Just enough of the protobuf wire format to look into our own descriptor set without decoding it.
+//! Just enough of the protobuf wire format to look into a descriptor set without decoding it; the build script, which
+//! makes ours, reads with it too.
 
 /// A field of an encoded message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub(crate) struct Field<'a> {
     /// Its number.
     pub(crate) number: u64,
     /// With its tag and length.
-    pub(crate) whole: &'static [u8],
+    pub(crate) whole: &'a [u8],
     /// What is in it, when it is length-delimited.
-    pub(crate) payload: &'static [u8],
+    pub(crate) payload: &'a [u8],
 }
 
-impl Field {
+impl<'a> Field<'a> {
     /// The payload as text.
-    pub(crate) fn text(&self) -> &'static str {
+    pub(crate) fn text(&self) -> &'a str {
         std::str::from_utf8(self.payload).unwrap_or_default()
     }
 }
 
 /// The fields of a message, up to the first that is malformed.
-pub(crate) fn fields(message: &'static [u8]) -> impl Iterator<Item = Field> {
+pub(crate) fn fields(message: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut rest = message;
     std::iter::from_fn(move || {
         let whole = rest;
@@ -40,7 +41,7 @@ pub(crate) fn fields(message: &'static [u8]) -> impl Iterator<Item = Field> {
     })
 }
 
-fn varint(rest: &mut &'static [u8]) -> Option<u64> {
+fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (&byte, tail) = rest.split_first()?;

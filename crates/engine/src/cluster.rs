@@ -162,10 +162,19 @@ impl ClusterState {
         }
     }
 
+    /// The same after one request more or less, which leaves the gauges alone far from the limit.
+    #[inline]
+    fn show_request_breaker(&self, place: Place) {
+        let (limits, load) = (self.limits(place), self.load(place));
+        if limits.track_remaining || load.requests.abs_diff(limits.requests) <= 1 {
+            self.show_breakers(place);
+        }
+    }
+
     /// A stream begins (or ends) on a host.
     pub(crate) fn request_began(&mut self, place: Place) {
         self.load_mut(place).requests += 1;
-        self.show_breakers(place);
+        self.show_request_breaker(place);
         self.stats.upstream_rq_total.inc();
         self.stats.upstream_rq_active.inc();
         let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
@@ -180,7 +189,7 @@ impl ClusterState {
 
     pub(crate) fn request_over(&mut self, place: Place) {
         self.load_mut(place).requests -= 1;
-        self.show_breakers(place);
+        self.show_request_breaker(place);
         self.stats.upstream_rq_active.dec();
         let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
             return;

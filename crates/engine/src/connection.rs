@@ -5,7 +5,7 @@
 //! A connection does not know what is at its other side: it has a codec that turns bytes into protocol-neutral
 //! events and back, the stream it carries, and how much of what it was given is still on its way out.
 
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -65,14 +65,14 @@ pub(crate) enum Role {
     Downstream(Downstream),
     Upstream(Upstream),
     /// Ended by us; waits for the peer's FIN so that the last bytes are not lost to a reset.
-    Closing(Arc<Door>),
+    Closing(Rc<Door>),
 }
 
 /// What only a downstream connection has.
 #[derive(Debug)]
 pub(crate) struct Downstream {
     /// What takes its streams, and through which listener it came.
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Rc<Door>,
     /// Streams so far.
     pub(crate) requests: u32,
     /// The last response said `Connection: close`, or will.

@@ -3,6 +3,8 @@
 //! Arrives: request heads from `forward.rs`, the peer's FIN or reset, deadlines. Leaves: an open stream on its way
 //! to `router.rs`, or an answer and a closed connection.
 
+use std::rc::Rc;
+
 use towpath_proto::head::{Head, Version};
 use towpath_proto::http1;
 use towpath_proto::{Close, ConnectionId, Failure, Instant};
@@ -69,7 +71,7 @@ impl Worker {
         &mut self,
         id: ConnectionId,
         now: Instant,
-    ) -> Option<(StreamIndex, std::sync::Arc<Door>)> {
+    ) -> Option<(StreamIndex, Rc<Door>)> {
         let connection = self.connections.get_mut(id)?;
         let downstream = connection.downstream()?;
         let (door, serial) = (downstream.door.clone(), downstream.serial);

@@ -124,14 +124,12 @@ fn strip_edge(head: &mut Head) {
         Name::XEnvoyDownstreamServiceNode,
         Name::XEnvoyOriginalPath,
     ];
-    for name in OURS {
-        head.remove(name);
-    }
+    head.remove_each(&OURS);
 }
 
 /// What only a peer from inside may say, whatever stands between it and us.
 fn strip_external(head: &mut Head) {
-    const OURS: [Name; 9] = [
+    const OURS: [Name; 10] = [
         Name::XEnvoyRetryOn,
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
@@ -141,11 +139,9 @@ fn strip_external(head: &mut Head) {
         Name::XEnvoyUpstreamRqTimeoutAltResponse,
         Name::XEnvoyExpectedRqTimeoutMs,
         Name::XEnvoyForceTrace,
+        Name::XEnvoyIpTags,
     ];
-    for name in OURS {
-        head.remove(name);
-    }
-    head.remove(Name::XEnvoyIpTags);
+    head.remove_each(&OURS);
 }
 
 /// The address that stands `from_last` places before the last one in `x-forwarded-for`.
@@ -255,7 +251,7 @@ impl Worker {
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
         let early = refused || unread;
-        let draining = self.draining.closes(self.random.next(), now);
+        let draining = self.draining.is_on() && self.draining.closes(self.random.next(), now);
         if let Some(connection) = self.connections.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
             if let Codec::Server(server) = &mut connection.codec

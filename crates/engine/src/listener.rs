@@ -3,6 +3,7 @@
 //! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`Door`], or a closed socket.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::stats::{
 use crate::worker::Worker;
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
+///
+/// Each worker has its own, and a stream takes hold of it often: hence `Rc`, whose count needs no locked instruction.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) listener: Arc<Listener>,
@@ -87,7 +90,7 @@ struct ListenerState {
     config: Arc<Listener>,
     stats: Arc<ListenerStats>,
     /// One for each filter chain, in order; then the default chain's.
-    doors: Vec<Arc<Door>>,
+    doors: Vec<Rc<Door>>,
     /// The id of each address, and whether it has answered.
     sockets: Vec<(ListenerId, Socket)>,
     active: u64,
@@ -179,7 +182,7 @@ impl Worker {
         let chains = config.chains.iter().chain(config.default_chain.as_ref());
         let doors =
             chains.enumerate().map(|(index, chain)| self.door(slot, index, config, chain, &stats));
-        let doors: Vec<Arc<Door>> = doors.map(Arc::new).collect();
+        let doors: Vec<Rc<Door>> = doors.map(Rc::new).collect();
         let mut sockets = Vec::new();
         if config.bind {
             for address in &config.addresses {
@@ -349,7 +352,7 @@ impl Worker {
         };
         let serial = self.serial.next_connection();
         let role = Role::Downstream(Downstream {
-            door: Arc::clone(&door),
+            door: Rc::clone(&door),
             requests: 0,
             closing: false,
             serial,
@@ -383,14 +386,14 @@ impl Worker {
         })
     }
 
-    fn refuse(&mut self, id: ConnectionId, door: &Arc<Door>, delay: Duration, now: Instant) {
+    fn refuse(&mut self, id: ConnectionId, door: &Rc<Door>, delay: Duration, now: Instant) {
         self.count_downstream_close(id, crate::downstream::Closer::Local, now);
         if delay.is_zero() {
             self.end_connection(id, Close::Flush);
             return;
         }
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.role = Role::Closing(Arc::clone(door));
+            connection.role = Role::Closing(Rc::clone(door));
         }
         self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay);
     }
@@ -399,14 +402,14 @@ impl Worker {
 impl ListenerState {
     /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
     /// are left; there is no way back (Envoy `FilterChainMatch`).
-    fn pick_door(&self, local: &Address, peer: &Address) -> Option<&Arc<Door>> {
+    fn pick_door(&self, local: &Address, peer: &Address) -> Option<&Rc<Door>> {
         if let [only] = &self.doors[..]
             && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
         {
             return Some(only);
         }
         let (local, peer) = (local.ip(), peer.ip());
-        let mut left: Vec<&Arc<Door>> = self.doors.iter().take(self.config.chains.len()).collect();
+        let mut left: Vec<&Rc<Door>> = self.doors.iter().take(self.config.chains.len()).collect();
         narrow(&mut left, |chain| match (chain.destination_port, local) {
             (None, _) => Some(0),
             (Some(port), Some(local)) if port == local.port() => Some(1),
@@ -446,7 +449,7 @@ pub(crate) fn connection_record(local: Address, peer: Address, opened: Instant) 
 }
 
 /// Keeps the chains that match best.
-fn narrow(chains: &mut Vec<&Arc<Door>>, fit: impl Fn(&ChainMatch) -> Option<u32>) {
+fn narrow(chains: &mut Vec<&Rc<Door>>, fit: impl Fn(&ChainMatch) -> Option<u32>) {
     let best = chains.iter().filter_map(|door| fit(&door.chain.matches)).max();
     chains.retain(|door| best.is_some() && fit(&door.chain.matches) == best);
 }

@@ -493,9 +493,7 @@ fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
     ];
-    for name in SPENT {
-        stream.request.remove(name);
-    }
+    stream.request.remove_each(&SPENT);
 }
 
 /// What path normalisation came to.

@@ -9,7 +9,7 @@
 //!                             └── retry (until the first byte of a response went down)
 //! ```
 
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub(crate) struct StreamIndex(pub(crate) u32);
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) downstream: ConnectionId,
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Rc<Door>,
     pub(crate) upstream: UpstreamState,
     pub(crate) request: Head,
     pub(crate) response: Head,
@@ -245,7 +245,7 @@ impl Streams {
     pub(crate) fn open(
         &mut self,
         downstream: ConnectionId,
-        door: Arc<Door>,
+        door: Rc<Door>,
         now: Instant,
     ) -> StreamIndex {
         let stream = match self.spare.pop() {
@@ -301,7 +301,7 @@ impl Streams {
 const SPARE_STREAMS: usize = 256;
 
 impl Stream {
-    fn new(downstream: ConnectionId, door: Arc<Door>, now: Instant) -> Self {
+    fn new(downstream: ConnectionId, door: Rc<Door>, now: Instant) -> Self {
         Self {
             downstream,
             door,
@@ -328,7 +328,7 @@ impl Stream {
         }
     }
 
-    fn renew(&mut self, downstream: ConnectionId, door: Arc<Door>, now: Instant) {
+    fn renew(&mut self, downstream: ConnectionId, door: Rc<Door>, now: Instant) {
         self.downstream = downstream;
         self.door = door;
         self.upstream = UpstreamState::None;

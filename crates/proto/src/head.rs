@@ -220,6 +220,17 @@ impl Head {
         self.0.fields.len() != before
     }
 
+    /// Removes every field of each of these names: one look when none of them is there.
+    #[inline]
+    pub fn remove_each(&mut self, names: &[Name]) {
+        let bits = names.iter().fold(0, |bits, name| bits | name.bit());
+        if self.0.present & bits != 0 {
+            self.0
+                .fields
+                .retain(|field| field.name == Name::Custom || !names.contains(&field.name));
+        }
+    }
+
     /// Removes every field of the name spelt by `name`; true when there was one.
     pub fn remove_bytes(&mut self, name: &[u8]) -> bool {
         match Name::resolve(name) {
@@ -492,14 +503,15 @@ impl Head {
     }
 
     fn keep_value(&mut self, value: &[u8]) -> Span {
-        let start = self.0.own.len();
-        self.0.own.extend_from_slice(trim(value));
-        for byte in &mut self.0.own[start..] {
-            if matches!(byte, b'\r' | b'\n' | 0) {
+        let value = trim(value);
+        let kept = self.keep(value);
+        if breaks_line(value) {
+            let start = self.0.own.len() - value.len();
+            for byte in self.0.own[start..].iter_mut().filter(|byte| is_break(**byte)) {
                 *byte = b' ';
             }
         }
-        Span::own(start, self.0.own.len())
+        kept
     }
 
     /// Keeps visible ASCII without `#`, which no target has (RFC 9112 §3.2); `other` may write something for any other byte.
@@ -518,6 +530,25 @@ impl Head {
         }
         Span::own(start, self.0.own.len())
     }
+}
+
+/// Whether a byte could end a line for somebody (RFC 9110 §5.5).
+const fn is_break(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+/// Whether one of [`is_break`]'s bytes is there, for which words of eight are asked first: a word without a byte
+/// below 16 has none.
+fn breaks_line(value: &[u8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let low = |word: &[u8; 8]| {
+        let high = u64::from_le_bytes(*word) & (ONES * 0xf0);
+        high.wrapping_sub(ONES) & !high & (ONES << 7) != 0
+    };
+    let certain = || value.iter().any(|&byte| is_break(byte));
+    let Some(last) = value.last_chunk::<8>() else { return certain() };
+    let (words, _) = value.as_chunks::<8>();
+    (words.iter().any(low) || low(last)) && certain()
 }
 
 #[cfg(test)]

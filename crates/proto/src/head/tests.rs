@@ -10,6 +10,23 @@ fn values_cannot_end_a_line() {
 }
 
 #[test]
+fn a_line_cannot_be_ended_from_any_place_in_a_value() {
+    for length in 1..40 {
+        for place in 0..length {
+            for byte in 0..=u8::MAX {
+                let mut value = vec![b'x'; length];
+                value[place] = byte;
+                let mut head = Head::default();
+                head.append(Name::Cookie, &value);
+                let plain = |byte: &u8| if b"\r\n\0".contains(byte) { b' ' } else { *byte };
+                let expected: Vec<u8> = trim(&value).iter().map(plain).collect();
+                assert_eq!(head.get(Name::Cookie), Some(&expected[..]), "{byte:#x} at {place}");
+            }
+        }
+    }
+}
+
+#[test]
 fn names_that_are_no_tokens_are_not_taken() {
     let mut head = Head::default();
     for name in [&b""[..], b"a b", b"a:", b"a\r\n", b"\xe9", &[b'a'; MAX_NAME + 1]] {
@@ -58,6 +75,17 @@ fn remove_takes_all_of_a_name_and_says_whether_there_was_one() {
         head.remove_bytes(b"x-A") && !head.remove_bytes(b"x-a") && head.remove_bytes(b"SERVER")
     );
     assert!(head.is_empty());
+}
+
+#[test]
+fn several_names_are_removed_at_once() {
+    let mut head = sample();
+    head.remove_each(&[Name::Etag, Name::Vary]);
+    assert_eq!(head.len(), 5, "none was there");
+    head.append(Name::Etag, b"b");
+    head.remove_each(&[Name::Via, Name::Etag, Name::Vary]);
+    let left: Vec<Name> = head.iter().map(|field| field.name).collect();
+    assert_eq!(left, [Name::Custom, Name::Server, Name::Custom]);
 }
 
 #[test]

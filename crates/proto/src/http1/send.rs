@@ -85,10 +85,13 @@ impl Sending {
 pub(super) fn promised_length(head: &Head) -> Option<u64> {
     let mut lengths = head.values(Name::ContentLength);
     let value = lengths.next()?;
-    if lengths.next().is_some() || !value.iter().all(u8::is_ascii_digit) {
+    if lengths.next().is_some() || value.is_empty() {
         return None;
     }
-    std::str::from_utf8(value).ok()?.parse().ok()
+    value.iter().try_fold(0_u64, |length, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        length.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 fn chunk_size(buffer: &mut BytesMut, size: usize) {
