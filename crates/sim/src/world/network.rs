@@ -140,7 +140,9 @@ impl<T: 'static> World<T> {
             self.depart(end, Some(segment));
         }
         let this = self.end(end);
-        if this.ours == Ours::Ended && this.kernel_bytes == 0 {
+        // What a reset threw away is not followed by a FIN as if it had been sent.
+        let is_reset = this.failure.is_some() || this.life == Life::Gone;
+        if this.ours == Ours::Ended && this.kernel_bytes == 0 && !is_reset {
             this.ours = Ours::Left;
             self.depart(end, None);
         }
