@@ -74,7 +74,11 @@ impl ClusterState {
 
     /// The circuit breakers of a pool's priority.
     pub(crate) fn limits(&self, place: Place) -> &Limits {
-        match self.priority(place) {
+        self.limits_of(self.priority(place))
+    }
+
+    fn limits_of(&self, priority: Priority) -> &Limits {
+        match priority {
             Priority::Default => &self.config.limits,
             Priority::High => &self.config.high_limits,
         }
@@ -119,6 +123,14 @@ impl ClusterState {
         Some(pool)
     }
 
+    /// A stream waits for a connection.
+    pub(crate) fn joined_queue(&mut self, place: Place) {
+        self.load_mut(place).pending += 1;
+        self.show_breakers(place);
+        self.stats.upstream_rq_pending_total.inc();
+        self.stats.upstream_rq_pending_active.inc();
+    }
+
     /// A stream left the queue of a pool.
     pub(crate) fn left_queue(&mut self, place: Place) {
         self.load_mut(place).pending -= 1;
@@ -129,7 +141,11 @@ impl ClusterState {
     /// Keeps the gauges of the circuit breakers: written only when one of them opens or closes, or when
     /// what remains is tracked.
     pub(crate) fn show_breakers(&self, place: Place) {
-        let (priority, limits, load) = (self.priority(place), self.limits(place), self.load(place));
+        self.show_breakers_of(self.priority(place));
+    }
+
+    fn show_breakers_of(&self, priority: Priority) {
+        let (limits, load) = (self.limits_of(priority), &self.loads[priority as usize]);
         let stats = &*self.stats;
         let [cx, pending, rq, retry] = match priority {
             Priority::Default => [
@@ -285,6 +301,7 @@ impl ClusterState {
                 requests_success: 0,
                 requests_error: 0,
                 requests_timeout: 0,
+                requests_pending: 0,
             };
             for pool in pools {
                 let counts = &pool.counts;
@@ -296,6 +313,7 @@ impl ClusterState {
                 description.requests_success += counts.requests_success;
                 description.requests_error += counts.requests_error;
                 description.requests_timeout += counts.requests_timeout;
+                description.requests_pending += pool.pending.len() as u64;
             }
             description
         });
@@ -368,6 +386,9 @@ impl Worker {
                     self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
                 let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
                 cluster.update(&config.endpoints, self.random.next());
+                for priority in [Priority::Default, Priority::High] {
+                    cluster.show_breakers_of(priority);
+                }
                 if self.index == 0 {
                     cluster.show_membership();
                 }

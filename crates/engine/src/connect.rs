@@ -7,10 +7,12 @@ use towpath_proto::http1;
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
 use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
+use crate::downstream::Closer;
 use crate::pool::Place;
+use crate::record::details::Reset;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
-use crate::stream::StreamIndex;
+use crate::stream::{StreamIndex, UpstreamState};
 use crate::worker::{TimerSlot, Worker};
 
 /// What is spoken on an upstream connection.
@@ -104,6 +106,10 @@ impl Worker {
         cluster.show_breakers(place);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
+        match protocol {
+            Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
+            Protocol::Raw => {}
+        }
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.connections += 1;
         if stream.is_none() {
@@ -135,20 +141,19 @@ impl Worker {
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
         let codec = match attempt.protocol {
-            Protocol::Http1 => {
-                cluster.stats.upstream_cx_http1_total.inc();
-                Codec::Client(http1::Client::new(cluster.config.http1.clone()))
-            }
+            Protocol::Http1 => Codec::Client(http1::Client::new(cluster.config.http1.clone())),
             Protocol::Raw => Codec::Raw(Raw::default()),
         };
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connections_total += 1;
+        let peer = pool.address.clone();
         if attempt.stream.is_none() {
             pool.connecting -= 1;
+        } else {
+            cluster.left_queue(place);
         }
-        let peer = pool.address.clone();
         let role = Role::Upstream(Upstream { place, requests: 0, retired: false });
         let made = self
             .connections
@@ -182,8 +187,19 @@ impl Worker {
 
     /// The driver could not connect.
     pub(crate) fn on_connect_failed(&mut self, id: AttemptId, failure: Failure, now: Instant) {
-        if let Some(attempt) = self.end_attempt(id) {
-            self.fail_waiting(attempt, Trouble::Connect(failure), now);
+        let trouble = Trouble::Connect(failure);
+        let closer = match trouble.reset() {
+            Reset::LocalConnectionFailure(_) => Closer::Local,
+            Reset::Overflow
+            | Reset::RemoteConnectionFailure(_)
+            | Reset::ConnectionTimeout
+            | Reset::ConnectionTermination
+            | Reset::ProtocolError
+            | Reset::LocalReset
+            | Reset::RemoteReset => Closer::Remote,
+        };
+        if let Some(attempt) = self.end_attempt(id, closer) {
+            self.fail_waiting(attempt, trouble, now);
         }
     }
 
@@ -191,7 +207,7 @@ impl Worker {
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
         let Some(id) = self.attempts.in_slot(slot) else { return };
         self.push(Output::CancelConnect { attempt: id });
-        let Some(attempt) = self.end_attempt(id) else { return };
+        let Some(attempt) = self.end_attempt(id, Closer::Local) else { return };
         if let Some(cluster) = self.clusters.get_mut(attempt.place.cluster) {
             cluster.stats.upstream_cx_connect_timeout.inc();
         }
@@ -201,7 +217,7 @@ impl Worker {
     /// Nobody wants the connection any more.
     pub(crate) fn cancel_attempt(&mut self, id: AttemptId, _now: Instant) {
         self.push(Output::CancelConnect { attempt: id });
-        if let Some(attempt) = self.end_attempt(id)
+        if let Some(attempt) = self.end_attempt(id, Closer::Local)
             && let Some(cluster) = self.clusters.get_mut(attempt.place.cluster)
         {
             cluster.drop_if_unused(attempt.place);
@@ -209,7 +225,7 @@ impl Worker {
     }
 
     /// Takes an attempt off the books.
-    fn end_attempt(&mut self, id: AttemptId) -> Option<Attempt> {
+    fn end_attempt(&mut self, id: AttemptId, closer: Closer) -> Option<Attempt> {
         let attempt = self.attempts.close(id)?;
         self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
         let cluster = self.clusters.get_mut(attempt.place.cluster)?;
@@ -217,10 +233,16 @@ impl Worker {
         cluster.show_breakers(attempt.place);
         cluster.stats.upstream_cx_active.dec();
         cluster.stats.upstream_cx_destroy.inc();
+        match closer {
+            Closer::Local => cluster.stats.upstream_cx_destroy_local.inc(),
+            Closer::Remote => cluster.stats.upstream_cx_destroy_remote.inc(),
+        }
         let pool = cluster.pool_mut(attempt.place)?;
         pool.connections -= 1;
         if attempt.stream.is_none() {
             pool.connecting -= 1;
+        } else {
+            cluster.left_queue(attempt.place);
         }
         Some(attempt)
     }
@@ -233,15 +255,20 @@ impl Worker {
         cluster.stats.upstream_cx_connect_fail.inc();
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connect_failures += 1;
-        if let Some(stream) = attempt.stream {
-            self.reset_upstream(stream, trouble, now);
-        } else {
-            let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
-            for _ in &waiting {
-                cluster.left_queue(place);
+        let waiting: Vec<StreamIndex> = match attempt.stream {
+            Some(stream) => vec![stream],
+            None => {
+                let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
+                waiting.iter().for_each(|_| cluster.left_queue(place));
+                waiting
             }
-            for stream in waiting {
-                self.reset_upstream(stream, trouble, now);
+        };
+        cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
+        for index in waiting {
+            if let Some(stream) = self.streams.get_mut(index) {
+                // It left the queue; nothing is cancelled.
+                stream.upstream = UpstreamState::None;
+                self.reset_upstream(index, trouble, now);
             }
         }
         if let Some(cluster) = self.clusters.get_mut(place.cluster) {

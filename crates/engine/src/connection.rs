@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     pub(crate) reading: Reading,
     /// The peer sent FIN.
     pub(crate) ended: bool,
+    /// Our end went out after the peer's: the connection was ended by us.
+    pub(crate) ended_last: bool,
     /// The driver has said that it is gone.
     pub(crate) gone: bool,
     pub(crate) local: Address,
@@ -131,6 +133,7 @@ impl Connection {
             congested: false,
             reading: Reading::On,
             ended: false,
+            ended_last: false,
             gone: false,
             local,
             peer,
@@ -182,9 +185,9 @@ impl Connection {
         }
     }
 
-    /// Whether the peer was the first to end it.
+    /// Whether the peer ended it. Where both directions end by themselves (TCP, tunnels), who was last did.
     pub(crate) fn is_ended_by_peer(&self) -> bool {
-        self.ended || self.gone
+        (self.ended && !self.ended_last) || self.gone
     }
 
     /// How long it has had no stream.

@@ -239,11 +239,16 @@ impl Worker {
                 http.stats.downstream_rq_header_timeout.inc();
                 let Some((index, _)) = self.open_stream(id, now) else { return };
                 http.stats.downstream_rq_total.inc();
+                http.stats.downstream_rq_http1_total.inc();
                 http.stats.downstream_rq_active.inc();
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.request = Head::unread();
+                    stream.record.protocol = Some(Version::Http11);
+                }
                 self.local_reply(
                     index,
                     408,
-                    b"request timeout",
+                    b"request header timeout",
                     details::REQUEST_HEADER_TIMEOUT,
                     now,
                 );

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_proto::head::Head;
 use towpath_proto::http1::Next;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
@@ -14,6 +15,7 @@ use crate::connection::Codec;
 use crate::downstream::Closer;
 use crate::forward::Item;
 use crate::header_ops::Subject;
+use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::retry::Trouble;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
@@ -34,33 +36,43 @@ impl Worker {
             self.abandon(index, details, now);
             return;
         }
-        stream.record.details = details;
-        stream.local = true;
         let mut head = self.heads.take();
         head.set_status(status);
-        let unused = std::mem::replace(&mut stream.response, head);
-        self.heads.give(unused);
-        let mut text = body.to_vec();
-        self.map_local_reply(index, &mut text, now);
-        self.reply(index, Bytes::from(text), b"text/plain", now);
+        self.answer(index, head, body.to_vec(), details, now);
     }
 
-    /// Sends `stream.response` with a whole body, as our own answer.
-    pub(crate) fn reply(
+    /// Sends an answer of our own, worded as the listener wants it (`local_reply_config`) and as the client can read it.
+    pub(crate) fn answer(
         &mut self,
         index: StreamIndex,
-        body: Bytes,
-        content_type: &[u8],
+        head: Head,
+        mut body: Vec<u8>,
+        details: &'static str,
         now: Instant,
     ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.details = details;
+        stream.local = true;
+        let unused = std::mem::replace(&mut stream.response, head);
+        self.heads.give(unused);
+        self.map_local_reply(index, &mut body, now);
+        if let Some(stream) = self.streams.get_mut(index)
+            && crate::grpc::is_grpc(&stream.request)
+        {
+            word_for_grpc(&mut stream.response, &mut body);
+        }
+        self.reply(index, Bytes::from(body), now);
+    }
+
+    /// Sends `stream.response` with a whole body.
+    fn reply(&mut self, index: StreamIndex, body: Bytes, now: Instant) {
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.local = true;
         if !body.is_empty() {
             if stream.response.get(Name::ContentType).is_none() {
-                stream.response.set(Name::ContentType, content_type);
+                stream.response.set(Name::ContentType, b"text/plain");
             }
-            let mut digits = crate::number::Decimal::new();
+            let mut digits = Decimal::new();
             stream.response.set(Name::ContentLength, digits.write(body.len() as u64));
         }
         let silent = body.is_empty() || stream.head_only;
@@ -80,9 +92,7 @@ impl Worker {
     /// The client cannot be told properly any more: its connection is reset.
     pub(crate) fn reset_downstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
         let details = trouble.reset().after_response();
-        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
-            http.stats.downstream_rq_tx_reset.inc();
-        }
+        self.count_tx_reset(index);
         self.abandon(index, details, now);
     }
 
@@ -119,6 +129,9 @@ impl Worker {
         let unchanged = stream.upgrade == Upgrade::No;
         let opaque = stream.upgrade == Upgrade::Done || stream.door.tcp().is_some();
         match upstream {
+            UpstreamState::Active(id) if complete && stream.door.tcp().is_some() => {
+                self.sever(index, id, Close::Flush, now);
+            }
             UpstreamState::Active(id) if complete => {
                 let reusable = self
                     .connections
@@ -183,10 +196,10 @@ impl Worker {
 
     /// Counts and logs a stream, and forgets it.
     pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
+        self.release_retry(index);
         let Some(mut stream) = self.streams.close(index) else { return };
         self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
         stream.record.end = Some(now);
-        self.release_retry(&mut stream);
         if let Some(http) = stream.door.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
@@ -264,7 +277,6 @@ impl Worker {
             }
             StreamTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
-                stream.record.flags.set(Flags::DURATION_TIMEOUT);
                 let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
                 self.reply_or_abandon(
                     index,
@@ -308,8 +320,14 @@ impl Worker {
         if self.streams.get(index).is_some_and(crate::stream::Stream::is_unanswered) {
             self.local_reply(index, status, body, details, now);
         } else {
-            self.detach(index, Close::Abort, now);
+            self.count_tx_reset(index);
             self.abandon(index, details, now);
+        }
+    }
+
+    fn count_tx_reset(&self, index: StreamIndex) {
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
+            http.stats.downstream_rq_tx_reset.inc();
         }
     }
 
@@ -343,39 +361,49 @@ impl Worker {
         let random = self.random.next();
         let mut response = std::mem::replace(&mut stream.response, self.heads.take());
         stream.record.status = response.status();
-        let facts = crate::log::facts(stream, Some(&response), &self.clock, now);
+        let before = response.clone();
+        let mut facts = crate::log::facts(stream, Some(&before), &self.clock, now);
         let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
-        let mut format = config.body.as_ref();
         if let Some(mapper) = mapper {
-            if let Some(status) = mapper.status {
-                response.set_status(status);
-            }
             if let Some(body) = &mapper.body {
                 text.clear();
                 text.extend_from_slice(body.as_bytes());
             }
-            format = mapper.format.as_ref().or(format);
-        }
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.status = response.status();
-        let before = response.clone();
-        let mut facts = crate::log::facts(stream, Some(&before), &self.clock, now);
-        let made = format.map(|format| {
-            let mut made = Vec::new();
+            // What is added sees the answer as it was.
             facts.local_reply_body = text;
-            format.format.write(&mut made, &facts);
-            facts.local_reply_body = b"";
-            response.set(Name::ContentType, format.content_type.as_bytes());
-            made
-        });
-        if let Some(mapper) = mapper {
             mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.scratch);
+            if let Some(status) = mapper.status {
+                response.set_status(status);
+                stream.record.status = status;
+            }
         }
-        if let Some(made) = made {
+        let format = mapper.and_then(|mapper| mapper.format.as_ref()).or(config.body.as_ref());
+        if let Some(format) = format {
+            let mut facts = crate::log::facts(stream, Some(&response), &self.clock, now);
+            facts.local_reply_body = text;
+            let mut made = Vec::new();
+            format.format.write(&mut made, &facts);
+            response.set(Name::ContentType, format.content_type.as_bytes());
             *text = made;
         }
         if let Some(stream) = self.streams.get_mut(index) {
             self.heads.give(std::mem::replace(&mut stream.response, response));
         }
     }
+}
+
+/// What gRPC clients read: the status and the text in their own fields, and no body.
+fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
+    let status = crate::grpc::of_http(response.status());
+    response.set_status(200);
+    response.set(Name::ContentType, b"application/grpc");
+    if response.get(Name::GrpcStatus).is_none() {
+        response.set(Name::GrpcStatus, Decimal::new().write(status.into()));
+    }
+    if !body.is_empty() && response.get(Name::GrpcMessage).is_none() {
+        let mut message = Vec::with_capacity(body.len());
+        crate::grpc::encode_message(body, &mut message);
+        response.set(Name::GrpcMessage, &message);
+    }
+    body.clear();
 }

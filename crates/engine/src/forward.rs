@@ -142,6 +142,7 @@ impl Worker {
             Item::End => {
                 connection.codec.encode_end(&mut self.out);
                 if matches!(connection.codec, Codec::Raw(_)) {
+                    connection.ended_last = connection.ended;
                     self.push(Output::Close { connection: id, how: Close::Half });
                 }
             }

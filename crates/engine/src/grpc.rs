@@ -15,17 +15,36 @@ pub fn is_grpc(head: &Head) -> bool {
 #[must_use]
 pub fn status(facts: &Facts<'_>) -> Option<u32> {
     let said = |head: Option<&Head>| number(head?.get(Name::GrpcStatus)?);
-    let stands_for = || match facts.record.status {
-        0 => None,
-        400 => Some(13),
-        401 => Some(16),
-        403 => Some(7),
-        404 => Some(12),
-        429 | 502..=504 => Some(14),
-        _ => Some(UNKNOWN),
-    };
+    let stands_for = || (facts.record.status != 0).then(|| of_http(facts.record.status));
     said(facts.trailers).or_else(|| said(facts.response)).or_else(stands_for)
 }
+
+/// What an HTTP status stands for where gRPC is spoken (gRPC's `http-grpc-status-mapping.md`).
+#[must_use]
+pub const fn of_http(status: u16) -> u32 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502..=504 => 14,
+        _ => UNKNOWN,
+    }
+}
+
+/// A text as `grpc-message` carries it: percent-encoded where it is not plain ASCII.
+pub fn encode_message(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        if matches!(byte, b' '..=b'}') && byte != b'%' {
+            out.push(byte);
+        } else {
+            out.push(b'%');
+            out.extend([byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
+        }
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// What a status is called: as `DeadlineExceeded` and as `DEADLINE_EXCEEDED`.
 #[must_use]
@@ -59,3 +78,20 @@ const NAMES: [(&str, &str); 17] = [
     ("DataLoss", "DATA_LOSS"),
     ("Unauthenticated", "UNAUTHENTICATED"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_percent_encoded() {
+        let mut out = Vec::new();
+        encode_message("50 %~ of é\n".as_bytes(), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "50 %25%7E of %C3%A9%0A");
+    }
+
+    #[test]
+    fn an_http_status_stands_for_one_of_grpc() {
+        assert_eq!([400, 404, 429, 503, 418].map(of_http), [13, 12, 14, 14, UNKNOWN]);
+    }
+}

@@ -132,4 +132,6 @@ pub struct HostDescription {
     pub requests_error: u64,
     /// `rq_timeout`.
     pub requests_timeout: u64,
+    /// `rq_pending_active`.
+    pub requests_pending: u64,
 }

@@ -114,7 +114,7 @@ impl Worker {
         let (reuse, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
         if cluster.load(place).requests >= cluster.limits(place).requests {
-            cluster.stats.upstream_rq_pending_overflow.inc();
+            cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
         let next_idle =
@@ -133,12 +133,13 @@ impl Worker {
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
         if cluster.load(place).pending >= cluster.limits(place).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
+            if let Some(stream) = self.streams.get_mut(index) {
+                // It never came to a host.
+                stream.record.upstream_host = None;
+            }
             return Lease::Overflow;
         }
-        cluster.load_mut(place).pending += 1;
-        cluster.show_breakers(place);
-        cluster.stats.upstream_rq_pending_total.inc();
-        cluster.stats.upstream_rq_pending_active.inc();
+        cluster.joined_queue(place);
         let Some(pool) = cluster.pool_mut(place) else { return Lease::Overflow };
         pool.pending.push_back(index);
         if let Some(stream) = self.streams.get_mut(index) {
@@ -156,9 +157,12 @@ impl Worker {
         if pool.pending.len() <= pool.connecting as usize {
             return;
         }
-        if at_limit && pool.connections > 0 {
+        let has_some = pool.connections > 0;
+        if at_limit {
             cluster.stats.upstream_cx_overflow.inc();
-            return;
+            if has_some {
+                return;
+            }
         }
         self.start_connect(place, Protocol::Http1, None, now);
     }

@@ -30,6 +30,8 @@ pub(crate) enum Trouble {
     ConnectTimeout,
     /// The connection ended.
     Terminated,
+    /// A connection of opaque bytes was reset.
+    Reset,
     /// What came was not the protocol.
     Protocol,
     /// `per_try_timeout` or `per_try_idle_timeout`.
@@ -65,7 +67,7 @@ impl Trouble {
                 | _ => Reset::RemoteConnectionFailure(failure),
             },
             Self::ConnectTimeout => Reset::ConnectionTimeout,
-            Self::Terminated => Reset::ConnectionTermination,
+            Self::Terminated | Self::Reset => Reset::ConnectionTermination,
             Self::Protocol => Reset::ProtocolError,
             Self::Overflow => Reset::Overflow,
             Self::PerTryTimeout
@@ -149,7 +151,7 @@ impl Retries {
                     .with(RetryOn::RESET)
                     .with(RetryOn::RESET_BEFORE_REQUEST),
             ),
-            Trouble::Terminated => {
+            Trouble::Terminated | Trouble::Reset => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
@@ -218,23 +220,28 @@ impl Worker {
         let request_sent = self.request_bytes_sent(stream) > 0;
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        mark(stream, trouble);
         if stream.door.tcp().is_some() {
             self.retry_tcp(index, trouble, now);
             return;
         }
         if !stream.is_unanswered() {
+            mark(stream, trouble);
             self.reset_downstream(index, trouble, now);
             return;
         }
-        if silent {
-            stream.retries.wants_fresh = true;
-            stream.record.flags = Flags::default();
-            self.place_stream(index, now);
-            return;
-        }
-        if !self.retry(index, trouble, request_sent, now) {
-            self.reply_for(index, trouble, now);
+        let retried = self.retry(index, trouble, request_sent, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.wants_fresh |= silent;
+        match (retried, silent) {
+            (true, _) => {}
+            (false, true) => {
+                stream.record.flags = Flags::default();
+                self.place_stream(index, now);
+            }
+            (false, false) => {
+                mark(stream, trouble);
+                self.reply_for(index, trouble, now);
+            }
         }
     }
 
@@ -246,12 +253,16 @@ impl Worker {
         request_sent: bool,
         now: Instant,
     ) -> bool {
+        let succeeded = self.release_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let door = stream.door.clone();
         let policy = stream.route.and_then(|route| crate::stream::Routed::of(&door, route));
         let policy =
             policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
         if !stream.retries.wants(policy, trouble, request_sent) {
+            if let Some(place) = succeeded {
+                self.count_retry_success(place);
+            }
             return false;
         }
         let Some(place) = stream.retries.place else { return false };
@@ -265,24 +276,20 @@ impl Worker {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        if stream.retries.counted.is_none() {
-            let (limits, load) = (cluster.limits(place), cluster.load(place));
-            let allowed =
-                limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
-                    let share = u64::from(load.requests + load.pending)
-                        * u64::from(percent_hundredths)
-                        / 10_000;
-                    u32::try_from(share).unwrap_or(u32::MAX).max(least)
-                });
-            if load.retries >= allowed {
-                stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
-                cluster.stats.upstream_rq_retry_overflow.inc();
-                return false;
-            }
-            cluster.load_mut(place).retries += 1;
-            cluster.show_breakers(place);
-            stream.retries.counted = Some(place);
+        let (limits, load) = (cluster.limits(place), cluster.load(place));
+        let allowed = limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
+            let share =
+                u64::from(load.requests + load.pending) * u64::from(percent_hundredths) / 10_000;
+            u32::try_from(share).unwrap_or(u32::MAX).max(least)
+        });
+        if load.retries >= allowed {
+            stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
+            cluster.stats.upstream_rq_retry_overflow.inc();
+            return false;
         }
+        cluster.load_mut(place).retries += 1;
+        cluster.show_breakers(place);
+        stream.retries.counted = Some(place);
         cluster.stats.upstream_rq_retry.inc();
         stream.retries.remaining -= 1;
         let (base, most) =
@@ -298,16 +305,26 @@ impl Worker {
         true
     }
 
-    /// A stream is over: it does not count as a retry any more.
-    pub(crate) fn release_retry(&mut self, stream: &mut Stream) {
-        if let Some(place) = stream.retries.counted.take()
-            && let Some(cluster) = self.clusters.get_mut(place.cluster)
-        {
+    /// A retry got what the policy takes for an answer.
+    pub(crate) fn settle_retry(&mut self, index: StreamIndex) {
+        if let Some(place) = self.release_retry(index) {
+            self.count_retry_success(place);
+        }
+    }
+
+    /// The stream does not count as a retry any more; answers where it did.
+    pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<Place> {
+        let place = self.streams.get_mut(index)?.retries.counted.take()?;
+        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
             cluster.load_mut(place).retries -= 1;
             cluster.show_breakers(place);
-            if stream.record.status != 0 && stream.record.status < 500 {
-                cluster.stats.upstream_rq_retry_success.inc();
-            }
+        }
+        Some(place)
+    }
+
+    fn count_retry_success(&self, place: Place) {
+        if let Some(cluster) = self.clusters.get(place.cluster) {
+            cluster.stats.upstream_rq_retry_success.inc();
         }
     }
 
@@ -347,6 +364,7 @@ impl Worker {
             Trouble::Connect(_)
             | Trouble::ConnectTimeout
             | Trouble::Terminated
+            | Trouble::Reset
             | Trouble::Protocol
             | Trouble::Overflow => trouble.reset(),
         };
@@ -356,8 +374,15 @@ impl Worker {
             "upstream connect error or disconnect/reset before headers. reset reason: "
         };
         let body = [lead, reset.reason()].concat().into_bytes();
+        let quiet =
+            stream.door.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
         self.charge(index, status);
-        self.local_reply(index, status, &body, reset.before_response(), now);
+        let mut head = self.heads.take();
+        head.set_status(status);
+        if reset == Reset::Overflow && !quiet {
+            head.set(Name::XEnvoyOverloaded, b"true");
+        }
+        self.answer(index, head, body, reset.before_response(), now);
     }
 
     /// Counts a status that we answer for a cluster as if it had come from there.
@@ -400,7 +425,7 @@ fn may_repeat_silently(stream: &Stream, trouble: Trouble, bytes_sent: u64) -> bo
 fn mark(stream: &mut Stream, trouble: Trouble) {
     let flag = match trouble {
         Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
-        Trouble::Terminated => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        Trouble::Terminated | Trouble::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
         Trouble::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
         Trouble::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
         Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,

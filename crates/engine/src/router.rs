@@ -2,7 +2,8 @@
 //!
 //! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
 
-use bytes::Bytes;
+use std::time::Duration;
+
 use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
@@ -88,7 +89,7 @@ impl Worker {
                 stream.route = Some(chosen);
                 match &route.action {
                     Action::Direct { status, body } => {
-                        let body = Bytes::copy_from_slice(body);
+                        let body = body.to_vec();
                         http.stats.rq_total.inc();
                         http.stats.rq_direct_response.inc();
                         self.direct_response(index, *status, body, now);
@@ -141,12 +142,10 @@ impl Worker {
     }
 
     /// A `direct_response` route.
-    fn direct_response(&mut self, index: StreamIndex, status: u16, body: Bytes, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.details = details::DIRECT_RESPONSE;
-        stream.response.reset();
-        stream.response.set_status(status);
-        self.reply(index, body, b"text/plain", now);
+    fn direct_response(&mut self, index: StreamIndex, status: u16, body: Vec<u8>, now: Instant) {
+        let mut head = self.heads.take();
+        head.set_status(status);
+        self.answer(index, head, body, details::DIRECT_RESPONSE, now);
     }
 
     /// Answers with a `location`.
@@ -158,12 +157,10 @@ impl Worker {
         details: &'static str,
         now: Instant,
     ) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.details = details;
-        stream.response.reset();
-        stream.response.set_status(status);
-        stream.response.set(Name::Location, location);
-        self.reply(index, Bytes::new(), b"", now);
+        let mut head = self.heads.take();
+        head.set_status(status);
+        head.set(Name::Location, location);
+        self.answer(index, head, Vec::new(), details, now);
     }
 
     /// A route that forwards: cluster, limits, rewrites; then a place.
@@ -348,7 +345,7 @@ impl Worker {
     }
 
     /// What is decided anew for each try.
-    pub(crate) fn finish_request_head(&mut self, index: StreamIndex) {
+    pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let door = stream.door.clone();
         let (Some(http), Some(routed)) =
@@ -363,8 +360,12 @@ impl Worker {
                 .set(Name::XEnvoyAttemptCount, digits.write(stream.record.attempts.into()));
         }
         if !http.config.router.suppress_envoy_headers {
-            let whole = stream.response_timeout;
-            let expected = stream.per_try_timeout.or(whole);
+            let first = stream.retries.done == 0;
+            let elapsed = stream.record.request_end.filter(|_| !first).map(|end| now - end);
+            let left = stream
+                .response_timeout
+                .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
+            let expected = [stream.per_try_timeout, left].into_iter().flatten().min();
             if let Some(expected) = expected {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
                 stream.request.set(Name::XEnvoyExpectedRqTimeoutMs, Decimal::new().write(ms));
@@ -469,9 +470,8 @@ fn is_allowed(wanted: &[u8], route: &[AllowedUpgrade], listener: &[AllowedUpgrad
 
 /// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.
 fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
-    let milliseconds = |head: &Head, name| {
-        head.get(name).and_then(parse_number::<u64>).map(std::time::Duration::from_millis)
-    };
+    let milliseconds =
+        |head: &Head, name| head.get(name).and_then(parse_number::<u64>).map(Duration::from_millis);
     if origin != Origin::Edge {
         if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqTimeoutMs) {
             stream.response_timeout = (!timeout.is_zero()).then_some(timeout);
@@ -531,6 +531,9 @@ fn normalize(head: &mut Head, http: &HttpDoor, local: Option<&Address>) -> Norma
         path::Normalization::Redirect => Normalized::Redirect,
     }
 }
+
+/// What is told of a timeout that has passed already: 0 would mean none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The cluster of streams that have none yet.
 pub(crate) const NO_CLUSTER: ClusterId = ClusterId(u32::MAX);

@@ -8,7 +8,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::connect::Protocol;
 use crate::downstream::Closer;
 use crate::pool::Priority;
-use crate::record::{Flags, details};
+use crate::record::Flags;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -66,6 +66,12 @@ impl Worker {
             self.end_tcp(index, Trouble::Overflow, now);
             return;
         }
+        if cluster.load(place).pending >= cluster.limits(place).pending {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            self.end_tcp(index, Trouble::Overflow, now);
+            return;
+        }
+        cluster.joined_queue(place);
         stream.upstream = UpstreamState::Pending(place);
         self.start_connect(place, Protocol::Raw, Some(index), now);
     }
@@ -86,6 +92,10 @@ impl Worker {
                         cluster.and_then(|cluster| self.clusters.get_mut(cluster))
                 {
                     cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
+                    let host = stream.retries.place.and_then(|place| cluster.pool(place));
+                    stream.record.upstream_host = host.map(|host| host.address.clone());
+                    stream.record.transport_failure = trouble.reset().transport_failure();
+                    stream.record.flags.set_last_try_failed();
                 }
                 self.end_tcp(index, trouble, now);
             }
@@ -100,6 +110,7 @@ impl Worker {
             Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
             Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
             Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
+            Trouble::Reset => Flags::UPSTREAM_REMOTE_RESET,
             Trouble::Terminated
             | Trouble::Protocol
             | Trouble::PerTryTimeout
@@ -115,14 +126,16 @@ impl Worker {
                 | Trouble::Connect(_)
                 | Trouble::ConnectTimeout
                 | Trouble::Terminated
+                | Trouble::Reset
                 | Trouble::Protocol
                 | Trouble::PerTryTimeout
                 | Trouble::RateLimited
                 | Trouble::Status(_) => {}
             }
         }
-        // A client whose upstream was reset in the middle sees a reset too, not a clean end.
-        let how = if trouble == Trouble::Terminated { Close::Abort } else { Close::Flush };
+        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end.
+        let broken = matches!(trouble, Trouble::Terminated | Trouble::Reset);
+        let how = if broken || stream.body.len > 0 { Close::Abort } else { Close::Flush };
         self.close_tcp(index, how, now);
     }
 
@@ -133,7 +146,6 @@ impl Worker {
         match timer {
             StreamTimer::Idle => {
                 tcp.stats.idle_timeout.inc();
-                stream.record.details = details::STREAM_IDLE_TIMEOUT;
                 self.close_tcp(index, Close::Flush, now);
             }
             StreamTimer::MaxDuration => {

@@ -65,7 +65,7 @@ impl Worker {
 
     /// Encodes the request for its connection.
     fn send_request(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
-        self.finish_request_head(index);
+        self.finish_request_head(index, now);
         let Some(stream) = self.streams.get(index) else { return };
         let end = stream.request_end == Direction::Ended
             && stream.body.len == 0
@@ -107,11 +107,12 @@ impl Worker {
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.place);
-        if let Some(place) = place {
-            self.count_response(index, place, status, now);
-        }
         if status >= 400 && self.retry_status(index, id, status, now) {
             return;
+        }
+        self.settle_retry(index);
+        if let Some(place) = place {
+            self.count_response(index, place, status, now);
         }
         let Some(stream_mut) = self.streams.get_mut(index) else { return };
         stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
@@ -160,11 +161,21 @@ impl Worker {
         let Some(stream) = self.streams.get(index) else { return false };
         let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
         let trouble = if limited { Trouble::RateLimited } else { Trouble::Status(status) };
-        if !self.retry(index, trouble, true, now) {
+        // Who is overloaded is not asked again.
+        if stream.response.get(Name::XEnvoyOverloaded).is_some()
+            || !self.retry(index, trouble, true, now)
+        {
             return false;
         }
-        let reusable = self.connections.get(id).is_some_and(Connection::is_reusable);
-        self.release_upstream(index, id, reusable, now);
+        if let Some(cluster) = self.cluster_of(id) {
+            cluster.stats.retry_upstream_rq.count(status);
+        }
+        if self.connections.get(id).is_some_and(Connection::is_reusable) {
+            self.release_upstream(index, id, true, now);
+        } else {
+            // The rest of the answer is not waited for.
+            self.sever(index, id, Close::Abort, now);
+        }
         true
     }
 
@@ -262,7 +273,7 @@ impl Worker {
     }
 
     /// The server's connection is gone.
-    pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, _failure: Failure, now: Instant) {
+    pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.gone = true;
         let started = match &connection.codec {
@@ -276,7 +287,13 @@ impl Worker {
                 }
                 self.reset_upstream(index, Trouble::Protocol, now);
             }
-            Some(index) => self.reset_upstream(index, Trouble::Terminated, now),
+            Some(index) => {
+                let opaque =
+                    self.streams.get(index).is_some_and(|stream| stream.door.tcp().is_some());
+                let reset = opaque && failure == Failure::Reset;
+                let trouble = if reset { Trouble::Reset } else { Trouble::Terminated };
+                self.reset_upstream(index, trouble, now);
+            }
             None => {
                 self.learn_peer_idle(id, now);
                 self.forget_upstream(id, now);
@@ -324,29 +341,7 @@ impl Worker {
             stream.deadlines.clear(timer as usize);
         }
         match state {
-            UpstreamState::Active(id) => {
-                let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
-                if let Some(cluster) = self.cluster_of(id) {
-                    cluster.stats.upstream_cx_destroy_with_active_rq.inc();
-                    if by_peer {
-                        cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
-                    } else {
-                        cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
-                    }
-                }
-                let place = self
-                    .connections
-                    .get(id)
-                    .and_then(|connection| connection.upstream())
-                    .map(|up| up.place);
-                if let Some(place) = place {
-                    self.request_over(index, place);
-                    if let Some(connection) = self.connections.get_mut(id) {
-                        connection.stream = None;
-                    }
-                    self.close_upstream(id, how, now);
-                }
-            }
+            UpstreamState::Active(id) => self.sever(index, id, how, now),
             UpstreamState::Pending(place) => {
                 if let Some(cluster) = self.clusters.get_mut(place.cluster) {
                     cluster.stats.upstream_rq_cancelled.inc();
@@ -358,6 +353,31 @@ impl Worker {
                 }
             }
             UpstreamState::None | UpstreamState::BackingOff => {}
+        }
+    }
+
+    /// Ends a connection together with the stream that it carries.
+    pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
+        let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
+        if let Some(cluster) = self.cluster_of(id) {
+            cluster.stats.upstream_cx_destroy_with_active_rq.inc();
+            if by_peer {
+                cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
+            } else {
+                cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
+            }
+        }
+        let place = self
+            .connections
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.place);
+        if let Some(place) = place {
+            self.request_over(index, place);
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.stream = None;
+            }
+            self.close_upstream(id, how, now);
         }
     }
 

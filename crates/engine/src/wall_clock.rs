@@ -15,6 +15,10 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
+    pub(crate) fn new(hostname: std::sync::Arc<str>) -> Self {
+        Self { hostname, ..Self::default() }
+    }
+
     pub(crate) fn set(&mut self, epoch_unix_ns: u64) {
         self.epoch_unix_ns = epoch_unix_ns;
         self.date.clear();

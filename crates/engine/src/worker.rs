@@ -40,6 +40,8 @@ pub struct WorkerOptions {
     pub seed: u64,
     /// Where its counters are registered.
     pub registry: Arc<Registry>,
+    /// The machine's name, for logs (`%HOSTNAME%`).
+    pub hostname: Arc<str>,
 }
 
 /// The engine's machine.
@@ -191,7 +193,7 @@ impl Worker {
                 options.seed ^ u64::from(options.index).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ),
             logs: Logs::default(),
-            clock: WallClock::default(),
+            clock: WallClock::new(options.hostname),
             draining: Draining::default(),
             outputs: VecDeque::new(),
             out: Out::new(),

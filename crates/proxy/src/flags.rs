@@ -269,9 +269,17 @@ pub fn version_line(program: &str) -> String {
 /// `<commit>/<version>/<tree>/<build>/<TLS library>`: the five fields that Envoy's tools split at the slashes.
 #[must_use]
 pub fn version() -> String {
-    let build = if cfg!(debug_assertions) { "DEBUG" } else { "RELEASE" };
-    format!("{COMMIT}/{}/Clean/{build}/none", env!("CARGO_PKG_VERSION"))
+    format!("{COMMIT}/{}/{TREE}/{BUILD}/{TLS}", env!("CARGO_PKG_VERSION"))
 }
+
+/// Whether the sources were as committed, in Envoy's word.
+pub const TREE: &str = "Clean";
+
+/// How this program was built.
+pub const BUILD: &str = if cfg!(debug_assertions) { "DEBUG" } else { "RELEASE" };
+
+/// The TLS library.
+pub const TLS: &str = "none";
 
 /// The commit that this program was built from; packagers set `TOWPATH_COMMIT`.
 pub const COMMIT: &str = match option_env!("TOWPATH_COMMIT") {

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 use towpath_engine::message::{FromWorker, Message, ToWorker};
@@ -54,6 +55,7 @@ impl Workers {
     /// Starts the threads. They do nothing before their first snapshot.
     pub(crate) fn start(setup: &Setup, events: &UnboundedSender<Event>) -> io::Result<Self> {
         let listeners = Listeners::new();
+        let hostname: Arc<str> = uname().nodename().to_string_lossy().into();
         let cores = if setup.pin { usable_cores()? } else { Vec::new() };
         let mut workers = Self { handles: Vec::new(), threads: Vec::new() };
         for index in 0..setup.workers {
@@ -72,6 +74,7 @@ impl Workers {
                     workers: u32::try_from(setup.workers).unwrap_or(u32::MAX),
                     seed: crate::random(),
                     registry: setup.registry.clone(),
+                    hostname: hostname.clone(),
                 },
                 logs: setup.logs.clone(),
                 events: events.clone(),

@@ -174,6 +174,7 @@ fn wall_clock(facts: &Facts<'_>, at: Instant, write: impl FnOnce(u64)) -> bool {
     true
 }
 
+/// No name at all is written, too: Envoy's flags are never missing.
 fn names(out: &mut Vec<u8>, names: impl Iterator<Item = &'static str>) -> bool {
     let start = out.len();
     for name in names {
@@ -182,7 +183,10 @@ fn names(out: &mut Vec<u8>, names: impl Iterator<Item = &'static str>) -> bool {
         }
         out.extend_from_slice(name.as_bytes());
     }
-    out.len() > start
+    if out.len() == start {
+        out.push(b'-');
+    }
+    true
 }
 
 fn size(out: &mut Vec<u8>, head: Option<&Head>) -> bool {

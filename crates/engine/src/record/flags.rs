@@ -102,6 +102,12 @@ impl Flags {
         Self(self.0 | other.0)
     }
 
+    /// Adds [`Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED`], written last: where connects are counted and not requests, Envoy
+    /// notices it after why the last try failed.
+    pub const fn set_last_try_failed(&mut self) {
+        self.0 |= Self::UPSTREAM_RETRY_LIMIT_EXCEEDED.0 | RETRY_LIMIT_LAST;
+    }
+
     /// Whether any flag of `other` is set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
@@ -125,9 +131,14 @@ impl Flags {
     }
 
     fn members(self) -> impl Iterator<Item = (Self, &'static str, &'static str)> {
-        Self::ALL.iter().copied().filter(move |(flag, ..)| self.has(*flag))
+        let limit_is_last = usize::from(self.0 & RETRY_LIMIT_LAST != 0);
+        let (before, after) = Self::ALL.split_at(limit_is_last);
+        after.iter().chain(before).copied().filter(move |(flag, ..)| self.has(*flag))
     }
 }
+
+/// Beside the flags: the first of [`Flags::ALL`] is written last.
+const RETRY_LIMIT_LAST: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
@@ -151,5 +162,8 @@ mod tests {
         assert!(set.has(Flags::UPSTREAM_CONNECTION_FAILURE));
         assert!(!set.has(Flags::NO_ROUTE_FOUND));
         assert_eq!(Flags::NONE.long_names().count(), 0);
+        let mut connects = Flags::UPSTREAM_CONNECTION_FAILURE;
+        connects.set_last_try_failed();
+        assert_eq!(connects.short_names().collect::<Vec<_>>(), ["UF", "URX"]);
     }
 }

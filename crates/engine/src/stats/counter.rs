@@ -91,6 +91,18 @@ impl Gauge {
     }
 }
 
+/// A gauge of something that is only followed on demand: it is not there before it was set.
+#[derive(Debug, Default)]
+pub struct Tracked(Gauge);
+
+impl std::ops::Deref for Tracked {
+    type Target = Gauge;
+
+    fn deref(&self) -> &Gauge {
+        &self.0
+    }
+}
+
 impl Default for Gauge {
     fn default() -> Self {
         Self(AtomicU64::new(Self::UNUSED))

@@ -17,7 +17,7 @@ mod text;
 use std::any::Any;
 use std::fmt;
 
-pub use counter::{Codes, Counter, Gauge};
+pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use histogram::{Bins, Histogram};
 pub use json::Json;
 pub use prometheus::Prometheus;
@@ -47,6 +47,8 @@ pub enum Stat<'a> {
     Counter(&'a Counter),
     /// Goes up and down.
     Gauge(&'a Gauge),
+    /// The same, not listed before it was set.
+    Tracked(&'a Tracked),
     /// A distribution.
     Histogram(&'a Histogram),
     /// `<name>_200`, `<name>_2xx` and `<name>_completed`, once they are counted.

@@ -119,7 +119,9 @@ impl Prometheus {
     ) {
         let Some(Stat::Histogram(_)) = sets.first().map(|set| set.value(index)) else {
             let (_, used, value) = number(&self.reading, scope, sets, index);
-            if self.takes(scope, sets, index, used) {
+            let hidden = !used
+                && sets.first().is_some_and(|set| matches!(set.value(index), Stat::Tracked(_)));
+            if !hidden && self.takes(scope, sets, index, used) {
                 sample(out, name, labels, value);
             }
             return;
@@ -204,7 +206,9 @@ fn sources(stat: Stat<'_>, name: &str, index: usize) -> Vec<(Kind, String, Sourc
             }
             None => vec![(Kind::Counters, name.to_owned(), Source::Plain(index))],
         },
-        Stat::Gauge(_) => vec![(Kind::Gauges, name.to_owned(), Source::Plain(index))],
+        Stat::Gauge(_) | Stat::Tracked(_) => {
+            vec![(Kind::Gauges, name.to_owned(), Source::Plain(index))]
+        }
         Stat::Histogram(_) => vec![(Kind::Histograms, name.to_owned(), Source::Plain(index))],
         Stat::Codes(_) => vec![
             (Kind::Counters, name.to_owned(), Source::Codes(index)),

@@ -123,7 +123,7 @@ impl Registry {
                             reset.codes.insert(key, codes);
                         }
                     }
-                    Stat::Gauge(_) | Stat::Histogram(_) => {}
+                    Stat::Gauge(_) | Stat::Tracked(_) | Stat::Histogram(_) => {}
                 }
             }
         }

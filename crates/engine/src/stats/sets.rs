@@ -1,7 +1,7 @@
 //! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
 //! (HTTP/2, TLS, subsets, …) is not here, so that nothing is shown that would always be zero.
 
-use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
+use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet, Tracked};
 
 /// Declares a set: the kind, the field and, where it differs, the name after the scope's prefix.
 macro_rules! stats {
@@ -35,18 +35,18 @@ stats! {
     /// `cluster.<name>.…`
     ClusterStats {
         Gauge circuit_default_cx_open = "circuit_breakers.default.cx_open";
-        Gauge circuit_default_remaining_cx = "circuit_breakers.default.remaining_cx";
-        Gauge circuit_default_remaining_pending = "circuit_breakers.default.remaining_pending";
-        Gauge circuit_default_remaining_retries = "circuit_breakers.default.remaining_retries";
-        Gauge circuit_default_remaining_rq = "circuit_breakers.default.remaining_rq";
+        Tracked circuit_default_remaining_cx = "circuit_breakers.default.remaining_cx";
+        Tracked circuit_default_remaining_pending = "circuit_breakers.default.remaining_pending";
+        Tracked circuit_default_remaining_retries = "circuit_breakers.default.remaining_retries";
+        Tracked circuit_default_remaining_rq = "circuit_breakers.default.remaining_rq";
         Gauge circuit_default_rq_open = "circuit_breakers.default.rq_open";
         Gauge circuit_default_rq_pending_open = "circuit_breakers.default.rq_pending_open";
         Gauge circuit_default_rq_retry_open = "circuit_breakers.default.rq_retry_open";
         Gauge circuit_high_cx_open = "circuit_breakers.high.cx_open";
-        Gauge circuit_high_remaining_cx = "circuit_breakers.high.remaining_cx";
-        Gauge circuit_high_remaining_pending = "circuit_breakers.high.remaining_pending";
-        Gauge circuit_high_remaining_retries = "circuit_breakers.high.remaining_retries";
-        Gauge circuit_high_remaining_rq = "circuit_breakers.high.remaining_rq";
+        Tracked circuit_high_remaining_cx = "circuit_breakers.high.remaining_cx";
+        Tracked circuit_high_remaining_pending = "circuit_breakers.high.remaining_pending";
+        Tracked circuit_high_remaining_retries = "circuit_breakers.high.remaining_retries";
+        Tracked circuit_high_remaining_rq = "circuit_breakers.high.remaining_rq";
         Gauge circuit_high_rq_open = "circuit_breakers.high.rq_open";
         Gauge circuit_high_rq_pending_open = "circuit_breakers.high.rq_pending_open";
         Gauge circuit_high_rq_retry_open = "circuit_breakers.high.rq_retry_open";
@@ -58,6 +58,7 @@ stats! {
         Gauge membership_degraded;
         Gauge membership_healthy;
         Gauge membership_total;
+        Codes retry_upstream_rq = "retry.upstream_rq";
         Counter retry_or_shadow_abandoned;
         Counter update_attempt;
         Counter update_empty;
@@ -92,8 +93,10 @@ stats! {
         Counter upstream_flow_control_resumed_reading_total;
         Codes upstream_rq;
         Gauge upstream_rq_active;
+        Counter upstream_rq_active_overflow;
         Counter upstream_rq_cancelled;
         Gauge upstream_rq_pending_active;
+        Counter upstream_rq_pending_failure_eject;
         Counter upstream_rq_pending_overflow;
         Counter upstream_rq_pending_total;
         Histogram upstream_rq_per_cx;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use super::registry::{Reading, merged};
-use super::{Bins, Scope, Stat, StatSet};
+use super::{Bins, Gauge, Scope, Stat, StatSet};
 
 /// Which statistics are wanted. The default is all.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +98,13 @@ impl Sorted {
                 (Stat::Counter(_) | Stat::Gauge(_), false) => {
                     number(&self.reading, scope, sets, index)
                 }
+                (Stat::Tracked(_), false) => {
+                    let tracked = number(&self.reading, scope, sets, index);
+                    if !tracked.1 {
+                        continue;
+                    }
+                    tracked
+                }
                 (Stat::Codes(_), false) if self.query.wants(Kind::Counters) => {
                     for (suffix, count) in code_lines(&self.reading, scope, sets, index) {
                         let full = format!("{full}_{suffix}");
@@ -163,15 +170,17 @@ pub(super) fn number(
 ) -> (Kind, bool, u64) {
     let mut all = (Kind::Counters, false, 0u64);
     for set in sets {
+        let mut add = |gauge: &Gauge| {
+            all.0 = Kind::Gauges;
+            all.2 = all.2.wrapping_add(gauge.value());
+            all.1 |= gauge.is_used();
+        };
         match set.value(index) {
+            Stat::Gauge(gauge) => add(gauge),
+            Stat::Tracked(gauge) => add(gauge),
             Stat::Counter(counter) => {
                 all.2 = all.2.wrapping_add(counter.value());
                 all.1 |= counter.value() > 0;
-            }
-            Stat::Gauge(gauge) => {
-                all.0 = Kind::Gauges;
-                all.2 = all.2.wrapping_add(gauge.value());
-                all.1 |= gauge.is_used();
             }
             Stat::Histogram(_) | Stat::Codes(_) => {}
         }

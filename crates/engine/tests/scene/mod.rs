@@ -230,7 +230,13 @@ impl Plan {
 /// Adds a worker that obeys a plan.
 pub fn add_worker(world: &mut World<Message>, seed: u64, plan: Plan) -> NodeId {
     let registry = Arc::new(Registry::default());
-    let worker = world.add(Worker::new(WorkerOptions { index: 0, workers: 1, seed, registry }));
+    let worker = world.add(Worker::new(WorkerOptions {
+        index: 0,
+        workers: 1,
+        seed,
+        registry,
+        hostname: "here".into(),
+    }));
     world.send(
         worker,
         Message::To(ToWorker::WallClock { epoch_unix_ns: 1_700_000_000_000_000_000 }),

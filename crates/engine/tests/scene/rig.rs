@@ -72,6 +72,7 @@ impl Rig {
             workers: 1,
             seed: 7,
             registry: std::sync::Arc::new(Registry::default()),
+            hostname: "here".into(),
         };
         let mut rig = Self {
             worker: Worker::new(options),

@@ -82,9 +82,9 @@ impl Client {
             encode::field(buffer, Name::TransferEncoding, b"chunked", case);
         } else if end
             && length.is_none()
-            && matches!(method, Method::Post | Method::Put | Method::Patch)
+            && matches!(method, Method::Post | Method::Put | Method::Patch | Method::Other)
         {
-            // RFC 9110 §8.6: methods that usually have content say so when they have none.
+            // RFC 9110 §8.6: methods that may well have content say so when they have none.
             encode::field(buffer, Name::ContentLength, b"0", case);
         }
         if upgrade {

@@ -124,6 +124,7 @@ fn reason(status: u16) -> &'static str {
         422 => "Unprocessable Entity",
         423 => "Locked",
         424 => "Failed Dependency",
+        425 => "Too Early",
         426 => "Upgrade Required",
         428 => "Precondition Required",
         429 => "Too Many Requests",
@@ -139,6 +140,7 @@ fn reason(status: u16) -> &'static str {
         508 => "Loop Detected",
         510 => "Not Extended",
         511 => "Network Authentication Required",
+        599 => "Last Unassigned Server Error Code",
         _ => "Unknown",
     }
 }

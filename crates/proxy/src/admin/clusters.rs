@@ -68,6 +68,7 @@ fn add(sum: &mut HostDescription, host: &HostDescription) {
     sum.requests_success += host.requests_success;
     sum.requests_error += host.requests_error;
     sum.requests_timeout += host.requests_timeout;
+    sum.requests_pending += host.requests_pending;
 }
 
 fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
@@ -190,8 +191,12 @@ fn counters(host: &HostDescription) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn gauges(host: &HostDescription) -> [(&'static str, u64); 2] {
-    [("cx_active", host.connections_active), ("rq_active", host.requests_active)]
+fn gauges(host: &HostDescription) -> [(&'static str, u64); 3] {
+    [
+        ("cx_active", host.connections_active),
+        ("rq_active", host.requests_active),
+        ("rq_pending_active", host.requests_pending),
+    ]
 }
 
 fn locality(text: &str) -> [&str; 3] {

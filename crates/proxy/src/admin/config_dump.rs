@@ -11,7 +11,9 @@ use crate::logger::format::Civil;
 
 /// Dumps everything, or what `resource`, `mask` and `name_regex` leave of it.
 pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
-    match dump(&control.boot.bootstrap(), &Civil::of(control.boot.loaded).rfc3339_millis(), query) {
+    let mut bootstrap = control.boot.bootstrap();
+    bootstrap["node"] = super::server_info::node(control);
+    match dump(&bootstrap, &Civil::of(control.boot.loaded).rfc3339_millis(), query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
         Err((status, why)) => Reply::refused(status, why),

@@ -16,6 +16,7 @@ pub(super) fn server_info(control: &Control) -> Reply {
         "uptime_current_epoch": uptime,
         "uptime_all_epochs": uptime,
         "hot_restart_version": "disabled",
+        "hot_restart_initializing": false,
         "command_line_options": options(&control.flags),
         "node": node(control),
     }))
@@ -34,7 +35,8 @@ pub(super) fn memory() -> Reply {
     }))
 }
 
-fn node(control: &Control) -> Value {
+/// Envoy's `Node`: the bootstrap's, and who reads it.
+pub(super) fn node(control: &Control) -> Value {
     let mut node = control.boot.bootstrap()["node"].take();
     let version: Vec<u64> =
         env!("CARGO_PKG_VERSION").split('.').filter_map(|part| part.parse().ok()).collect();
@@ -42,7 +44,12 @@ fn node(control: &Control) -> Value {
     node["user_agent_name"] = json!("towpath");
     node["user_agent_build_version"] = json!({
         "version": {"major_number": major, "minor_number": minor, "patch": patch},
-        "metadata": {"revision.sha": flags::COMMIT},
+        "metadata": {
+            "revision.sha": flags::COMMIT,
+            "revision.status": flags::TREE,
+            "build.type": flags::BUILD,
+            "ssl.version": flags::TLS,
+        },
     });
     node
 }

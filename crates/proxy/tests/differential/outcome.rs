@@ -116,13 +116,21 @@ fn admin_lines(case: &Case, heard: &Heard) -> Vec<String> {
         lines.push(message.start.clone());
         lines.extend(message.field("content-type").map(|kind| format!("content-type: {kind}")));
         let body = String::from_utf8_lossy(&message.body);
+        let json: Option<serde_json::Value> = serde_json::from_str(&body).ok();
         if case.shape {
-            let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let value = json.unwrap();
             let mut shape = BTreeSet::new();
             keys(&value, "", &mut shape);
             lines.extend(shape);
         } else {
-            lines.extend(body.lines().map(|line| format!("body: {line}")));
+            // Envoy's maps come in any order.
+            let sorted = json.map(|mut value| {
+                value.sort_all_objects();
+                serde_json::to_string_pretty(&value).unwrap()
+            });
+            lines.extend(
+                sorted.as_deref().unwrap_or(&body).lines().map(|line| format!("body: {line}")),
+            );
         }
     }
     let ignored = case.ignore.as_deref().map(|pattern| Regex::new(pattern).unwrap());
@@ -148,12 +156,13 @@ fn keys(value: &serde_json::Value, path: &str, into: &mut BTreeSet<String>) {
 fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
     static PORT: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"127\.0\.0\.1([:_])(\d+)").unwrap());
-    static PLAIN: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+    static PLAIN: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
         [
             (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
             (r"\b\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT", "<date>"),
             (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", "<time>"),
             (r"(x-envoy-upstream-service-time:) \d+", "$1 <ms>"),
+            (r"(upstream [2-9]: x-envoy-expected-rq-timeout-ms:) 1[45]\d{3}", "$1 <what is left>"),
             (r#"(log: \[<time>\] ".*" \d+ \S+ \d+ \d+) \d+ (\d+|-) "#, "$1 <ms> <ms> "),
         ]
         .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
@@ -168,7 +177,15 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         let port: Option<&String> = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
         format!("{} {}", &found[1], port.map_or(&found[2], String::as_str))
     });
+    static LOGGED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r" (\d{4,5})\b").unwrap());
     let mut line = line.into_owned();
+    if line.starts_with("log: ") {
+        let named = |found: &Captures<'_>| {
+            let port = found[1].parse().ok().and_then(|port: u16| ports.get(&port));
+            port.map_or_else(|| found[0].to_owned(), |port| format!(" <{port}>"))
+        };
+        line = LOGGED.replace_all(&line, named).into_owned();
+    }
     for (pattern, with) in PLAIN.iter() {
         line = pattern.replace_all(&line, *with).into_owned();
     }
