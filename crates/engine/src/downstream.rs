@@ -60,9 +60,6 @@ impl Worker {
         if let Some(interval) = config.log_flush_interval {
             self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
         }
-        if config.log_on_new_request {
-            self.log_under_way(index, now);
-        }
         self.route_request(index, now);
     }
 

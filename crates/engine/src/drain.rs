@@ -9,6 +9,8 @@ use towpath_proto::{Close, Instant};
 
 use crate::connection::{ConnectionTimer, Role};
 use crate::message::{Drain, FromWorker};
+use crate::random::Random;
+use crate::snapshot::Listener;
 use crate::worker::{TimerSlot, Worker};
 
 /// How far a drain is.
@@ -20,6 +22,8 @@ pub(crate) struct Draining {
     /// What still waited in the listening sockets has been handed over, in the turn after they were closed.
     settled: bool,
     told: bool,
+    /// `/healthcheck/fail`: nobody shall send more, but whoever does is served.
+    health_fails: bool,
 }
 
 impl Draining {
@@ -28,15 +32,27 @@ impl Draining {
         self.drain.is_some()
     }
 
+    /// Whether the proxy says that it wants no traffic.
+    pub(crate) const fn health_fails(&self) -> bool {
+        self.health_fails
+    }
+
+    pub(crate) const fn set_health_fails(&mut self, fails: bool) {
+        self.health_fails = fails;
+    }
+
     /// Whether this response says `Connection: close`.
-    pub(crate) fn closes(&self, random: u64, now: Instant) -> bool {
+    pub(crate) fn closes(&self, listener: &Listener, random: &mut Random, now: Instant) -> bool {
+        if self.health_fails && !listener.modify_only {
+            return true;
+        }
         let Some(drain) = &self.drain else { return false };
         if drain.immediate || !self.listening {
             return true;
         }
         let (elapsed, whole) =
             ((now - self.began).as_millis(), drain.close_listeners_after.as_millis().max(1));
-        u128::from(random) % whole < elapsed
+        u128::from(random.next()) % whole < elapsed
     }
 }
 

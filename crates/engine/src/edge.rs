@@ -12,9 +12,10 @@ use towpath_proto::{Address, Instant};
 
 use crate::connection::Codec;
 use crate::header_ops::Subject;
+use crate::log::Setting;
 use crate::number::Decimal;
 use crate::record::Record;
-use crate::snapshot::http::{Http, ServerHeader};
+use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
 use crate::stream::{Direction, StreamIndex, Upgrade};
 use crate::worker::Worker;
 
@@ -217,10 +218,23 @@ impl Worker {
                 Subject::Response,
                 stream,
                 &mut head,
-                &self.clock,
+                Setting { clusters: &self.clusters, clock: &self.clock },
                 &mut self.scratch,
                 now,
             );
+        }
+        for filter in config.filters.iter().rev().filter(|_| stream.filtered) {
+            match filter {
+                HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
+                    let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+                    let facts = crate::log::facts(stream, None, setting, now);
+                    response.apply(&mut head, Subject::Response, &facts, &mut self.scratch);
+                }
+                HttpFilter::HealthCheck { .. } if self.draining.health_fails() => {
+                    head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
+                }
+                HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
+            }
         }
         match config.server_header {
             ServerHeader::Overwrite => {
@@ -245,13 +259,13 @@ impl Worker {
         }
         let refused = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
-            Upgrade::Requested => stream.response.status() != 101,
-            Upgrade::Connect => !(200..300).contains(&stream.response.status()),
+            Upgrade::Requested => head.status() != 101,
+            Upgrade::Connect => !(200..300).contains(&head.status()),
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
         let early = refused || unread;
-        let draining = self.draining.is_on() && self.draining.closes(self.random.next(), now);
+        let draining = self.draining.closes(&door.listener, &mut self.random, now);
         if let Some(connection) = self.connections.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
             if let Codec::Server(server) = &mut connection.codec

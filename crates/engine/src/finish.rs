@@ -15,6 +15,7 @@ use crate::connection::Codec;
 use crate::downstream::Closer;
 use crate::forward::Item;
 use crate::header_ops::Subject;
+use crate::log::Setting;
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::retry::Trouble;
@@ -211,10 +212,14 @@ impl Worker {
             }
             let elapsed = now - stream.record.start;
             stats.downstream_rq_time.record(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
-            stats.count_response(stream.record.status);
-            http.listener_stats.count_response(stream.record.status);
+            if !stream.record.health_check {
+                stats.count_response(stream.record.status);
+                http.listener_stats.count_response(stream.record.status);
+            }
+            self.log(&stream, crate::log::DOWNSTREAM_END, now);
+        } else {
+            self.log(&stream, crate::log::TCP_CONNECTION_END, now);
         }
-        self.log(&stream, now);
         stream.body.reset();
         stream.request.reset();
         stream.response.reset();
@@ -297,7 +302,7 @@ impl Worker {
                 );
             }
             StreamTimer::LogFlush => {
-                self.log_under_way(index, now);
+                self.log_under_way(index, crate::log::DOWNSTREAM_PERIODIC, now);
                 if let Some(interval) = http.config.log_flush_interval {
                     self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
                 }
@@ -362,7 +367,8 @@ impl Worker {
         let mut response = std::mem::replace(&mut stream.response, self.heads.take());
         stream.record.status = response.status();
         let before = response.clone();
-        let mut facts = crate::log::facts(stream, Some(&before), &self.clock, now);
+        let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+        let mut facts = crate::log::facts(stream, Some(&before), setting, now);
         let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
         if let Some(mapper) = mapper {
             if let Some(body) = &mapper.body {
@@ -379,11 +385,13 @@ impl Worker {
         }
         let format = mapper.and_then(|mapper| mapper.format.as_ref()).or(config.body.as_ref());
         if let Some(format) = format {
-            let mut facts = crate::log::facts(stream, Some(&response), &self.clock, now);
+            let mut facts = crate::log::facts(stream, Some(&response), setting, now);
             facts.local_reply_body = text;
             let mut made = Vec::new();
             format.format.write(&mut made, &facts);
-            response.set(Name::ContentType, format.content_type.as_bytes());
+            if !made.is_empty() {
+                response.set(Name::ContentType, format.content_type.as_bytes());
+            }
             *text = made;
         }
         if let Some(stream) = self.streams.get_mut(index) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 
+use crate::cluster::Clusters;
 use crate::format::Facts;
 use crate::message::FromWorker;
 use crate::record::Record;
@@ -54,11 +55,13 @@ impl Logs {
 
 impl Worker {
     /// Writes a stream's lines.
-    pub(crate) fn log(&mut self, stream: &Stream, now: Instant) {
+    pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
         let logs = stream.door.access_logs();
         if !logs.is_empty() {
             let response = (stream.record.status != 0).then_some(&stream.response);
-            let facts = facts(stream, response, &self.clock, now);
+            let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+            let mut facts = facts(stream, response, setting, now);
+            facts.log_type = kind;
             let full = self.logs.write(logs, &facts, self.random.next());
             self.after_lines(full, now);
         }
@@ -76,6 +79,7 @@ impl Worker {
             let mut facts = Facts::new(record, now);
             facts.epoch_unix_ns = self.clock.epoch_unix_ns;
             facts.hostname = &self.clock.hostname;
+            facts.listener = &listener.name;
             facts.filter_chain = chain;
             let full = self.logs.write(&listener.access_logs, &facts, self.random.next());
             self.after_lines(full, now);
@@ -95,10 +99,18 @@ impl Worker {
     }
 
     /// Writes lines for a stream that goes on.
-    pub(crate) fn log_under_way(&mut self, index: StreamIndex, now: Instant) {
+    pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
         if let Some(stream) = self.streams.close(index) {
-            self.log(&stream, now);
+            self.log(&stream, kind, now);
             self.streams.put_back(index, stream);
+        }
+    }
+
+    /// Writes lines for a stream whose route has been chosen, if they are wanted.
+    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
+        let http = self.streams.get(index).and_then(|stream| stream.door.http());
+        if http.is_some_and(|http| http.config.log_on_new_request) {
+            self.log_under_way(index, DOWNSTREAM_START, now);
         }
     }
 
@@ -116,13 +128,21 @@ impl Worker {
     }
 }
 
+/// What a stream's facts lie in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) clusters: &'a Clusters,
+    pub(crate) clock: &'a WallClock,
+}
+
 /// What a format can ask about a stream.
 pub(crate) fn facts<'a>(
     stream: &'a Stream,
     response: Option<&'a Head>,
-    clock: &'a WallClock,
+    setting: Setting<'a>,
     now: Instant,
 ) -> Facts<'a> {
+    let Setting { clusters, clock } = setting;
     let mut facts = Facts::new(&stream.record, now);
     if stream.door.http().is_some() {
         facts.request = Some(&stream.request);
@@ -130,7 +150,17 @@ pub(crate) fn facts<'a>(
     facts.response = response;
     facts.trailers = stream.trailers.as_ref();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
+    facts.listener = &stream.door.listener.name;
     facts.filter_chain = &stream.door.chain.name;
+    if let Some(cluster) = clusters.get(stream.cluster) {
+        facts.cluster = &cluster.config.name;
+        facts.cluster_stat_name = &cluster.config.stat_name;
+    }
+    if stream.record.upstream_host.is_some()
+        && let Some(host) = stream.retries.place.and_then(|place| clusters.pool(place))
+    {
+        facts.upstream_hostname = &host.hostname;
+    }
     facts.hostname = &clock.hostname;
     if let Some(routed) = stream.routed() {
         facts.route = &routed.route.name;
@@ -138,6 +168,12 @@ pub(crate) fn facts<'a>(
     }
     facts
 }
+
+/// Envoy's `AccessLogType`: why a line is written.
+pub(crate) const DOWNSTREAM_START: &str = "DownstreamStart";
+pub(crate) const DOWNSTREAM_PERIODIC: &str = "DownstreamPeriodic";
+pub(crate) const DOWNSTREAM_END: &str = "DownstreamEnd";
+pub(crate) const TCP_CONNECTION_END: &str = "TcpConnectionEnd";
 
 /// Bytes of lines that are worth a message at once.
 const HAND_OVER: usize = 32 * 1024;

@@ -34,6 +34,8 @@ pub enum ToWorker {
     Drain(Drain),
     /// End what is left at once.
     Terminate,
+    /// Say that no traffic is wanted (`/healthcheck/fail`), or that it is again.
+    FailHealth(bool),
     /// Answer with [`FromWorker::Description`].
     Describe {
         /// Comes back with the answer.

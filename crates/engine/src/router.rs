@@ -12,6 +12,7 @@ use crate::connection::Codec;
 use crate::edge::{self, Origin};
 use crate::header_ops::{self, Scratch, Subject};
 use crate::listener::HttpDoor;
+use crate::log::Setting;
 use crate::number::Decimal;
 use crate::pool::{Lease, Priority};
 use crate::record::{Flags, details};
@@ -21,7 +22,6 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
 use crate::stream::{Direction, RouteRef, Routed, Stream, StreamIndex, StreamTimer, Upgrade};
-use crate::wall_clock::WallClock;
 use crate::worker::Worker;
 
 impl Worker {
@@ -60,12 +60,33 @@ impl Worker {
             edge::mark_request(&mut stream.request, &mut stream.record, &http.config, || {
                 random.uuid()
             });
+        let random = self.random.next();
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        // Before the filters: what they change does not lead elsewhere, as in Envoy.
+        let picked = http.config.routes.pick(&stream.request, random);
+        if let Picked::Route { host_index, route_index, route, .. } = &picked {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "tables have fewer than 2^32 entries"
+            )]
+            let chosen =
+                RouteRef { host: *host_index as u32, route: *route_index as u32, weighted: None };
+            stream.route = Some(chosen);
+            if let Action::Forward(forward) = &route.action
+                && let ClusterChoice::One(id) = &forward.cluster
+            {
+                stream.cluster = *id;
+            }
+        }
         if self.answered_by_filter(index, http, now) {
             return;
         }
-        let random = self.random.next();
+        let forwards = matches!(picked, Picked::Route { route, .. } if matches!(route.action, Action::Forward(_)));
+        if !forwards {
+            self.log_new_request(index, now);
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        match http.config.routes.pick(&stream.request, random) {
+        match picked {
             Picked::NoHost | Picked::NoRoute { .. } => {
                 http.stats.rq_total.inc();
                 stream.record.flags.set(Flags::NO_ROUTE_FOUND);
@@ -79,39 +100,27 @@ impl Worker {
                 let location = [b"https://", request.authority(), request.path()].concat();
                 self.redirect_to(index, 301, &location, details::DIRECT_RESPONSE, now);
             }
-            Picked::Route { host_index, route_index, route, .. } => {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "tables have fewer than 2^32 entries"
-                )]
-                let chosen =
-                    RouteRef { host: host_index as u32, route: route_index as u32, weighted: None };
-                stream.route = Some(chosen);
-                match &route.action {
-                    Action::Direct { status, body } => {
-                        let body = body.to_vec();
-                        http.stats.rq_total.inc();
-                        http.stats.rq_direct_response.inc();
-                        self.direct_response(index, *status, body, now);
-                    }
-                    Action::Redirect(redirect) => {
-                        let location =
-                            path::redirect_location(redirect, &route.path, &stream.request);
-                        http.stats.rq_total.inc();
-                        http.stats.rq_direct_response.inc();
-                        self.redirect_to(
-                            index,
-                            redirect.status,
-                            &location,
-                            details::DIRECT_RESPONSE,
-                            now,
-                        );
-                    }
-                    Action::Forward(forward) => {
-                        self.begin_forward(index, forward, origin, random, now)
-                    }
+            Picked::Route { route, .. } => match &route.action {
+                Action::Direct { status, body } => {
+                    let body = body.to_vec();
+                    http.stats.rq_total.inc();
+                    http.stats.rq_direct_response.inc();
+                    self.direct_response(index, *status, body, now);
                 }
-            }
+                Action::Redirect(redirect) => {
+                    let location = path::redirect_location(redirect, &route.path, &stream.request);
+                    http.stats.rq_total.inc();
+                    http.stats.rq_direct_response.inc();
+                    self.redirect_to(
+                        index,
+                        redirect.status,
+                        &location,
+                        details::DIRECT_RESPONSE,
+                        now,
+                    );
+                }
+                Action::Forward(forward) => self.begin_forward(index, forward, origin, random, now),
+            },
         }
     }
 
@@ -119,18 +128,18 @@ impl Worker {
     fn answered_by_filter(&mut self, index: StreamIndex, http: &HttpDoor, now: Instant) -> bool {
         for filter in &http.config.filters {
             let Some(stream) = self.streams.get_mut(index) else { return true };
+            stream.filtered = true;
             match filter {
                 HttpFilter::HealthCheck { headers } => {
                     if headers.iter().all(|header| header.matches(&stream.request)) {
-                        stream.record.health_check = true;
-                        let status = if self.draining.is_on() { 503 } else { 200 };
-                        self.local_reply(index, status, b"", details::HEALTH_CHECK_OK, now);
+                        self.answer_health_check(index, now);
                         return true;
                     }
                 }
                 HttpFilter::HeaderMutation { request, .. } => {
                     let mut head = std::mem::replace(&mut stream.request, self.heads.take());
-                    let facts = crate::log::facts(stream, None, &self.clock, now);
+                    let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+                    let facts = crate::log::facts(stream, None, setting, now);
                     request.apply(&mut head, Subject::Request, &facts, &mut self.scratch);
                     if let Some(stream) = self.streams.get_mut(index) {
                         self.heads.give(std::mem::replace(&mut stream.request, head));
@@ -139,6 +148,24 @@ impl Worker {
             }
         }
         false
+    }
+
+    /// Answers whether this proxy wants traffic.
+    fn answer_health_check(&mut self, index: StreamIndex, now: Instant) {
+        self.log_new_request(index, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.health_check = true;
+        let mut head = self.heads.take();
+        let fails = self.draining.is_on() || self.draining.health_fails();
+        let (status, details) = if fails {
+            stream.record.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
+            (503, details::HEALTH_CHECK_FAILED)
+        } else {
+            (200, details::HEALTH_CHECK_OK)
+        };
+        head.set_status(status);
+        head.set(Name::XEnvoyUpstreamHealthCheckedCluster, self.snapshot.node.cluster.as_bytes());
+        self.answer(index, head, Vec::new(), details, now);
     }
 
     /// A `direct_response` route.
@@ -193,6 +220,9 @@ impl Worker {
             route.weighted = weighted;
         }
         let cluster = cluster.filter(|id| self.clusters.get(*id).is_some());
+        stream.cluster = cluster.unwrap_or(NO_CLUSTER);
+        self.log_new_request(index, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = cluster else {
             stream.record.flags.set(Flags::NO_CLUSTER_FOUND);
             http.stats.rq_total.inc();
@@ -200,7 +230,6 @@ impl Worker {
             self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
             return;
         };
-        stream.cluster = cluster;
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
             stream.upgrade =
@@ -274,7 +303,7 @@ impl Worker {
             Subject::Request,
             stream,
             &mut head,
-            &self.clock,
+            Setting { clusters: &self.clusters, clock: &self.clock },
             &mut self.scratch,
             now,
         );
@@ -415,7 +444,7 @@ pub(crate) fn apply_header_ops(
     subject: Subject,
     stream: &Stream,
     head: &mut Head,
-    clock: &WallClock,
+    setting: Setting<'_>,
     scratch: &mut Scratch,
     now: Instant,
 ) {
@@ -427,7 +456,7 @@ pub(crate) fn apply_header_ops(
     if ops.iter().all(|ops| ops.is_empty()) {
         return;
     }
-    let facts = crate::log::facts(stream, None, clock, now);
+    let facts = crate::log::facts(stream, None, setting, now);
     for ops in ops {
         ops.apply(head, subject, &facts, scratch);
     }

@@ -62,6 +62,8 @@ pub(crate) struct Stream {
     pub(crate) head_only: bool,
     /// The response was made by us.
     pub(crate) local: bool,
+    /// It came to the HTTP filters: its response goes back through them.
+    pub(crate) filtered: bool,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -325,6 +327,7 @@ impl Stream {
             wire: Wire::default(),
             head_only: false,
             local: false,
+            filtered: false,
         }
     }
 
@@ -348,6 +351,7 @@ impl Stream {
         self.record = Record { start: now, ..Record::default() };
         self.head_only = false;
         self.local = false;
+        self.filtered = false;
     }
 
     /// The route that was taken, looked up.

@@ -272,6 +272,7 @@ impl Worker {
                 self.update_hosts(cluster, &endpoints, now)
             }
             Message::To(ToWorker::Drain(drain)) => self.begin_drain(drain, now),
+            Message::To(ToWorker::FailHealth(fails)) => self.draining.set_health_fails(fails),
             Message::To(ToWorker::Terminate) => self.terminate(now),
             Message::To(ToWorker::Describe { token }) => {
                 let clusters = self.clusters.describe();

@@ -172,6 +172,7 @@ impl Control {
     /// `/healthcheck/fail` and `/healthcheck/ok`.
     pub(crate) fn fail_health(&self, failed: bool) {
         self.health_failed.set(failed);
+        self.tell(&ToWorker::FailHealth(failed));
     }
 
     pub(crate) fn uptime(&self) -> Duration {

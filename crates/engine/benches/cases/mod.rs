@@ -92,7 +92,8 @@ impl Bench {
     /// A worker with a listener, a client and, after a first exchange, a connection to the origin.
     pub(crate) fn new() -> Self {
         let registry = Arc::new(Registry::default());
-        let options = WorkerOptions { index: 0, workers: 1, seed: 7, registry };
+        let options =
+            WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname: "here".into() };
         let mut bench = Self {
             worker: Worker::new(options),
             now: Instant::from_nanos(1_000_000),

@@ -15,6 +15,12 @@ pub struct Facts<'a> {
     pub response: Option<&'a Head>,
     /// The response's trailers, if there are some.
     pub trailers: Option<&'a Head>,
+    /// The name of the cluster; empty means none.
+    pub cluster: &'a str,
+    /// The same for who watches: `alt_stat_name`, where it has one.
+    pub cluster_stat_name: &'a str,
+    /// The name of the upstream host; empty means that it has none.
+    pub upstream_hostname: &'a str,
     /// The name of the route; empty means none.
     pub route: &'a str,
     /// The name of the virtual host; empty means none.
@@ -44,6 +50,9 @@ impl<'a> Facts<'a> {
             request: None,
             response: None,
             trailers: None,
+            cluster: "",
+            cluster_stat_name: "",
+            upstream_hostname: "",
             route: "",
             virtual_host: "",
             listener: "",

@@ -89,17 +89,14 @@ impl Command {
                 let id = facts.request.and_then(|head| head.get(Name::XRequestId));
                 id.is_some_and(|id| bytes(out, id))
             }
-            Self::UpstreamCluster => {
-                let name = record.cluster_stat_name.as_ref().or(record.cluster.as_ref());
-                name.is_some_and(|name| text(out, name))
-            }
-            Self::UpstreamClusterRaw => record.cluster.as_ref().is_some_and(|name| text(out, name)),
+            Self::UpstreamCluster => text(out, facts.cluster_stat_name),
+            Self::UpstreamClusterRaw => text(out, facts.cluster),
             Self::UpstreamConnectionId => number(out, record.upstream_connection),
             Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
-            Self::UpstreamHostName => match &record.upstream_hostname {
-                Some(name) if !name.is_empty() => text(out, name),
-                _ => address(out, record.upstream_host.as_ref(), AddressForm::Whole),
-            },
+            Self::UpstreamHostName if facts.upstream_hostname.is_empty() => {
+                address(out, record.upstream_host.as_ref(), AddressForm::Whole)
+            }
+            Self::UpstreamHostName => text(out, facts.upstream_hostname),
             Self::UpstreamLocal(form) => address(out, record.upstream_local.as_ref(), *form),
             // Only HTTP/1.1 is spoken to upstreams.
             Self::UpstreamProtocol => {

@@ -46,6 +46,8 @@ pub const PATH_NORMALIZATION_FAILED: &str = "path_normalization_failed";
 pub const LOW_VERSION: &str = "low_version";
 /// A filter of ours answered a health check.
 pub const HEALTH_CHECK_OK: &str = "health_check_ok";
+/// The same, while this proxy wants no traffic.
+pub const HEALTH_CHECK_FAILED: &str = "health_check_failed";
 /// The request's body is larger than may be kept.
 pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 /// The response's body is larger than may be kept.

@@ -71,12 +71,8 @@ pub struct Record {
     pub upstream_host: Option<Address>,
     /// Our own address towards it.
     pub upstream_local: Option<Address>,
-    /// The name of that host, where it has one.
-    pub upstream_hostname: Option<Arc<str>>,
     /// The cluster's name.
     pub cluster: Option<Arc<str>>,
-    /// The cluster's `alt_stat_name`, where it has one.
-    pub cluster_stat_name: Option<Arc<str>>,
     /// Where the downstream connection was accepted.
     pub downstream_local: Option<Address>,
     /// The client's address, as `x-forwarded-for` and the trusted hops make it.

@@ -11,7 +11,6 @@ mod rewrite;
 pub use index::{DuplicateDomain, HostIndex};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;
-pub use redirect::tls_location;
 pub use rewrite::without_trailing_dot;
 
 use crate::snapshot::route::Fraction;

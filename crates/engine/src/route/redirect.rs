@@ -51,14 +51,6 @@ impl Redirect {
     }
 }
 
-/// Writes the same URL with `https`, for a virtual host that wants TLS.
-pub fn tls_location(head: &Head, out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(b"https://");
-    out.extend_from_slice(request_host(head, b"https", false));
-    out.extend_from_slice(head.path());
-}
-
 /// The request's authority. Its port goes when another is put there, or when it is the default one of a scheme
 /// that changes.
 fn request_host<'a>(head: &'a Head, new_scheme: &[u8], new_port: bool) -> &'a [u8] {
@@ -125,13 +117,5 @@ mod tests {
         let prefix = PathRewrite::Prefix((*b"/n").into());
         let prefix = Redirect { path: RedirectPath::Rewrite(prefix), ..redirect() };
         assert_eq!(location(&prefix, "a", "/p/x?q=1"), "http://a/n/x?q=1");
-    }
-
-    #[test]
-    fn a_host_that_wants_tls_sends_to_https() {
-        let head = Head::request(b"GET", b"http", b"a:80", b"/x?y");
-        let mut out = Vec::new();
-        tls_location(&head, &mut out);
-        assert_eq!(out, b"https://a/x?y");
     }
 }

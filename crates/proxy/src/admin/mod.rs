@@ -247,7 +247,11 @@ static COMMANDS: [Command; 24] = [
             ("skip_exit", "never stop accepting"),
             ("inboundonly", "only listeners whose traffic_direction is INBOUND"),
         ]),
-    order("/healthcheck/fail", What::HealthFail, "answer /ready with 503"),
+    order(
+        "/healthcheck/fail",
+        What::HealthFail,
+        "want no traffic: /ready says 503, responses end their connections",
+    ),
     order("/healthcheck/ok", What::HealthOk, "take /healthcheck/fail back"),
     query("/help", What::Help, "this list"),
     query("/hot_restart_version", What::HotRestartVersion, "hot restart is disabled"),
