@@ -5,6 +5,7 @@
 
 use towpath_proto::http1;
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
+use towpath_trace::Stamp;
 
 use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
 use crate::downstream::Closer;
@@ -12,6 +13,7 @@ use crate::pool::Place;
 use crate::record::details::Reset;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
+use crate::spans;
 use crate::stream::{StreamIndex, UpstreamState};
 use crate::worker::{TimerSlot, Worker};
 
@@ -31,6 +33,8 @@ pub(crate) struct Attempt {
     /// The one stream that the connection is for (TCP); otherwise whoever is first in the queue.
     stream: Option<StreamIndex>,
     started: Instant,
+    /// The same for spans, if it is traced.
+    since: Option<Stamp>,
 }
 
 /// All connects of a worker.
@@ -55,7 +59,8 @@ impl Attempts {
         });
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
-        self.slots[slot as usize] = Some(Attempt { id, place, protocol, stream, started });
+        self.slots[slot as usize] =
+            Some(Attempt { id, place, protocol, stream, started, since: spans::connect_begins() });
         id
     }
 
@@ -155,9 +160,15 @@ impl Worker {
             cluster.left_queue(place);
         }
         let role = Role::Upstream(Upstream { place, requests: 0, retired: false });
-        let made = self
-            .connections
-            .insert(Connection::new(connection, codec, role, local, peer, limit, now));
+        let made = self.connections.insert(Connection::new(
+            connection,
+            codec,
+            role,
+            local,
+            peer.clone(),
+            limit,
+            now,
+        ));
         if let Some(age) = max_age {
             let slot = Self::connection_timer_slot(connection);
             made.deadlines.set(
@@ -171,6 +182,7 @@ impl Worker {
             Some(stream) => {
                 if let Some(stream) = self.streams.get_mut(stream) {
                     stream.record.connect = Some((attempt.started, now));
+                    stream.trace_connect(attempt.since, &peer, CONNECTED);
                 }
                 self.attach(stream, connection, now);
             }
@@ -179,6 +191,7 @@ impl Worker {
                     self.clusters.pool(place).and_then(|pool| pool.pending.front().copied());
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
                     stream.record.connect = Some((attempt.started, now));
+                    stream.trace_connect(attempt.since, &peer, CONNECTED);
                 }
                 self.offer(connection, now);
             }
@@ -255,6 +268,7 @@ impl Worker {
         cluster.stats.upstream_cx_connect_fail.inc();
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connect_failures += 1;
+        let peer = pool.address.clone();
         let waiting: Vec<StreamIndex> = match attempt.stream {
             Some(stream) => vec![stream],
             None => {
@@ -266,6 +280,7 @@ impl Worker {
         cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
         for index in waiting {
             if let Some(stream) = self.streams.get_mut(index) {
+                stream.trace_connect(attempt.since, &peer, trouble.reset().reason());
                 // It left the queue; nothing is cancelled.
                 stream.upstream = UpstreamState::None;
                 self.reset_upstream(index, trouble, now);
@@ -276,3 +291,6 @@ impl Worker {
         }
     }
 }
+
+/// The outcome of a connect in traces, when there is no trouble to tell.
+const CONNECTED: &str = "connected";

@@ -16,6 +16,7 @@ use towpath_proto::{Address, ConnectionId, Instant};
 use crate::deadlines::Deadlines;
 use crate::listener::Door;
 use crate::pool::Place;
+use crate::spans::Threshold;
 use crate::stream::StreamIndex;
 
 /// A connection.
@@ -51,6 +52,7 @@ pub(crate) struct Connection {
     /// Bytes received that belong to streams that are over.
     pub(crate) accounted: u64,
     pub(crate) bytes_sent: u64,
+    pub(crate) threshold: Threshold,
 }
 
 /// Whether the driver reads the connection.
@@ -144,6 +146,7 @@ impl Connection {
             encoded: 0,
             accounted: 0,
             bytes_sent: 0,
+            threshold: Threshold::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant};
 use crate::connection::{Codec, ConnectionTimer, Role};
 use crate::listener::{Door, connection_record};
 use crate::record::{Flags, details};
+use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer};
 use crate::worker::Worker;
 
@@ -43,6 +44,7 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let unused = std::mem::replace(&mut stream.request, head);
         self.heads.give(unused);
+        stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
         stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
         if end {
@@ -77,6 +79,7 @@ impl Worker {
         let (received, sent) = (connection.accounted, connection.encoded);
         let number = self.serial.next_stream();
         let stream = self.streams.get_mut(index)?;
+        stream.trail = connection.open_trail(number);
         stream.wire.downstream_received = received;
         stream.wire.downstream_sent = sent;
         let record = &mut stream.record;
@@ -139,6 +142,7 @@ impl Worker {
                 }
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.request = Head::unread();
+                    stream.trace_begin(Part::Reply);
                     stream.record.protocol = Some(Version::Http11);
                     if formed {
                         stream.request_end = Direction::Ended;
@@ -241,6 +245,7 @@ impl Worker {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.request = Head::unread();
                     stream.record.protocol = Some(Version::Http11);
+                    stream.trace_begin(Part::Reply);
                 }
                 self.local_reply(
                     index,
@@ -357,6 +362,7 @@ impl Worker {
     ) {
         let Some(connection) = self.connections.get(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
+        connection.trace_closed();
         let door = &downstream.door;
         let age_ms = u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX);
         let listener = &door.stats;

@@ -19,6 +19,7 @@ use crate::log::Setting;
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::retry::Trouble;
+use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
@@ -69,6 +70,7 @@ impl Worker {
     fn reply(&mut self, index: StreamIndex, body: Bytes, now: Instant) {
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Reply);
         if !body.is_empty() {
             if stream.response.get(Name::ContentType).is_none() {
                 stream.response.set(Name::ContentType, b"text/plain");
@@ -200,6 +202,7 @@ impl Worker {
         self.release_retry(index);
         let Some(mut stream) = self.streams.close(index) else { return };
         self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
+        stream.trace_part(Part::Record);
         stream.record.end = Some(now);
         if let Some(http) = stream.door.http() {
             let stats = &http.stats;
@@ -220,6 +223,7 @@ impl Worker {
         } else {
             self.log(&stream, crate::log::TCP_CONNECTION_END, now);
         }
+        self.end_spans(&stream, now);
         stream.body.reset();
         stream.request.reset();
         stream.response.reset();

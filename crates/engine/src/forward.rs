@@ -50,8 +50,11 @@ impl Worker {
                 Role::Upstream(_) => Side::Response,
                 Role::Closing(_) => return,
             };
-            if side == Side::Request && connection.stream.is_none() && connection.congested {
-                break;
+            if side == Side::Request && connection.stream.is_none() {
+                if connection.congested {
+                    break;
+                }
+                connection.trace_head();
             }
             let stream = connection.stream;
             match (connection.codec.poll(&mut self.heads), stream) {
@@ -115,6 +118,9 @@ impl Worker {
                 }
             }
             Side::Response => {}
+        }
+        if side == Side::Request && ends && target.is_some() {
+            stream.trace_sent();
         }
         if let Some(target) = target {
             self.write(target, item);

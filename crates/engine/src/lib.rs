@@ -32,6 +32,7 @@ mod retry;
 pub mod route;
 mod router;
 pub mod snapshot;
+mod spans;
 pub mod stats;
 mod stream;
 mod tcp;

@@ -357,7 +357,8 @@ impl Worker {
             closing: false,
             serial,
         });
-        self.connections.insert(Connection::new(id, codec, role, local, peer, limit, now));
+        let connection = Connection::new(id, codec, role, local, peer, limit, now);
+        self.connections.insert(connection).trace_accepted();
         if let Some(delay) = self.refusal(&door) {
             self.refuse(id, &door, delay, now);
             return;

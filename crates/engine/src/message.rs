@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{Address, Failure};
+use towpath_trace::Stamp;
 
 use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
@@ -45,6 +46,11 @@ pub enum ToWorker {
     WallClock {
         /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
         epoch_unix_ns: u64,
+    },
+    /// Answer with [`FromWorker::Slow`] for each request that takes this long and is traced.
+    ReportSlow {
+        /// From its first byte to its end.
+        after: Duration,
     },
 }
 
@@ -92,6 +98,19 @@ pub enum FromWorker {
         /// Live facts of each cluster.
         clusters: Vec<ClusterDescription>,
     },
+    /// A request took longer than [`ToWorker::ReportSlow`] allows.
+    Slow(SlowStream),
+}
+
+/// A request that took long, and when that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowStream {
+    /// How long it took.
+    pub duration: Duration,
+    /// Its first byte.
+    pub from: Stamp,
+    /// Its end.
+    pub until: Stamp,
 }
 
 /// A cluster as one worker sees it.

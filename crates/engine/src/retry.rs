@@ -18,6 +18,7 @@ use crate::pool::Place;
 use crate::record::Flags;
 use crate::record::details::{self, Reset};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
+use crate::spans::Part;
 use crate::stream::{Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
@@ -297,6 +298,7 @@ impl Worker {
         let bound = base.saturating_mul(1 << stream.retries.done.min(20)).min(most);
         stream.retries.done += 1;
         stream.upstream = UpstreamState::BackingOff;
+        stream.trace_part(Part::BackOff);
         let wait = Duration::from_nanos(
             self.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );

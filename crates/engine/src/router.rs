@@ -21,6 +21,7 @@ use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
+use crate::spans::Part;
 use crate::stream::{Direction, RouteRef, Routed, Stream, StreamIndex, StreamTimer, Upgrade};
 use crate::worker::Worker;
 
@@ -86,6 +87,7 @@ impl Worker {
             self.log_new_request(index, now);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Route);
         match picked {
             Picked::NoHost | Picked::NoRoute { .. } => {
                 http.stats.rq_total.inc();
@@ -342,6 +344,7 @@ impl Worker {
             self.place_tcp(index, cluster, now);
             return;
         }
+        stream.trace_part(Part::PoolWait);
         let Some(cluster) = self.clusters.get_mut(stream.cluster) else {
             self.reset_upstream(index, Trouble::ClusterGone, now);
             return;

@@ -24,6 +24,7 @@ use crate::retry::Retries;
 use crate::router::NO_CLUSTER;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
+use crate::spans::Trail;
 
 /// Where a stream is in the worker's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub(crate) struct Stream {
     pub(crate) idle_ns: u64,
     pub(crate) record: Record,
     pub(crate) wire: Wire,
+    /// Where its spans go, if it is traced.
+    pub(crate) trail: Option<Trail>,
     /// The request is HEAD.
     pub(crate) head_only: bool,
     /// The response was made by us.
@@ -325,6 +328,7 @@ impl Stream {
             idle_ns: 0,
             record: Record { start: now, ..Record::default() },
             wire: Wire::default(),
+            trail: None,
             head_only: false,
             local: false,
             filtered: false,
@@ -342,6 +346,7 @@ impl Stream {
         self.retries.renew();
         self.trailers = None;
         self.wire = Wire::default();
+        self.trail = None;
         self.cluster = NO_CLUSTER;
         self.response_timeout = None;
         self.per_try_timeout = None;

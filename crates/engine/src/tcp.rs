@@ -12,6 +12,7 @@ use crate::record::Flags;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
+use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
@@ -25,6 +26,7 @@ impl Worker {
         }
         self.set_idle(index, tcp.config.idle_timeout, now);
         if let Some(stream) = self.streams.get_mut(index) {
+            stream.trace_begin(Part::Route);
             stream.request_end = Direction::Streaming;
             stream.response_end = Direction::AwaitingHead;
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
@@ -47,6 +49,7 @@ impl Worker {
     pub(crate) fn place_tcp(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.cluster = id;
+        stream.trace_part(Part::PoolWait);
         let Some(cluster) = self.clusters.get_mut(id) else {
             self.end_tcp(index, Trouble::ClusterGone, now);
             return;

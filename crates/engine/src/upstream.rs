@@ -12,6 +12,7 @@ use crate::connection::{Codec, Connection, ConnectionTimer};
 use crate::pool::Place;
 use crate::record::details;
 use crate::retry::{Trouble, parse_number};
+use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
@@ -23,6 +24,8 @@ impl Worker {
         else {
             return;
         };
+        let tunnels = stream.door.tcp().is_some();
+        stream.trace_part(if tunnels { Part::Tunnel } else { Part::Send });
         let sent_before = connection.bytes_sent;
         stream.wire.upstream_received = connection.bytes_received;
         stream.wire.upstream_sent = connection.encoded;
@@ -55,7 +58,7 @@ impl Worker {
                 cluster.stats.upstream_cx_max_requests.inc();
             }
         }
-        if stream.door.tcp().is_some() {
+        if tunnels {
             self.replay(index, id);
         } else {
             self.send_request(index, id, now);
@@ -80,6 +83,11 @@ impl Worker {
         if !end {
             self.replay(index, id);
         }
+        if let Some(stream) = self.streams.get_mut(index)
+            && stream.request_end == Direction::Ended
+        {
+            stream.trace_sent();
+        }
         self.start_try_timers(index, now);
     }
 
@@ -92,6 +100,7 @@ impl Worker {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Body);
         let unused = std::mem::replace(&mut stream.response, head);
         self.heads.give(unused);
         stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
@@ -128,6 +137,7 @@ impl Worker {
             || (stream.upgrade == Upgrade::Connect && (200..300).contains(&status));
         if switches {
             stream.upgrade = Upgrade::Done;
+            stream.trace_part(Part::Tunnel);
             if let Some(http) = stream.door.http() {
                 http.stats.downstream_cx_upgrades_total.inc();
                 http.stats.downstream_cx_upgrades_active.inc();

@@ -68,6 +68,8 @@ pub struct Worker {
     /// Connections whose parsed input was held back and may go on.
     pub(crate) resume: Vec<ConnectionId>,
     pub(crate) serial: Serial,
+    /// Requests that take this long are reported.
+    pub(crate) slow_after: Duration,
     /// Lends its capacity to whoever needs a few bytes for a moment.
     pub(crate) scratch: Scratch,
 }
@@ -200,6 +202,7 @@ impl Worker {
             out_for: None,
             resume: Vec::new(),
             scratch: Scratch::default(),
+            slow_after: Duration::MAX,
             serial: Serial {
                 connection: options.index.into(),
                 stream: 0,
@@ -279,6 +282,7 @@ impl Worker {
                 self.tell(FromWorker::Description { token, clusters });
             }
             Message::To(ToWorker::WallClock { epoch_unix_ns }) => self.clock.set(epoch_unix_ns),
+            Message::To(ToWorker::ReportSlow { after }) => self.slow_after = after,
             Message::From(_) => {}
         }
     }

@@ -19,6 +19,7 @@ use crate::dns::Watcher;
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::Boot;
 use crate::server_stats::ProcessStats;
+use crate::tracing::Tracing;
 use crate::workers::Workers;
 
 /// The control thread's state.
@@ -33,6 +34,7 @@ pub(crate) struct Control {
     pub(crate) logs: LogSender,
     pub(crate) dns: Watcher,
     pub(crate) listeners: RefCell<Listeners>,
+    pub(crate) tracing: Tracing,
     /// Ends the process.
     pub(crate) quit: mpsc::UnboundedSender<()>,
     started: Instant,
@@ -85,13 +87,14 @@ pub(crate) struct Parts {
     pub(crate) workers: Workers,
     pub(crate) logs: LogSender,
     pub(crate) dns: Watcher,
+    pub(crate) tracing: Tracing,
     pub(crate) quit: mpsc::UnboundedSender<()>,
     pub(crate) started: Instant,
 }
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { flags, boot, registry, workers, logs, dns, quit, started } = parts;
+        let Parts { flags, boot, registry, workers, logs, dns, tracing, quit, started } = parts;
         let stats = ProcessStats::new(&registry, workers.count());
         stats.begin(&flags, &boot);
         Self {
@@ -103,6 +106,7 @@ impl Control {
             workers: RefCell::new(workers),
             logs,
             dns,
+            tracing,
             listeners: RefCell::default(),
             quit,
             started,
@@ -131,6 +135,9 @@ impl Control {
         let snapshot = Arc::new(snapshot);
         self.stats.loaded(&snapshot);
         self.snapshot.replace(snapshot.clone());
+        if let Some((after, _)) = self.tracing.slow() {
+            self.tell(&ToWorker::ReportSlow { after });
+        }
         self.tell(&ToWorker::Snapshot(snapshot));
     }
 
@@ -167,6 +174,9 @@ impl Control {
             self.logs.counts(),
             self.workers.borrow().counters(),
         );
+        if let Some((_, slow)) = self.tracing.slow() {
+            self.stats.refresh_traces(slow.counts());
+        }
     }
 
     /// `/healthcheck/fail` and `/healthcheck/ok`.

@@ -143,6 +143,12 @@ pub struct Flags {
     /// Tie each worker to a core.
     #[arg(long)]
     pub pin_workers: bool,
+    /// Record every request's spans into a Perfetto file, from start to end.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Keep the spans of the last moments in memory, and write a Perfetto file for a request that takes this long.
+    #[arg(long, value_name = "DURATION=DIR", value_parser = slow_trace, conflicts_with = "trace")]
+    pub trace_slow: Option<SlowTrace>,
     /// Print the version and end.
     #[arg(long)]
     pub version: bool,
@@ -185,6 +191,15 @@ pub struct ComponentLevels {
     pub text: String,
     /// What it says.
     pub levels: Vec<(Component, Level)>,
+}
+
+/// `--trace-slow`, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowTrace {
+    /// What is slow.
+    pub after: Duration,
+    /// Where the files go.
+    pub folder: PathBuf,
 }
 
 impl Flags {
@@ -300,6 +315,25 @@ fn component_levels(text: &str) -> Result<ComponentLevels, String> {
         levels.push((component, Level::parse(level)?));
     }
     Ok(ComponentLevels { text: text.to_owned(), levels })
+}
+
+fn slow_trace(text: &str) -> Result<SlowTrace, String> {
+    let malformed = || format!("'{text}' is not DURATION=DIR, as in 50ms=/var/tmp/slow");
+    let (after, folder) =
+        text.split_once('=').filter(|(_, folder)| !folder.is_empty()).ok_or_else(malformed)?;
+    let digits = after.find(|byte: char| !byte.is_ascii_digit()).ok_or_else(malformed)?;
+    let (number, unit) = after.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| malformed())?;
+    let after = match unit {
+        "us" => Duration::from_micros(number),
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return Err(malformed()),
+    };
+    if after.is_zero() {
+        return Err("every request takes longer than 0: use --trace for all of them".into());
+    }
+    Ok(SlowTrace { after, folder: folder.into() })
 }
 
 fn stats_tag(text: &str) -> Result<(String, String), String> {

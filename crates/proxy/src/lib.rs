@@ -9,6 +9,7 @@
 //! | [`dns`] | name resolution for clusters |
 //! | [`access_log`] | the files of access logs |
 //! | [`logger`] | the application log |
+//! | `tracing` | recordings of requests |
 //!
 //! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for nobody; and
 //! one control thread, on which all of the above lives. A third writes access logs, so that a slow disk stops
@@ -33,6 +34,7 @@ mod memory;
 pub mod program;
 mod serve;
 mod server_stats;
+mod tracing;
 mod workers;
 
 /// A random number: the standard library seeds its hash maps from the operating system.

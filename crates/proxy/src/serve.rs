@@ -26,6 +26,7 @@ use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
 use crate::loading::{Configuration, targets};
 use crate::log;
+use crate::tracing::Tracing;
 use crate::workers::{Event, Setup, What, Workers};
 
 /// Serves until told to end.
@@ -60,6 +61,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         write_file(path, &flags.base_id.to_string())?;
     }
 
+    let tracing = Tracing::start(&flags)?;
     let (logs, admin_targets) = open_logs(&flags, &snapshot, admin.logs)?;
     let registry = Arc::new(Registry::with_labels(labels));
     let (event_sender, events) = mpsc::unbounded_channel();
@@ -69,13 +71,16 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         registry: registry.clone(),
         logs: logs.sender(),
         epoch: started,
+        slow: tracing.slow().map(|(_, sender)| sender),
     };
     let workers = Workers::start(&setup, &event_sender)
         .map_err(|error| format!("cannot start workers: {error}"))?;
+    drop(setup);
     let (update_sender, updates) = mpsc::unbounded_channel();
     let dns = Watcher::start(dns_clusters(&snapshot), &registry, &update_sender);
     let (quit, quits) = mpsc::unbounded_channel();
-    let parts = Parts { flags, boot, registry, workers, logs: logs.sender(), dns, quit, started };
+    let parts =
+        Parts { flags, boot, registry, workers, logs: logs.sender(), dns, tracing, quit, started };
     let control = Rc::new(Control::new(parts));
     if let Some(socket) = socket {
         log!(Admin, Info, "admin address: {}", socket.address());
@@ -86,6 +91,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     let outcome = server.run(snapshot).await;
     control.tell(&ToWorker::Terminate);
     control.workers.borrow_mut().stop();
+    control.tracing.finish();
     drop(logs);
     log!(Main, Info, "exiting");
     outcome
@@ -218,6 +224,8 @@ impl Server {
             What::Said(FromWorker::Log { sink, lines }) => {
                 self.control.logs.write(sink.0 as usize, lines)
             }
+            // Told on the worker's thread.
+            What::Said(FromWorker::Slow(_)) => {}
             What::Ended(Ok(())) => return Err(format!("worker {worker} ended unasked")),
             What::Ended(Err(error)) => return Err(format!("worker {worker} failed: {error}")),
         }

@@ -18,6 +18,7 @@ use crate::control::Phase;
 use crate::flags::{COMMIT, Flags};
 use crate::loading::Boot;
 use crate::memory::Memory;
+use crate::tracing::SlowCounts;
 
 /// The owner under which the control thread registers its sets; workers count from 0.
 pub(crate) const CONTROL: u32 = u32::MAX;
@@ -31,6 +32,7 @@ pub(crate) struct ProcessStats {
     pub(crate) runtime: Arc<RuntimeStats>,
     files: Arc<FilesystemStats>,
     logs: Arc<LogStats>,
+    traces: Arc<TraceStats>,
     drivers: Vec<Arc<DriverStats>>,
 }
 
@@ -48,6 +50,7 @@ impl ProcessStats {
             runtime: registry.set(CONTROL, Scope::Runtime),
             files: registry.set(CONTROL, Scope::Filesystem),
             logs: registry.set(CONTROL, Scope::AccessLogs),
+            traces: registry.set(CONTROL, Scope::Traces),
             drivers,
         }
     }
@@ -116,12 +119,39 @@ impl ProcessStats {
         }
         self.server.total_connections.set(open);
     }
+
+    /// Copies in what became of slow requests.
+    pub(crate) fn refresh_traces(&self, slow: &SlowCounts) {
+        let totals = [&slow.failed, &slow.requests, &slow.suppressed, &slow.written];
+        for (counter, total) in self.traces.slow.iter().zip(totals) {
+            raise(counter, total.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// Brings a counter up to a total that is kept elsewhere.
 fn raise(counter: &Counter, total: u64) {
     counter.add(total.saturating_sub(counter.value()));
 }
+
+/// `towpath.trace.…`: what became of the requests that `--trace-slow` is about.
+#[derive(Debug, Default)]
+pub(crate) struct TraceStats {
+    slow: [Counter; TRACE_COUNTERS.len()],
+}
+
+impl StatSet for TraceStats {
+    fn names(&self) -> &'static [&'static str] {
+        &TRACE_COUNTERS
+    }
+
+    fn value(&self, index: usize) -> Stat<'_> {
+        Stat::Counter(&self.slow[index])
+    }
+}
+
+const TRACE_COUNTERS: [&str; 4] =
+    ["slow_failed", "slow_requests", "slow_suppressed", "slow_written"];
 
 /// `towpath.access_log.…`
 #[derive(Debug, Default)]

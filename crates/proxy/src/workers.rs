@@ -20,6 +20,7 @@ use towpath_io::{Counters, Handle, Listeners, SendError};
 
 use crate::access_log::LogSender;
 use crate::log;
+use crate::tracing::SlowSender;
 
 /// How to run workers.
 pub(crate) struct Setup {
@@ -29,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) logs: LogSender,
     /// Where the workers' clock begins.
     pub(crate) epoch: Instant,
+    /// Whom to tell of slow requests.
+    pub(crate) slow: Option<SlowSender>,
 }
 
 /// What a worker thread tells the control thread.
@@ -77,6 +80,7 @@ impl Workers {
                     hostname: hostname.clone(),
                 },
                 logs: setup.logs.clone(),
+                slow: setup.slow.clone(),
                 events: events.clone(),
             };
             let (ready, handle) = mpsc::channel();
@@ -131,12 +135,13 @@ struct Seat {
     options: Options,
     worker: WorkerOptions,
     logs: LogSender,
+    slow: Option<SlowSender>,
     events: UnboundedSender<Event>,
 }
 
 impl Seat {
     fn run(self, ready: &mpsc::Sender<io::Result<Handle<Message>>>) {
-        let Self { index, core, options, worker, logs, events } = self;
+        let Self { index, core, options, worker, logs, slow, events } = self;
         if let Some(core) = core
             && let Err(error) = pin_to(core)
         {
@@ -145,6 +150,11 @@ impl Seat {
         let said = events.clone();
         let mailbox = move |message| match message {
             Message::From(FromWorker::Log { sink, lines }) => logs.write(sink.0 as usize, lines),
+            Message::From(FromWorker::Slow(stream)) => {
+                if let Some(slow) = &slow {
+                    slow.tell(stream);
+                }
+            }
             // The receiver is gone only when the process ends.
             Message::From(other) => {
                 let _ = said.send(Event { worker: index, what: What::Said(other) });

@@ -26,6 +26,18 @@ impl Stamp {
         Self { value: if counted { counter() } else { monotonic_ns() }, monotonic: !counted }
     }
 
+    /// What events that happen at this moment are stamped with.
+    #[inline(always)]
+    pub(crate) fn ticks() -> Self {
+        Self { value: ticks(), monotonic: false }
+    }
+
+    /// The later of two stamps of one clock; `self` if they are of different ones.
+    #[must_use]
+    pub const fn later(self, other: Self) -> Self {
+        if self.monotonic == other.monotonic && other.value > self.value { other } else { self }
+    }
+
     /// A moment of `CLOCK_MONOTONIC`, in nanoseconds.
     #[must_use]
     pub const fn monotonic_ns(ns: u64) -> Self {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -112,7 +112,27 @@ impl Options {
         }
         let on = On::claim(&self)?;
         let file = File::create(path.as_ref()).map_err(StartError::Io)?;
-        let perfetto = Perfetto::new(file, Process::this(), on.start);
+        self.write(on, Box::new(file))
+    }
+
+    /// As [`Options::start_file`], to whatever takes bytes. It is given whole packets: when it refuses some, what it took before
+    /// is a valid file, and no more is recorded.
+    ///
+    /// # Errors
+    /// When a recording is on already, or when this is a flight recorder.
+    pub fn start_writing(
+        self,
+        out: impl Write + Send + 'static,
+    ) -> Result<FileRecording, StartError> {
+        if self.keep.is_some() {
+            return Err(StartError::FlightRecorderToFile);
+        }
+        let on = On::claim(&self)?;
+        self.write(on, Box::new(out))
+    }
+
+    fn write(self, on: On, out: Box<dyn Write + Send>) -> Result<FileRecording, StartError> {
+        let perfetto = Perfetto::new(out, Process::this(), on.start);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let writer = Writer {
             perfetto,
@@ -122,7 +142,7 @@ impl Options {
         };
         let thread = std::thread::Builder::new().name("towpath-trace".to_owned());
         let thread = thread.spawn(move || writer.run()).map_err(StartError::Io)?;
-        Ok(FileRecording { on, stop, thread: Some(thread), path: path.as_ref().to_owned() })
+        Ok(FileRecording { on, stop, thread: Some(thread) })
     }
 }
 
@@ -191,7 +211,7 @@ pub fn from_env() -> Result<Option<FileRecording>, StartError> {
         None => (what, Level::Info),
     };
     let categories = Category::parse(categories).map_err(StartError::Category)?;
-    Options::new().categories(categories).level(level).start_file(PathBuf::from(path)).map(Some)
+    Options::new().categories(categories).level(level).start_file(path).map(Some)
 }
 
 /// The gate is open and rings are given out, until this is dropped.
@@ -276,16 +296,19 @@ impl Recording {
         self.collect(&rings)
     }
 
-    /// What [`Recording::capture`] would answer, cut to the spans that touch the time between two stamps.
+    /// What [`Recording::capture`] would answer, cut to the spans that touch the time between two stamps, or `around`
+    /// before or after it.
     #[must_use]
-    pub fn capture_between(&self, from: Stamp, until: Stamp) -> Capture {
+    pub fn capture_between(&self, from: Stamp, until: Stamp, around: Duration) -> Capture {
         let capture = self.capture();
         let timeline = self.timeline.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = |stamp: Stamp| match stamp.monotonic {
             true => timeline.place_monotonic(stamp.value),
             false => timeline.place(stamp.value),
         };
-        capture.between(place(from), place(until))
+        let around = u64::try_from(around.as_nanos()).unwrap_or(u64::MAX);
+        let (from, until) = (place(from), place(until));
+        capture.between(from.saturating_sub(around), until.saturating_add(around))
     }
 
     fn collect(&self, rings: &[Arc<Ring>]) -> Capture {
@@ -342,7 +365,6 @@ pub struct FileRecording {
     on: On,
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<io::Result<Account>>>,
-    path: PathBuf,
 }
 
 impl FileRecording {
@@ -351,12 +373,6 @@ impl FileRecording {
         if self.on.is_ours() {
             gate::record(categories, level);
         }
-    }
-
-    /// The file being written.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Ends the recording, completes the file and answers its account.
@@ -389,7 +405,7 @@ impl Drop for FileRecording {
 
 /// The thread that empties rings into a file.
 struct Writer {
-    perfetto: Perfetto<File>,
+    perfetto: Perfetto<Box<dyn Write + Send>>,
     collector: Collector,
     stop: Arc<(Mutex<bool>, Condvar)>,
     every: Duration,

@@ -84,5 +84,8 @@ pub use value::{Flow, INTERNED_BYTES, INTERNED_LIMIT, TEXT_LIMIT, Text, Value, i
 
 /// What the macros call, for code that keeps its own [`Callsite`]s.
 pub mod emit {
-    pub use crate::span::{async_begin, async_end, async_mark, complete, counter_value, mark};
+    pub use crate::span::{
+        async_begin, async_begin_at, async_end, async_end_with, async_mark, complete,
+        counter_value, mark,
+    };
 }

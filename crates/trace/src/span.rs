@@ -183,17 +183,41 @@ pub fn async_begin<const N: usize>(
     if elsewhere() && !async_elsewhere(callsite, track, Kind::AsyncBegin) {
         return false;
     }
-    on_track(Kind::AsyncBegin, callsite, track, ticks(), &values)
+    on_track(Kind::AsyncBegin, callsite, track, Stamp::ticks(), &values)
+}
+
+/// As [`async_begin`], for a span that began at `from`.
+pub fn async_begin_at<const N: usize>(
+    callsite: &'static Callsite,
+    track: Track,
+    from: Stamp,
+    values: [Value<'_>; N],
+) -> bool {
+    if elsewhere() && !async_elsewhere(callsite, track, Kind::AsyncBegin) {
+        return false;
+    }
+    on_track(Kind::AsyncBegin, callsite, track, from, &values)
 }
 
 /// Ends the latest span of this callsite on `track`.
 #[inline]
 pub fn async_end(callsite: &'static Callsite, track: Track) {
+    async_end_with(callsite, track, []);
+}
+
+/// As [`async_end`], with what is known only at the end. The values stand for the callsite's fields in their order; one that
+/// was given at the begin is [`Value::Absent`] here.
+#[inline]
+pub fn async_end_with<const N: usize>(
+    callsite: &'static Callsite,
+    track: Track,
+    values: [Value<'_>; N],
+) {
     if elsewhere() {
         // Its begin may have been kept before the gate was shut: the end goes to the ring in any case.
         async_elsewhere(callsite, track, Kind::AsyncEnd);
     }
-    on_track(Kind::AsyncEnd, callsite, track, ticks(), &[]);
+    on_track(Kind::AsyncEnd, callsite, track, Stamp::ticks(), &values);
 }
 
 /// A mark on `track`.
@@ -203,7 +227,7 @@ pub fn async_mark<const N: usize>(
     track: Track,
     values: [Value<'_>; N],
 ) {
-    on_track(Kind::AsyncMark, callsite, track, ticks(), &values);
+    on_track(Kind::AsyncMark, callsite, track, Stamp::ticks(), &values);
 }
 
 /// A span on `track` whose two times are known already: one record for what a state machine learns at the end.
@@ -242,10 +266,12 @@ fn on_track(
     kind: Kind,
     callsite: &'static Callsite,
     track: Track,
-    stamp: u64,
+    stamp: Stamp,
     values: &[Value<'_>],
 ) -> bool {
-    let words = [record::head(kind, callsite.id(), 0, 0), stamp, track.id, track.parent];
+    let clock = u64::from(stamp.monotonic) * MONOTONIC;
+    let head = record::head(kind, callsite.id(), 0, 0) | clock;
+    let words = [head, stamp.value, track.id, track.parent];
     let written = if values.is_empty() {
         ring::write(words, Claim::Alone)
     } else {

@@ -106,7 +106,7 @@ fn a_capture_can_be_cut_to_the_time_around_a_request() {
     let until = towpath_trace::Stamp::now();
     std::thread::sleep(Duration::from_millis(5));
     drop(span!(Category::APP, "after"));
-    let capture = recording.capture_between(from, until);
+    let capture = recording.capture_between(from, until, Duration::ZERO);
     let names: Vec<&str> = capture.spans().iter().map(|span| span.name).collect();
     assert_eq!(names, ["slow"]);
 }

@@ -44,6 +44,8 @@ pub enum Scope {
     Server,
     /// `tcp.<stat prefix>`.
     Tcp(Arc<str>),
+    /// `towpath.trace`.
+    Traces,
 }
 
 impl fmt::Display for Scope {
@@ -63,6 +65,7 @@ impl fmt::Display for Scope {
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
+            Self::Traces => f.write_str("towpath.trace"),
             Self::ClusterManager
             | Self::Filesystem
             | Self::ListenerManager
@@ -91,6 +94,7 @@ impl Scope {
             Self::Runtime => "runtime",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
+            Self::Traces => "towpath_trace",
         }
     }
 
@@ -120,7 +124,8 @@ impl Scope {
             | Self::Filesystem
             | Self::ListenerManager
             | Self::Runtime
-            | Self::Server => Vec::new(),
+            | Self::Server
+            | Self::Traces => Vec::new(),
         }
     }
 }

@@ -14,6 +14,7 @@ mod runtime;
 pub mod server;
 mod server_info;
 mod stats;
+mod trace;
 
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
@@ -128,6 +129,7 @@ async fn run(what: What, control: &Control, query: &Query) -> Reply {
         What::ServerInfo => server_info::server_info(control),
         What::Stats => stats::stats(control, query),
         What::Prometheus => stats::prometheus(control, query),
+        What::Trace => trace::trace(control, query).await,
         What::RecentLookups => {
             Reply::text("Lookup tracking is not enabled. Statistics are not looked up by name.\n")
         }
@@ -202,6 +204,7 @@ enum What {
     Stats,
     Prometheus,
     RecentLookups,
+    Trace,
 }
 
 const fn query(path: &'static str, what: What, does: &'static str) -> Command {
@@ -227,7 +230,7 @@ const STATS_PARAMETERS: [(&str, &str); 4] = [
 ];
 
 /// Sorted by path.
-static COMMANDS: [Command; 24] = [
+static COMMANDS: [Command; 25] = [
     query("/", What::Home, "this list, for a browser"),
     query("/certs", What::Certs, "certificates in use"),
     query("/clusters", What::Clusters, "clusters and their hosts").with(&[
@@ -282,6 +285,8 @@ static COMMANDS: [Command; 24] = [
     query("/stats/prometheus", What::Prometheus, "statistics for Prometheus")
         .with(&STATS_PARAMETERS),
     query("/stats/recentlookups", What::RecentLookups, "not supported"),
+    order("/trace", What::Trace, "record requests; answers a Perfetto file")
+        .with(&[("seconds", "how long, 5 unless told; at most 60")]),
 ];
 
 /// One line of the admin access log, in Envoy's default format.
@@ -337,6 +342,6 @@ mod tests {
     fn commands_are_sorted_and_few_change_anything() {
         assert!(COMMANDS.windows(2).all(|pair| pair[0].path < pair[1].path));
         let changing = COMMANDS.iter().filter(|command| command.mutates).count();
-        assert_eq!(changing, 8);
+        assert_eq!(changing, 9);
     }
 }

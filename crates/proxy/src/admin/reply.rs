@@ -37,6 +37,11 @@ impl Reply {
         Self::of(status, PLAIN, body)
     }
 
+    /// 200 with bytes to keep.
+    pub(crate) fn file(body: impl Into<Bytes>) -> Self {
+        Self::of(StatusCode::OK, "application/octet-stream", body)
+    }
+
     /// 200 with a body that is made while it is sent, so that it never lies in memory as a whole.
     pub(crate) fn streamed(
         content_type: &'static str,

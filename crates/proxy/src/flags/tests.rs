@@ -65,6 +65,23 @@ fn what_cannot_be_honoured_is_refused() {
 }
 
 #[test]
+fn what_is_slow_is_a_duration_and_a_folder() {
+    let slow = |text| parse(&["--trace-slow", text]).unwrap().trace_slow.unwrap();
+    assert_eq!(
+        slow("50ms=out"),
+        SlowTrace { after: Duration::from_millis(50), folder: "out".into() }
+    );
+    assert_eq!(slow("250us=/a=b").folder, PathBuf::from("/a=b"));
+    assert_eq!(slow("2s=.").after, Duration::from_secs(2));
+    for text in
+        ["50ms", "50ms=", "=out", "50=out", "ms=out", "1m=out", "-1ms=out", "0ms=out", "1.5s=out"]
+    {
+        assert!(parse(&["--trace-slow", text]).is_err(), "{text}");
+    }
+    assert!(parse(&["--trace", "a.pftrace", "--trace-slow", "50ms=out"]).is_err(), "one at a time");
+}
+
+#[test]
 fn malformed_values_are_refused() {
     for words in [
         ["--component-log-level", "upstream"],
