@@ -8,7 +8,7 @@ mod demand;
 mod slow;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use towpath_trace::FileRecording;
@@ -33,16 +33,7 @@ impl Tracing {
     /// # Errors
     /// Says in one line what cannot be recorded.
     pub(crate) fn start(flags: &Flags) -> Result<Self, String> {
-        let whole = match &flags.trace {
-            Some(path) => Some((path.clone(), demand::options().start_file(path))),
-            None => None,
-        };
-        let whole = whole.map(|(path, started)| {
-            let recording = started.map_err(|error| {
-                format!("cannot record a trace into {}: {}", path.display(), with_source(&error))
-            })?;
-            Ok::<_, String>((path, recording))
-        });
+        let whole = flags.trace.as_deref().map(start_file);
         let slow = flags.trace_slow.as_ref().map(SlowRequests::start);
         Ok(Self {
             whole: RefCell::new(whole.transpose()?),
@@ -74,6 +65,13 @@ impl Tracing {
             Err(error) => log!(Main, Error, "trace {} is not whole: {error}", path.display()),
         }
     }
+}
+
+fn start_file(path: &Path) -> Result<(PathBuf, FileRecording), String> {
+    let recording = demand::options().start_file(path).map_err(|error| {
+        format!("cannot record a trace into {}: {}", path.display(), with_source(&error))
+    })?;
+    Ok((path.to_owned(), recording))
 }
 
 fn with_source(error: &dyn std::error::Error) -> String {

@@ -2,7 +2,6 @@
 //!
 //! A stream fills its record while it lives; nothing in here decides anything.
 
-mod anatomy;
 pub mod details;
 mod flags;
 
@@ -11,7 +10,6 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Instant, Version};
 
-pub use anatomy::{Anatomy, Phase, Span};
 pub use flags::Flags;
 
 /// The facts of one stream.
@@ -96,11 +94,5 @@ impl Record {
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         self.end.map(|end| end.since(self.start))
-    }
-
-    /// When each part of the stream's life began and ended, as far as it got.
-    #[must_use]
-    pub fn anatomy(&self) -> Anatomy {
-        Anatomy::of(self)
     }
 }

@@ -56,9 +56,12 @@ impl Tracing {
 
 async fn record(time: Duration) -> Result<Vec<u8>, Refused> {
     let file = Bounded::default();
-    let recording = options().start_writing(file.clone()).map_err(|error| match error {
-        StartError::Busy => Refused::Busy("another recording is on"),
-        other => Refused::Failed(super::with_source(&other)),
+    let recording = options().start_writing(file.clone()).map_err(|error| {
+        if matches!(error, StartError::Busy) {
+            Refused::Busy("another recording is on")
+        } else {
+            Refused::Failed(super::with_source(&error))
+        }
     })?;
     let over = tokio::time::Instant::now() + time;
     while tokio::time::Instant::now() < over && file.len() < LARGEST {
