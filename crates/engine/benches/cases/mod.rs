@@ -1,6 +1,12 @@
 //! The operations that the benchmark and the instruction counter share: picking a route, and one request and its
 //! response through a whole worker, in memory.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "as in the tests whose scene this is: what cannot go on has failed, and a script answers to what it cares about"
+)]
+
 use std::hint::black_box;
 use std::sync::Arc;
 

@@ -46,6 +46,7 @@ fn said(format: &Format) -> String {
     let facts = Facts {
         request: Some(&request),
         response: Some(&response),
+        cluster: "c",
         route: "rt2",
         epoch_unix_ns: 1_795_175_501_354_309_000,
         hostname: "vm",
