@@ -32,7 +32,7 @@ use towpath_engine::snapshot::SinkId;
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 
-pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsMatcher, StatsTag};
+pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 pub use runtime::Runtime;
 
 use crate::ledger;

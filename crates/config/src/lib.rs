@@ -43,7 +43,7 @@ mod source;
 mod tree;
 mod wire;
 
-pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsMatcher, StatsTag};
+pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsTag};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use load::{Checked, Loaded, Options, check, load};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};

@@ -6,6 +6,7 @@ use serde_json::Value;
 use towpath_config::{Loaded, Options, Source, Sources};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
+use towpath_engine::stats::Rules;
 use towpath_proto::Address;
 
 use crate::access_log::Target;
@@ -21,6 +22,8 @@ pub(crate) struct Configuration {
     pub(crate) admin: Admin,
     /// Labels of every statistic: `--stats-tag`, and `stats_config.stats_tags` with a fixed value.
     pub(crate) labels: Vec<(String, String)>,
+    /// Which statistics are shown, and their buckets.
+    pub(crate) rules: Rules,
 }
 
 /// What was loaded, as far as admin requests show it.
@@ -96,7 +99,7 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    Ok(Configuration { snapshot, boot, admin, labels })
+    Ok(Configuration { snapshot, boot, admin, labels, rules: bootstrap.stats.rules })
 }
 
 /// How to load, as far as flags say it.

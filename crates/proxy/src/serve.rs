@@ -44,7 +44,7 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, boot, admin, labels } = configuration;
+    let Configuration { snapshot, boot, admin, labels, rules } = configuration;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let socket =
@@ -63,7 +63,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
 
     let tracing = Tracing::start(&flags)?;
     let (logs, admin_targets) = open_logs(&flags, &snapshot, admin.logs)?;
-    let registry = Arc::new(Registry::with_labels(labels));
+    let registry = Arc::new(Registry::configured(labels, rules));
     let (event_sender, events) = mpsc::unbounded_channel();
     let setup = Setup {
         workers: flags.workers(),

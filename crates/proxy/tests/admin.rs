@@ -91,9 +91,9 @@ fn what_is_wrong_is_refused_as_envoy_refuses_it() {
         ("/stats?format=foo", 400, "usage: /stats?format="),
         ("/stats?histogram_buckets=detailed", 400, "histogram_buckets=detailed is not supported"),
         (
-            "/stats/prometheus?histogram_buckets=summary",
+            "/stats/prometheus?histogram_buckets=detailed",
             400,
-            "histogram_buckets=summary is not supported",
+            "histogram_buckets=detailed is not supported",
         ),
         ("/config_dump?resource=foo", 404, "foo not found in config dump"),
     ] {

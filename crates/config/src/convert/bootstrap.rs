@@ -7,10 +7,11 @@ use towpath_engine::format::Format;
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::{self, AccessLog};
+use towpath_engine::stats::{Keep, Rules};
 
 use super::Converter;
 use super::extension::REGEX_ENGINE;
-use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsMatcher, StatsTag};
+use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use crate::error::Rank;
 use crate::message::{Message, Value, tree_to_json};
 
@@ -77,19 +78,20 @@ impl Converter<'_> {
     fn stats(&mut self, stats: &Message) -> Stats {
         let tags: Vec<_> = stats.messages("stats_tags").collect();
         let buckets: Vec<_> = stats.messages("histogram_bucket_settings").collect();
-        if !tags.is_empty() || !buckets.is_empty() || stats.message("stats_matcher").is_some() {
-            let reason =
-                "checked and not applied: statistics keep their default names, labels and buckets";
-            self.report.finding(&stats.at, Rank::Harmless, reason);
+        for tag in tags.iter().filter(|tag| tag.text("fixed_value").is_empty()) {
+            let reason = "checked and not applied: statistics keep their default names and labels";
+            self.report.finding(&tag.at, Rank::Harmless, reason);
         }
         Stats {
             default_tags: stats.wrapped_flag("use_all_default_tags").unwrap_or(true),
             tags: tags.into_iter().filter_map(|tag| self.stats_tag(tag)).collect(),
-            matcher: stats
-                .message("stats_matcher")
-                .map(|matcher| self.stats_matcher(matcher))
-                .unwrap_or_default(),
-            buckets: buckets.into_iter().filter_map(|setting| self.buckets(setting)).collect(),
+            rules: Rules {
+                keep: stats
+                    .message("stats_matcher")
+                    .map(|matcher| self.stats_matcher(matcher))
+                    .unwrap_or_default(),
+                buckets: buckets.into_iter().filter_map(|setting| self.buckets(setting)).collect(),
+            },
         }
     }
 
@@ -114,13 +116,13 @@ impl Converter<'_> {
         Some(result)
     }
 
-    fn stats_matcher(&mut self, matcher: &Message) -> StatsMatcher {
-        let Some(field) = matcher.oneof("stats_matcher") else { return StatsMatcher::All };
+    fn stats_matcher(&mut self, matcher: &Message) -> Keep {
+        let Some(field) = matcher.oneof("stats_matcher") else { return Keep::All };
         match (field.descriptor.name(), &field.value) {
-            (_, Value::Bool(true)) => StatsMatcher::None,
-            ("inclusion_list", Value::Message(list)) => StatsMatcher::Only(self.patterns(list)),
-            ("exclusion_list", Value::Message(list)) => StatsMatcher::Except(self.patterns(list)),
-            _ => StatsMatcher::All,
+            (_, Value::Bool(true)) => Keep::None,
+            ("inclusion_list", Value::Message(list)) => Keep::Only(self.patterns(list)),
+            ("exclusion_list", Value::Message(list)) => Keep::Except(self.patterns(list)),
+            _ => Keep::All,
         }
     }
 
@@ -135,7 +137,9 @@ impl Converter<'_> {
             Value::Float(bound) => Some(bound),
             _ => None,
         });
-        Some((matcher, buckets.collect()))
+        let mut buckets: Vec<f64> = buckets.collect();
+        buckets.sort_by(f64::total_cmp);
+        Some((matcher, buckets))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::AccessLog;
+use towpath_engine::stats::Rules;
 use towpath_proto::Address;
 
 use super::Runtime;
@@ -62,10 +62,8 @@ pub struct Stats {
     pub default_tags: bool,
     /// `stats_tags`.
     pub tags: Vec<StatsTag>,
-    /// `stats_matcher`.
-    pub matcher: StatsMatcher,
-    /// `histogram_bucket_settings`: the first that matches a name gives its buckets.
-    pub buckets: Vec<(StringMatcher, Vec<f64>)>,
+    /// `stats_matcher` and `histogram_bucket_settings`.
+    pub rules: Rules,
 }
 
 /// Envoy `config.metrics.v3.TagSpecifier`.
@@ -77,18 +75,4 @@ pub struct StatsTag {
     pub regex: Option<regex::Regex>,
     /// `fixed_value`.
     pub fixed: Option<Arc<str>>,
-}
-
-/// Envoy `config.metrics.v3.StatsMatcher`.
-#[derive(Debug, Default)]
-pub enum StatsMatcher {
-    /// All statistics are kept.
-    #[default]
-    All,
-    /// `reject_all`.
-    None,
-    /// `inclusion_list`.
-    Only(Vec<StringMatcher>),
-    /// `exclusion_list`.
-    Except(Vec<StringMatcher>),
 }

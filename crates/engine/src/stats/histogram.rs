@@ -122,7 +122,8 @@ impl Bins {
             (_, 0.0) => 0.0,
             (low, high) => 2.0 * low * high / (low + high),
         };
-        self.counts.iter().map(|(bin, count)| middle(*bin) * *count as f64).sum()
+        let values = self.counts.iter().map(|(bin, count)| middle(*bin) * *count as f64);
+        values.fold(0.0, |sum, value| sum + value)
     }
 
     /// The value that the share `q` (0 to 1) does not exceed; nothing when there is none. The values of one

@@ -9,6 +9,7 @@ mod histogram;
 mod json;
 mod prometheus;
 mod registry;
+mod rules;
 mod scope;
 mod sets;
 mod sorted;
@@ -22,13 +23,14 @@ pub use histogram::{Bins, Histogram};
 pub use json::Json;
 pub use prometheus::Prometheus;
 pub use registry::{Reading, Registry};
+pub use rules::{Keep, Rules};
 pub use scope::Scope;
 pub use sets::{
     ClusterManagerStats, ClusterStats, ConnectionLimitStats, FilesystemStats, HttpStats,
     ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, RuntimeStats,
     ServerStats, TcpStats,
 };
-pub use sorted::{Kind, Query};
+pub use sorted::{Kind, Query, Shape};
 pub use text::Text;
 
 /// The statistics of one scope, as one worker has them.

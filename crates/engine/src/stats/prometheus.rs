@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::registry::{Reading, merged};
-use super::sorted::{Kind, Query, codes, number};
+use super::sorted::{Kind, Query, Shape, codes, number};
 use super::text::CHUNK;
 use super::{Scope, Stat, StatSet};
 
@@ -65,7 +65,7 @@ impl Prometheus {
                 Source::Plain(index) => self.plain(&mut body, name, scope, sets, &labels, index),
                 Source::Class(index, class) => {
                     let (_, used, value) = number(&self.reading, scope, sets, index);
-                    if self.takes(scope, sets, index, used) {
+                    if self.takes(scope, sets, index, "", used) {
                         sample(&mut body, name, &class_label(u16::from(class), &labels), value);
                     }
                 }
@@ -75,20 +75,20 @@ impl Prometheus {
                         *classes.entry(code / 100).or_default() += count;
                     }
                     for (class, count) in classes {
-                        if self.takes(scope, sets, index, true) {
+                        if self.takes(scope, sets, index, &format!("_{class}xx"), true) {
                             sample(&mut body, name, &class_label(class, &labels), count);
                         }
                     }
                 }
                 Source::Completed(index) => {
                     let count: u64 = codes(&self.reading, scope, sets, index).values().sum();
-                    if count > 0 && self.takes(scope, sets, index, true) {
+                    if count > 0 && self.takes(scope, sets, index, "_completed", true) {
                         sample(&mut body, name, &labels, count);
                     }
                 }
                 Source::Codes(index) => {
                     for (code, count) in codes(&self.reading, scope, sets, index) {
-                        if self.takes(scope, sets, index, true) {
+                        if self.takes(scope, sets, index, &format!("_{code}"), true) {
                             let label = format!("envoy_response_code=\"{code}\"");
                             sample(&mut body, name, &joined(&label, &labels), count);
                         }
@@ -101,6 +101,7 @@ impl Prometheus {
             let kind = match open.family.kind {
                 Kind::Counters => "counter",
                 Kind::Gauges | Kind::TextReadouts => "gauge",
+                Kind::Histograms if self.query.shape == Shape::Summary => "summary",
                 Kind::Histograms => "histogram",
             };
             let _ = writeln!(out, "# TYPE {name} {kind}");
@@ -121,32 +122,60 @@ impl Prometheus {
             let (_, used, value) = number(&self.reading, scope, sets, index);
             let hidden = !used
                 && sets.first().is_some_and(|set| matches!(set.value(index), Stat::Tracked(_)));
-            if !hidden && self.takes(scope, sets, index, used) {
+            if !hidden && self.takes(scope, sets, index, "", used) {
                 sample(out, name, labels, value);
             }
             return;
         };
         let bins = merged(sets, index);
-        if !self.takes(scope, sets, index, bins.count() > 0) {
+        if !self.takes(scope, sets, index, "", bins.count() > 0) {
             return;
         }
         let comma = if labels.is_empty() { "" } else { "," };
-        for bucket in BUCKETS {
-            let count = bins.up_to(bucket);
-            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bucket}\"}} {count}");
-        }
-        let count = bins.count();
-        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", bins.sum());
-        let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
+        let told = match self.query.shape {
+            Shape::Cumulative => {
+                let buckets =
+                    self.reading.rules.buckets_of(|| format!("{scope}.{}", name_of(sets, index)));
+                for bucket in buckets {
+                    let count = bins.up_to(*bucket);
+                    let _ =
+                        writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bucket}\"}} {count}");
+                }
+                let count = bins.count();
+                let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+                bins
+            }
+            Shape::Summary => {
+                let flushed = self.reading.flushed.get(&(scope.clone(), index));
+                let interval = flushed.map(|flushed| flushed.interval.clone()).unwrap_or_default();
+                for share in QUANTILES {
+                    let value = interval
+                        .quantile(share)
+                        .map_or_else(|| "nan".to_owned(), |value| value.to_string());
+                    let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{share}\"}} {value}");
+                }
+                interval
+            }
+        };
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", told.sum());
+        let _ = writeln!(out, "{name}_count{{{labels}}} {}", told.count());
     }
 
-    fn takes(&self, scope: &Scope, sets: &[Arc<dyn StatSet>], index: usize, used: bool) -> bool {
-        if self.query.filter.is_none() {
+    /// Whether a statistic is wanted; `suffix` completes the name of one that stands for many.
+    fn takes(
+        &self,
+        scope: &Scope,
+        sets: &[Arc<dyn StatSet>],
+        index: usize,
+        suffix: &str,
+        used: bool,
+    ) -> bool {
+        let keep = &self.reading.rules.keep;
+        if self.query.filter.is_none() && keep.is_all() {
             return used || !self.query.used_only;
         }
-        let name = sets.first().map_or("", |set| set.names()[index]);
-        self.query.takes(&format!("{scope}.{name}"), used)
+        let name = format!("{scope}.{}{suffix}", name_of(sets, index));
+        keep.keeps(&name) && self.query.takes(&name, used)
     }
 }
 
@@ -169,6 +198,10 @@ impl Iterator for Prometheus {
         }
         (!chunk.is_empty()).then_some(chunk)
     }
+}
+
+fn name_of(sets: &[Arc<dyn StatSet>], index: usize) -> &'static str {
+    sets.first().map_or("", |set| set.names()[index])
 }
 
 /// All families, in order. Their number depends on the kinds of scopes, not on how many scopes there are.
@@ -252,8 +285,11 @@ fn sample(out: &mut String, name: &str, labels: &str, value: u64) {
     let _ = writeln!(out, "{name}{{{labels}}} {value}");
 }
 
+/// The quantiles of a summary.
+const QUANTILES: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0];
+
 /// Envoy's default buckets.
-const BUCKETS: [f64; 19] = [
+pub(super) const BUCKETS: [f64; 19] = [
     0.5,
     1.0,
     5.0,

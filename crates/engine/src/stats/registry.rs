@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::sorted::{Query, Sorted, codes, number};
-use super::{Bins, Json, Prometheus, Scope, Stat, StatSet, Text};
+use super::{Bins, Json, Prometheus, Rules, Scope, Stat, StatSet, Text};
 
 /// Every set of statistics in the process. Locks are taken when a set is made and when all are read, never
 /// when a number changes.
@@ -13,6 +13,7 @@ use super::{Bins, Json, Prometheus, Scope, Stat, StatSet, Text};
 pub struct Registry {
     state: Mutex<State>,
     labels: Arc<[(String, String)]>,
+    rules: Arc<Rules>,
 }
 
 /// A worker, and a set that it writes.
@@ -52,10 +53,11 @@ impl Registry {
         Self::default()
     }
 
-    /// An empty registry whose every metric has these labels too (Envoy's `--stats-tag`, tags with a fixed value).
+    /// An empty registry whose every metric has these labels too (Envoy's `--stats-tag`, tags with a fixed value), and
+    /// that is read by these rules.
     #[must_use]
-    pub fn with_labels(labels: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { labels: labels.into_iter().collect(), ..Self::default() }
+    pub fn configured(labels: impl IntoIterator<Item = (String, String)>, rules: Rules) -> Self {
+        Self { labels: labels.into_iter().collect(), rules: Arc::new(rules), ..Self::default() }
     }
 
     /// The set that `worker` writes for `scope`: the one it has, or a new one. Only that worker's thread may
@@ -148,6 +150,7 @@ impl Registry {
             flushed: Arc::new(state.flushed.clone()),
             reset: Arc::clone(&state.reset),
             labels: Arc::clone(&self.labels),
+            rules: Arc::clone(&self.rules),
         }
     }
 
@@ -175,6 +178,7 @@ pub struct Reading {
     pub(super) flushed: Arc<BTreeMap<(Scope, usize), Flushed>>,
     reset: Arc<Resets>,
     pub(super) labels: Arc<[(String, String)]>,
+    pub(super) rules: Arc<Rules>,
 }
 
 impl Reading {

@@ -19,6 +19,18 @@ pub struct Query {
     pub invert: bool,
     /// `type`.
     pub kind: Option<Kind>,
+    /// `histogram_buckets`, for Prometheus.
+    pub shape: Shape,
+}
+
+/// How Prometheus is told of histograms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// `cumulative`: counts of all values up to each bound.
+    #[default]
+    Cumulative,
+    /// `summary`: quantiles of what came since the last flush.
+    Summary,
 }
 
 /// A kind of statistics.
@@ -87,6 +99,7 @@ impl Sorted {
                 (Stat::Histogram(_), true) => {
                     let total = merged(sets, index);
                     if self.query.wants(Kind::Histograms)
+                        && self.reading.rules.keep.keeps(&full)
                         && self.query.takes(&full, total.count() > 0)
                     {
                         let flushed = self.reading.flushed.get(&(scope.clone(), index));
@@ -108,7 +121,7 @@ impl Sorted {
                 (Stat::Codes(_), false) if self.query.wants(Kind::Counters) => {
                     for (suffix, count) in code_lines(&self.reading, scope, sets, index) {
                         let full = format!("{full}_{suffix}");
-                        if self.query.takes(&full, true) {
+                        if self.reading.rules.keep.keeps(&full) && self.query.takes(&full, true) {
                             insert(&mut self.pending, full, Merged::Number(count));
                         }
                     }
@@ -116,7 +129,10 @@ impl Sorted {
                 }
                 _ => continue,
             };
-            if self.query.wants(kind) && self.query.takes(&full, used) {
+            if self.query.wants(kind)
+                && self.reading.rules.keep.keeps(&full)
+                && self.query.takes(&full, used)
+            {
                 insert(&mut self.pending, full, Merged::Number(number));
             }
         }

@@ -226,7 +226,7 @@ const STATS_PARAMETERS: [(&str, &str); 4] = [
     ("usedonly", "only what was ever written"),
     ("filter", "only names that match this regular expression"),
     ("invert_filter", "only names that do not match the filter"),
-    ("histogram_buckets", "summary; for Prometheus cumulative"),
+    ("histogram_buckets", "summary; for Prometheus cumulative or summary"),
 ];
 
 /// Sorted by path.

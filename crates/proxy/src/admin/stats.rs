@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::StatusCode;
 use regex::Regex;
-use towpath_engine::stats::{Kind, Query as Wanted};
+use towpath_engine::stats::{Kind, Query as Wanted, Shape};
 
 use super::query::Query;
 use super::reply::{JSON, PLAIN, Reply};
@@ -16,17 +16,18 @@ pub(super) fn stats(control: &Control, query: &Query) -> Reply {
         Err(reply) => return reply,
     };
     let format = query.first("format").unwrap_or_default();
-    // Quantiles in text and JSON, buckets for Prometheus: the other shapes are not there.
-    let buckets = if format == "prometheus" { "cumulative" } else { "summary" };
-    if let Some(refusal) = refuse_buckets(query, buckets) {
+    if format == "prometheus" {
+        return prometheus(control, query);
+    }
+    // Quantiles in text and JSON: the other shapes are not there.
+    if let Some(refusal) = refuse_buckets(query, &["summary", "none"]) {
         return refusal;
     }
     let reading = control.read_stats();
-    match query.first("format") {
-        None | Some("" | "text") => Reply::streamed(PLAIN, reading.text(wanted).map(Bytes::from)),
-        Some("json") => Reply::streamed(JSON, reading.json(wanted).map(Bytes::from)),
-        Some("prometheus") => Reply::streamed(PLAIN, reading.prometheus(wanted).map(Bytes::from)),
-        Some(_) => Reply::refused(
+    match format {
+        "" | "text" => Reply::streamed(PLAIN, reading.text(wanted).map(Bytes::from)),
+        "json" => Reply::streamed(JSON, reading.json(wanted).map(Bytes::from)),
+        _ => Reply::refused(
             StatusCode::BAD_REQUEST,
             "usage: /stats?format=(json|prometheus|text)\n\n",
         ),
@@ -35,7 +36,7 @@ pub(super) fn stats(control: &Control, query: &Query) -> Reply {
 
 /// `/stats/prometheus`.
 pub(super) fn prometheus(control: &Control, query: &Query) -> Reply {
-    if let Some(refusal) = refuse_buckets(query, "cumulative") {
+    if let Some(refusal) = refuse_buckets(query, &["cumulative", "summary", "none"]) {
         return refusal;
     }
     match wanted(query) {
@@ -46,11 +47,13 @@ pub(super) fn prometheus(control: &Control, query: &Query) -> Reply {
     }
 }
 
-/// Refuses every `histogram_buckets` but the one that is shown.
-fn refuse_buckets(query: &Query, shown: &str) -> Option<Reply> {
-    let asked =
-        query.first("histogram_buckets").filter(|asked| !asked.is_empty() && *asked != shown)?;
-    let why = format!("histogram_buckets={asked} is not supported here, only {shown}\n");
+/// Refuses every `histogram_buckets` but those that are shown.
+fn refuse_buckets(query: &Query, shown: &[&str]) -> Option<Reply> {
+    let asked = query
+        .first("histogram_buckets")
+        .filter(|asked| !asked.is_empty() && !shown.contains(asked))?;
+    let why =
+        format!("histogram_buckets={asked} is not supported here, only {}\n", shown.join(" and "));
     Some(Reply::refused(StatusCode::BAD_REQUEST, why))
 }
 
@@ -75,5 +78,9 @@ fn wanted(query: &Query) -> Result<Wanted, Reply> {
         filter,
         invert: query.has("invert_filter"),
         kind,
+        shape: match query.first("histogram_buckets") {
+            Some("summary" | "none") => Shape::Summary,
+            _ => Shape::Cumulative,
+        },
     })
 }

@@ -54,7 +54,7 @@ macro_rules! suites {
     };
 }
 
-suites!(messages, routes, headers, timing, local_replies, logs, opaque, admin, drain);
+suites!(messages, routes, headers, timing, local_replies, logs, opaque, admin, drain, statistics);
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/differential")
