@@ -4,6 +4,7 @@ mod compare;
 mod knee;
 mod link;
 mod lint;
+mod live;
 mod load;
 mod origin;
 mod replay;

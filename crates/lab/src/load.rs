@@ -8,9 +8,11 @@
 //! when the arrival process meant it to be sent, so that a server that freezes is charged for everybody
 //! who would have come meanwhile ("coordinated omission"). In a closed loop the two are the same.
 
+mod account;
 pub(crate) mod connection;
 pub(crate) mod export;
 mod generator;
+mod glimpse;
 mod outcome;
 mod request;
 pub(crate) mod response;

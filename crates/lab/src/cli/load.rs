@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::live::Live;
 use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
@@ -116,9 +117,7 @@ enum Protocol {
 impl Load {
     pub(super) fn run(self) -> super::Outcome {
         let plan = self.plan()?;
-        let mut observer = |progress: &Progress| super::print_progress(&progress_line(progress));
-        let outcome = load::run_observed(&plan, Some(&mut observer))?;
-        super::print_progress("");
+        let outcome = run_watched(&plan)?;
         if let Some(path) = &self.json {
             super::write_json(path, &outcome.to_json())?;
         }
@@ -206,16 +205,12 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "not a header".to_owned())
 }
 
-fn progress_line(progress: &Progress) -> String {
-    format!(
-        "{:4.1} of {:.1} s   {:>9} requests/s   p50 {:>9}   p99 {:>9}   {} errors",
-        progress.elapsed.as_secs_f64(),
-        progress.total.as_secs_f64(),
-        show_count(progress.rps as u64),
-        show_ns(progress.latency.p50 as f64),
-        show_ns(progress.latency.p99 as f64),
-        progress.errors
-    )
+/// Runs with a view on the terminal, where there is one.
+fn run_watched(plan: &Plan) -> Result<Outcome, load::LoadError> {
+    let Some(mut live) = Live::of(plan) else { return load::run(plan) };
+    let outcome = load::run_observed(plan, Some(&mut |progress: &Progress| live.show(progress)));
+    live.clear();
+    outcome
 }
 
 fn summary(plan: &Plan, outcome: &Outcome) -> String {

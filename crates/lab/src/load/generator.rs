@@ -9,13 +9,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::account::{Account, Tally};
 use super::connection::{Connection, Event, Failure, InFlight};
-use super::outcome::{Errors, GeneratorCost, Outcome, Progress, TargetCost};
+use super::glimpse::Glimpse;
+use super::outcome::{Outcome, Progress};
 use super::response::{Answer, Expect};
 use super::schedule::Schedule;
 use super::{Arrivals, LoadError, Plan, Protocol, request};
-use crate::histogram::Nanoseconds;
-use crate::meter::{self, Cost, Meter, NoiseMeter, SyscallMeter};
+use crate::meter::{Meter, SyscallMeter};
 use crate::poller::{Interest, Poller, Ready};
 
 /// Carries out a plan on the calling thread.
@@ -74,50 +75,10 @@ struct Generator<'p, 'o> {
     epoch: Instant,
     measured: std::ops::Range<u64>,
     next_scan_ns: u64,
-    is_setting_up: bool,
     last_connect_error: Option<io::Error>,
     tally: Tally,
-    begin: Option<Begin>,
-    end: Option<End>,
+    account: Account<'p>,
     observer: Option<Glimpse<'o>>,
-}
-
-#[derive(Default)]
-struct Tally {
-    sent: u64,
-    answered: u64,
-    reconnects: u64,
-    waited: u64,
-    errors: Errors,
-    latency: Nanoseconds,
-    service: Nanoseconds,
-    lateness: Nanoseconds,
-}
-
-/// Readings at the beginning of the measured time.
-struct Begin {
-    meter: Meter,
-    payers: Vec<(String, Meter)>,
-    noise: NoiseMeter,
-    cpu_ns: u64,
-    wait_ns: u64,
-}
-
-/// Readings at its end.
-struct End {
-    target: Cost,
-    payers: Vec<(String, Cost)>,
-    answered: u64,
-    connections: usize,
-    generator: GeneratorCost,
-}
-
-struct Glimpse<'o> {
-    observer: &'o mut dyn FnMut(&Progress),
-    next_ns: u64,
-    last_ns: u64,
-    answers: u64,
-    latency: Nanoseconds,
 }
 
 impl<'p, 'o> Generator<'p, 'o> {
@@ -147,18 +108,10 @@ impl<'p, 'o> Generator<'p, 'o> {
             epoch: Instant::now(),
             measured: warmup_ns..warmup_ns + plan.duration.as_nanos() as u64,
             next_scan_ns: 0,
-            is_setting_up: true,
             last_connect_error: None,
             tally: Tally::default(),
-            begin: None,
-            end: None,
-            observer: observer.map(|observer| Glimpse {
-                observer,
-                next_ns: GLIMPSE_NS,
-                last_ns: 0,
-                answers: 0,
-                latency: Nanoseconds::new(),
-            }),
+            account: Account::new(plan),
+            observer: observer.map(Glimpse::new),
         })
     }
 
@@ -166,7 +119,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         self.connect_all()?;
         self.measure()?;
         self.drain()?;
-        Ok(self.finish())
+        Ok(self.account.finish(self.tally))
     }
 
     /// Opens every connection before the clock starts, a few at a time so that the server's accept queue
@@ -198,7 +151,6 @@ impl<'p, 'o> Generator<'p, 'o> {
             self.connections[0].close();
         }
         self.tally = Tally::default();
-        self.is_setting_up = false;
         Ok(())
     }
 
@@ -211,21 +163,16 @@ impl<'p, 'o> Generator<'p, 'o> {
         }
         loop {
             let now = self.now();
-            if self.begin.is_none() && now >= self.measured.start {
-                self.begin = Some(Begin {
-                    meter: Meter::begin(&self.plan.pids)?,
-                    payers: self.begin_payers()?,
-                    noise: NoiseMeter::begin(),
-                    cpu_ns: meter::thread_cpu_ns(),
-                    wait_ns: meter::thread_run_queue_wait_ns(),
-                });
+            if !self.account.has_begun() && now >= self.measured.start {
+                self.account.begin()?;
             }
             if now >= self.measured.end {
-                self.read_meters();
+                let connected = self.connections.iter().filter(|it| it.is_connected()).count();
+                self.account.end(self.tally.answered, connected);
                 return Ok(());
             }
             let boundary =
-                if self.begin.is_none() { self.measured.start } else { self.measured.end };
+                if self.account.has_begun() { self.measured.end } else { self.measured.start };
             self.turn(boundary)?;
         }
     }
@@ -261,7 +208,9 @@ impl<'p, 'o> Generator<'p, 'o> {
         if now >= self.next_scan_ns {
             self.expire(now);
         }
-        self.glimpse(now);
+        if let Some(glimpse) = &mut self.observer {
+            glimpse.show(&self.measured, self.tally.errors.total(), now);
+        }
         Ok(())
     }
 
@@ -334,8 +283,7 @@ impl<'p, 'o> Generator<'p, 'o> {
             self.tally.service.record(now - request.started_ns);
         }
         if let Some(glimpse) = &mut self.observer {
-            glimpse.answers += 1;
-            glimpse.latency.record(now - request.intended_ns);
+            glimpse.record(now - request.intended_ns);
         }
         self.on_free(index, now);
     }
@@ -493,32 +441,6 @@ impl<'p, 'o> Generator<'p, 'o> {
         }
     }
 
-    fn read_meters(&mut self) {
-        let Some(begin) = &self.begin else { return };
-        let cpu_ns = meter::thread_cpu_ns() - begin.cpu_ns;
-        self.end = Some(End {
-            target: begin.meter.cost_with_memory(),
-            payers: begin
-                .payers
-                .iter()
-                .map(|(name, meter)| (name.clone(), meter.cost_with_memory()))
-                .collect(),
-            answered: self.tally.answered,
-            connections: self.connections.iter().filter(|it| it.is_connected()).count(),
-            generator: GeneratorCost {
-                cpu_ns,
-                cpu_fraction: cpu_ns as f64 / self.plan.duration.as_nanos() as f64,
-                run_queue_wait_ns: meter::thread_run_queue_wait_ns().saturating_sub(begin.wait_ns),
-                send_lateness: Nanoseconds::new(),
-            },
-        });
-    }
-
-    fn begin_payers(&self) -> Result<Vec<(String, Meter)>, LoadError> {
-        let begin = |(name, pids): &(String, Vec<u32>)| Ok((name.clone(), Meter::begin(pids)?));
-        self.plan.payers.iter().map(begin).collect()
-    }
-
     fn has_due(&self) -> bool {
         let end = self.measured.end;
         let of_connections =
@@ -541,61 +463,6 @@ impl<'p, 'o> Generator<'p, 'o> {
         unsent
     }
 
-    fn finish(mut self) -> Outcome {
-        let noise = self.begin.as_ref().map(|begin| begin.noise.noise()).unwrap_or_default();
-        let tally = std::mem::take(&mut self.tally);
-        let end = self.end.take();
-        let target = end.as_ref().filter(|_| !self.plan.pids.is_empty()).map(|end| TargetCost {
-            cost: end.target,
-            answered: end.answered,
-            syscalls_per_request: None,
-        });
-        let payers = end.as_ref().map(|end| end.payers.clone()).unwrap_or_default();
-        let connections = end.as_ref().map_or(0, |end| end.connections);
-        let mut generator = end.map(|end| end.generator).unwrap_or_default();
-        generator.send_lateness = tally.lateness;
-        let mut outcome = Outcome {
-            intended_rps: self.plan.intended_rps(),
-            duration: self.plan.duration,
-            sent: tally.sent,
-            answered: tally.answered,
-            errors: tally.errors,
-            connections,
-            connections_wanted: self.plan.connections,
-            reconnects: tally.reconnects,
-            waited_for_connection: tally.waited,
-            arrivals: self.plan.arrivals.name(),
-            latency: tally.latency,
-            service: tally.service,
-            target,
-            payers,
-            generator,
-            noise,
-            warnings: Vec::new(),
-        };
-        outcome.judge(self.plan);
-        outcome
-    }
-
-    fn glimpse(&mut self, now: u64) {
-        let errors = self.tally.errors.total();
-        let Some(glimpse) = self.observer.as_mut().filter(|glimpse| now >= glimpse.next_ns) else {
-            return;
-        };
-        let seconds = (now - glimpse.last_ns) as f64 / 1e9;
-        (glimpse.observer)(&Progress {
-            elapsed: Duration::from_nanos(now),
-            total: Duration::from_nanos(self.measured.end),
-            rps: glimpse.answers as f64 / seconds,
-            latency: glimpse.latency.percentiles(),
-            errors,
-        });
-        glimpse.last_ns = now;
-        glimpse.next_ns = now + GLIMPSE_NS;
-        glimpse.answers = 0;
-        glimpse.latency = Nanoseconds::new();
-    }
-
     fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -603,7 +470,6 @@ impl<'p, 'o> Generator<'p, 'o> {
 
 const SCRATCH: usize = 64 * 1024;
 const CONNECT_AT_ONCE: usize = 128;
-const GLIMPSE_NS: u64 = 500_000_000;
 /// How long a connection rests after a failure.
 const RETRY_NS: u64 = 10_000_000;
 const DRAIN_AT_MOST: Duration = Duration::from_secs(5);

@@ -84,6 +84,8 @@ pub struct GeneratorCost {
 pub struct Progress {
     /// Since the start, warm-up included.
     pub elapsed: Duration,
+    /// How much of that is warm-up.
+    pub warmup: Duration,
     /// Of how much.
     pub total: Duration,
     /// Answers per second since the last glimpse.
