@@ -1,9 +1,12 @@
 //! The highest rate that still meets a latency objective.
 //!
-//! One run at one rate is a coin with noise on it. Each rate is tried in short runs until enough of them
-//! agree; the search first doubles, then bisects. Separate closed-loop runs with growing concurrency feed
-//! the Universal Scalability Law, which says where more concurrency stops helping, and what was scarce at
-//! the knee is named.
+//! One run at one rate is a coin with noise on it. Each rate is tried in short windows until a sequential
+//! test ([`Sequential`]) has seen enough of them; the search first doubles, then bisects, and tries its
+//! answer once more with fresh windows before it says so. Separate closed-loop runs with growing concurrency
+//! feed the Universal Scalability Law, which says where more concurrency stops helping, and what was scarce
+//! at the knee is named.
+
+mod page;
 
 use std::time::Duration;
 
@@ -11,8 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::load::{Arrivals, LoadError, Outcome, Plan, run};
-use crate::report::{Axis, Curves, Page, Scale, Series, Table};
-use crate::stats::Scalability;
+use crate::stats::{Decision, Interval, Scalability, Sequential, wilson};
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -53,63 +55,125 @@ pub struct Knee {
 pub struct Step {
     /// Requests per second intended.
     pub rate: f64,
-    /// Requests per second achieved, over all runs.
+    /// Requests per second achieved, over all windows.
     pub achieved: f64,
-    /// The percentile in nanoseconds, over all runs.
+    /// The percentile in nanoseconds, over all windows.
     pub latency_ns: u64,
-    /// Runs that met the objective.
-    pub passed: u32,
-    /// Runs that did not.
-    pub failed: u32,
+    /// Windows that met the objective.
+    pub met: u32,
+    /// Windows that did not.
+    pub missed: u32,
+    /// The share of windows that meet it, with its interval.
+    pub share: Interval,
+    /// What that says.
+    pub decision: Decision,
 }
 
 /// Searches; `progress` is told what is being done.
 pub fn search(search: &Search, progress: &mut dyn FnMut(&str)) -> Result<Knee, LoadError> {
-    let mut steps = Vec::new();
-    let mut worst = None;
-    let mut good = None;
-    let mut bad = None;
-    let mut rate = search.from;
-    while rate <= search.to * 1.000_001 {
-        if try_rate(search, rate, &mut steps, &mut worst, progress)? {
-            good = Some(rate);
-        } else {
-            bad = Some(rate);
-            break;
-        }
-        rate *= 2.0;
-    }
-    while let (Some(low), Some(high)) = (good, bad) {
-        if high / low <= 1.0 + search.precision {
-            break;
-        }
-        let middle = (low * high).sqrt();
-        if try_rate(search, middle, &mut steps, &mut worst, progress)? {
-            good = Some(middle)
-        } else {
-            bad = Some(middle)
-        }
-    }
+    let mut trials = Trials { search, steps: Vec::new(), worst: None };
+    let (rate, broken) = trials.bracket(progress)?;
+    let (rate, broken) = trials.confirm(rate, broken, progress)?;
+    let Trials { steps, worst, .. } = trials;
     let sweep = sweep(search, progress)?;
     let limiter = worst
         .as_ref()
         .map_or_else(|| "nothing: the highest rate tried met the objective".to_owned(), limiter);
-    Ok(Knee { rate: good, broken: bad, steps, law: Scalability::fit(&sweep), sweep, limiter })
+    Ok(Knee { rate, broken, steps, law: Scalability::fit(&sweep), sweep, limiter })
 }
 
-/// Runs one rate until it has passed or failed two times more than the other, at most five times.
-fn try_rate(
-    search: &Search,
-    rate: f64,
-    steps: &mut Vec<Step>,
-    worst: &mut Option<Outcome>,
-    progress: &mut dyn FnMut(&str),
-) -> Result<bool, LoadError> {
-    let (mut passed, mut failed) = (0u32, 0u32);
-    let mut all: Option<Outcome> = None;
-    while passed + failed < 5 && passed.abs_diff(failed) < 2 {
-        progress(&format!("{rate:.0} requests/s, run {}", passed + failed + 1));
-        let mut plan = search.plan.clone();
+/// The rates tried so far.
+struct Trials<'s> {
+    search: &'s Search,
+    steps: Vec<Step>,
+    /// All windows of the last rate that was not shown to hold.
+    worst: Option<Outcome>,
+}
+
+impl Trials<'_> {
+    /// Doubles until a rate does not hold, then bisects: the highest that held and the lowest that did not.
+    fn bracket(
+        &mut self,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Option<f64>, Option<f64>), LoadError> {
+        let (mut good, mut bad) = (None, None);
+        let mut rate = self.search.from;
+        while bad.is_none() && rate <= self.search.to * 1.000_001 {
+            if self.holds(rate, progress)? {
+                good = Some(rate)
+            } else {
+                bad = Some(rate)
+            }
+            rate *= 2.0;
+        }
+        while let (Some(low), Some(high)) = (good, bad) {
+            if high / low <= 1.0 + self.search.precision {
+                break;
+            }
+            let middle = (low * high).sqrt();
+            if self.holds(middle, progress)? { good = Some(middle) } else { bad = Some(middle) }
+        }
+        Ok((good, bad))
+    }
+
+    /// Of many rates tried the answer is the one most likely to have been lucky, so it is tried once more;
+    /// the next lower one that held takes the place of one that does not.
+    fn confirm(
+        &mut self,
+        mut rate: Option<f64>,
+        mut broken: Option<f64>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Option<f64>, Option<f64>), LoadError> {
+        while let Some(candidate) = rate.filter(|_| broken.is_some()) {
+            if self.holds(candidate, progress)? {
+                break;
+            }
+            broken = Some(candidate);
+            rate = self.highest_held_below(candidate);
+        }
+        Ok((rate, broken))
+    }
+
+    fn highest_held_below(&self, rate: f64) -> Option<f64> {
+        let held = self.steps.iter().filter(|step| step.decision == Decision::Holds);
+        held.map(|step| step.rate).filter(|it| *it < rate).max_by(f64::total_cmp)
+    }
+
+    /// Tries a rate in windows until the test has seen enough. What stays undecided was not shown to hold.
+    fn holds(&mut self, rate: f64, progress: &mut dyn FnMut(&str)) -> Result<bool, LoadError> {
+        let mut test = Sequential::default();
+        let mut outcome = self.window(rate, 0, progress)?;
+        let mut decision = test.observe(meets(self.search, &outcome));
+        while decision.is_none() {
+            let window = self.window(rate, test.met() + test.missed(), progress)?;
+            decision = test.observe(meets(self.search, &window));
+            outcome.merge(&window);
+        }
+        let decision = decision.unwrap_or(Decision::Undecided);
+        self.steps.push(Step {
+            rate,
+            achieved: outcome.achieved_rps(),
+            latency_ns: outcome.latency.quantile(self.search.percentile),
+            met: test.met(),
+            missed: test.missed(),
+            share: wilson(test.met(), test.met() + test.missed()),
+            decision,
+        });
+        let holds = decision == Decision::Holds;
+        if !holds {
+            self.worst = Some(outcome);
+        }
+        Ok(holds)
+    }
+
+    fn window(
+        &self,
+        rate: f64,
+        number: u32,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Outcome, LoadError> {
+        progress(&format!("{rate:.0} requests/s, window {}", number + 1));
+        let mut plan = self.search.plan.clone();
         plan.arrivals = match plan.arrivals {
             Arrivals::Poisson { .. } => Arrivals::Poisson { rate },
             Arrivals::Closed
@@ -118,32 +182,10 @@ fn try_rate(
             | Arrivals::Paced { .. }
             | Arrivals::Recorded { .. } => Arrivals::Paced { rate },
         };
-        plan.seed += u64::from(passed + failed);
-        let outcome = run(&plan)?;
-        if meets(search, &outcome) {
-            passed += 1
-        } else {
-            failed += 1
-        }
-        match &mut all {
-            Some(all) => all.merge(&outcome),
-            None => all = Some(outcome),
-        }
+        // No two windows meet the same arrivals, the confirming ones neither.
+        plan.seed += self.steps.len() as u64 * 100 + u64::from(number);
+        run(&plan)
     }
-    let is_good = passed > failed;
-    if let Some(all) = all {
-        steps.push(Step {
-            rate,
-            achieved: all.achieved_rps(),
-            latency_ns: all.latency.quantile(search.percentile),
-            passed,
-            failed,
-        });
-        if !is_good {
-            *worst = Some(all);
-        }
-    }
-    Ok(is_good)
 }
 
 /// Unsent and failed requests break the objective as slow ones do.
@@ -238,77 +280,6 @@ impl Knee {
             "peak_concurrency": self.law.map(|law| law.peak()).filter(|peak| peak.is_finite()),
             "limiter": self.limiter,
         })
-    }
-
-    /// The finding as a page.
-    pub fn to_page(&self, search: &Search, command: &str) -> Page {
-        let mut page = Page::new(
-            format!("Knee of {}", search.plan.target),
-            format!("{}.", self.sentence(search)),
-        );
-        page.heading("Rate and latency");
-        let mut points: Vec<(f64, f64)> =
-            self.steps.iter().map(|step| (step.rate, step.latency_ns as f64 / 1e6)).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let line = vec![
-            (search.from, search.objective.as_secs_f64() * 1e3),
-            (self.broken.or(self.rate).unwrap_or(search.to), search.objective.as_secs_f64() * 1e3),
-        ];
-        page.curves(
-            "The percentile at each rate tried, from the intended start, and the objective.",
-            &Curves {
-                x: Axis::new("requests per second intended", Scale::Log),
-                y: Axis::new("milliseconds", Scale::Log),
-                series: vec![
-                    Series {
-                        name: format!("p{}", search.percentile * 100.0),
-                        points,
-                        is_dotted: false,
-                    },
-                    Series { name: "objective".to_owned(), points: line, is_dotted: false },
-                ],
-                marks: self.rate.map(|rate| (rate, "knee".to_owned())).into_iter().collect(),
-            },
-        );
-        let mut table = Table::new(&[
-            "rate",
-            "achieved",
-            "latency (ms)",
-            "runs that met it",
-            "runs that did not",
-        ]);
-        for step in &self.steps {
-            table.row([
-                format!("{:.0}", step.rate),
-                format!("{:.0}", step.achieved),
-                format!("{:.3}", step.latency_ns as f64 / 1e6),
-                step.passed.to_string(),
-                step.failed.to_string(),
-            ]);
-        }
-        page.table(table);
-        page.heading("Scalability");
-        if let Some(law) = self.law {
-            let fitted = self.sweep.iter().map(|(n, _)| (*n, law.throughput(*n))).collect();
-            page.curves(
-                format!(
-                    "Closed-loop throughput by concurrency, and the Universal Scalability Law: λ = {:.0}/s, σ = {:.4}, κ = {:.6}.",
-                    law.lambda, law.sigma, law.kappa
-                ),
-                &Curves {
-                    x: Axis::new("connections", Scale::Linear),
-                    y: Axis::new("requests per second", Scale::Linear),
-                    series: vec![
-                        Series { name: "measured".to_owned(), points: self.sweep.clone(), is_dotted: true },
-                        Series { name: "law".to_owned(), points: fitted, is_dotted: false },
-                    ],
-                    marks: Vec::new(),
-                },
-            );
-        }
-        page.text(crate::load::export::machine());
-        page.code(command);
-        page
     }
 }
 

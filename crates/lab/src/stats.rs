@@ -8,12 +8,14 @@
 
 mod normal;
 mod scalability;
+pub mod sequential;
 mod wilcoxon;
 
 use serde::Serialize;
 
 use crate::random::Random;
 pub use scalability::Scalability;
+pub use sequential::{Decision, Sequential, wilson};
 pub use wilcoxon::{holm, wilcoxon_signed_rank};
 
 /// An estimate and the interval that covers the truth in 95 of 100 experiments.

@@ -1,0 +1,94 @@
+//! A search as a page.
+
+use super::{Knee, Search};
+use crate::report::{Axis, Curves, Page, Scale, Series, Table};
+use crate::stats::{Decision, sequential};
+
+impl Knee {
+    /// The finding as a page.
+    pub fn to_page(&self, search: &Search, command: &str) -> Page {
+        let mut page = Page::new(
+            format!("Knee of {}", search.plan.target),
+            format!("{}.", self.sentence(search)),
+        );
+        page.heading("Rate and latency");
+        let mut points: Vec<(f64, f64)> =
+            self.steps.iter().map(|step| (step.rate, step.latency_ns as f64 / 1e6)).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let line = vec![
+            (search.from, search.objective.as_secs_f64() * 1e3),
+            (self.broken.or(self.rate).unwrap_or(search.to), search.objective.as_secs_f64() * 1e3),
+        ];
+        page.curves(
+            "The percentile at each rate tried, from the intended start, and the objective.",
+            &Curves {
+                x: Axis::new("requests per second intended", Scale::Log),
+                y: Axis::new("milliseconds", Scale::Log),
+                series: vec![
+                    Series {
+                        name: format!("p{}", search.percentile * 100.0),
+                        points,
+                        is_dotted: false,
+                    },
+                    Series { name: "objective".to_owned(), points: line, is_dotted: false },
+                ],
+                marks: self.rate.map(|rate| (rate, "knee".to_owned())).into_iter().collect(),
+            },
+        );
+        let mut table = Table::new(&[
+            "rate",
+            "achieved",
+            "latency (ms)",
+            "windows that met it",
+            "share, 95 %",
+            "so it",
+        ]);
+        for step in &self.steps {
+            table.row([
+                format!("{:.0}", step.rate),
+                format!("{:.0}", step.achieved),
+                format!("{:.3}", step.latency_ns as f64 / 1e6),
+                format!("{} of {}", step.met, step.met + step.missed),
+                format!("{:.2} – {:.2}", step.share.low, step.share.high),
+                match step.decision {
+                    Decision::Holds => "holds",
+                    Decision::Breaks => "breaks",
+                    Decision::Undecided => "is undecided",
+                }
+                .to_owned(),
+            ]);
+        }
+        page.table(table);
+        page.text(format!(
+            "A rate is tried in windows until a sequential probability ratio test has seen enough: it holds when {:.0} % of windows or more meet the \
+             objective, it breaks when {:.0} % or fewer do, and each is taken for the other in at most {:.0} % of cases. What is undecided after {} windows \
+             counts as not shown to hold. The answer was tried a second time.",
+            sequential::HOLDS * 100.0,
+            sequential::BREAKS * 100.0,
+            sequential::ERROR * 100.0,
+            sequential::WINDOWS
+        ));
+        page.heading("Scalability");
+        if let Some(law) = self.law {
+            let fitted = self.sweep.iter().map(|(n, _)| (*n, law.throughput(*n))).collect();
+            page.curves(
+                format!(
+                    "Closed-loop throughput by concurrency, and the Universal Scalability Law: λ = {:.0}/s, σ = {:.4}, κ = {:.6}.",
+                    law.lambda, law.sigma, law.kappa
+                ),
+                &Curves {
+                    x: Axis::new("connections", Scale::Linear),
+                    y: Axis::new("requests per second", Scale::Linear),
+                    series: vec![
+                        Series { name: "measured".to_owned(), points: self.sweep.clone(), is_dotted: true },
+                        Series { name: "law".to_owned(), points: fitted, is_dotted: false },
+                    ],
+                    marks: Vec::new(),
+                },
+            );
+        }
+        page.text(crate::load::export::machine());
+        page.code(command);
+        page
+    }
+}
