@@ -8,7 +8,7 @@ mod page;
 mod plan;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub use plan::{Arm, Expect, Experiment, ExperimentError, Metric};
 
 use crate::experiment::Running;
-use crate::link::Link;
+use crate::link::{Link, Record};
 use crate::load::{self, Outcome};
 use crate::random::Random;
 use crate::stats::{Effect, Verdict, holm, paired_effect};
@@ -36,6 +36,17 @@ pub struct Comparison {
     pub runs: Vec<Run>,
     /// Histograms of both arms over all runs, and their costs.
     pub merged: (Outcome, Outcome),
+    /// The packets of the first pair, when there was a link.
+    pub wires: Option<(Wire, Wire)>,
+}
+
+/// What went over the link in one run.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// In the order sent.
+    pub packets: Vec<Record>,
+    /// How long the link was watched.
+    pub duration: Duration,
 }
 
 /// One run.
@@ -84,13 +95,13 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
     let mut random = Random::new(experiment.seed);
     let mut runs = Vec::new();
     let mut merged: [Option<Outcome>; 2] = [None, None];
+    let mut wires: [Option<Wire>; 2] = [None, None];
     let mut same = Vec::new();
     for pair in 0..experiment.equal_pairs {
         progress(&format!("pair {} of {}, A with itself", pair + 1, experiment.equal_pairs));
-        let first =
-            measure(experiment, &experiment.a, link.as_ref(), experiment.seed + pair as u64)?;
-        let second =
-            measure(experiment, &experiment.a, link.as_ref(), experiment.seed + pair as u64)?;
+        let seed = experiment.seed + pair as u64;
+        let (first, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
+        let (second, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
         same.push((experiment.metric.of(&first), experiment.metric.of(&second)));
         runs.push(Run::new(pair, "a", &first));
         runs.push(Run::new(pair, "a'", &second));
@@ -101,8 +112,12 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
             let (arm, name) = if is_b { (&experiment.b, "b") } else { (&experiment.a, "a") };
             progress(&format!("pair {} of {}, {}", pair + 1, experiment.pairs, arm.name));
             // The same seed for both: they meet the same arrivals and the same losses.
-            let outcome = measure(experiment, arm, link.as_ref(), experiment.seed + pair as u64)?;
+            let seed = experiment.seed + pair as u64;
+            let (outcome, wire) = measure(experiment, arm, link.as_ref(), seed, pair == 0)?;
             runs.push(Run::new(experiment.equal_pairs + pair, name, &outcome));
+            if wire.is_some() {
+                wires[usize::from(is_b)] = wire;
+            }
             match &mut merged[usize::from(is_b)] {
                 Some(all) => all.merge(&outcome),
                 none => *none = Some(outcome),
@@ -120,6 +135,10 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
         noise_verdict: noise.map(|effect| effect.verdict(experiment.matters, ALPHA)),
         runs,
         merged: (a, b),
+        wires: {
+            let [a, b] = wires;
+            a.zip(b)
+        },
     })
 }
 
@@ -175,19 +194,26 @@ fn measure(
     arm: &Arm,
     link: Option<&Link>,
     seed: u64,
-) -> io::Result<Outcome> {
+    is_logged: bool,
+) -> io::Result<(Outcome, Option<Wire>)> {
     let (programs, entry) = experiment.programs(arm)?;
     let running = Running::launch(&programs, link.map(Link::far))
         .map_err(|error| io::Error::other(format!("{}: {error}", arm.name)))?;
     let mut plan = experiment.plan(entry, seed);
     plan.payers = running.payers();
     plan.pids = plan.payers.iter().flat_map(|(_, pids)| pids.iter().copied()).collect();
-    let Some(link) = link else { return load::run(&plan).map_err(io::Error::other) };
+    let Some(link) = link else {
+        return load::run(&plan).map_err(io::Error::other).map(|outcome| (outcome, None));
+    };
     let (down, up) = experiment.conditions();
-    link.follow(&down, &up, &experiment.timeline(), seed, false);
+    link.follow(&down, &up, &experiment.timeline(), seed, is_logged);
+    let started = Instant::now();
     // What was in flight in the emulator is gone: let connections of the launch settle.
     std::thread::sleep(Duration::from_millis(20));
-    link.near().run(move || load::run(&plan)).map_err(io::Error::other)
+    let outcome = link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
+    let duration = started.elapsed();
+    let wire = is_logged.then(|| Wire { packets: link.report().packets(), duration });
+    Ok((outcome, wire))
 }
 
 fn effects(experiment: &Experiment, runs: &[Run]) -> Vec<MetricEffect> {

@@ -80,105 +80,183 @@ pub const WIFI: Radio = Radio {
     idle: 77.2 * 7.6 / 308.2,
 };
 
+/// A stretch of time in one state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Phase {
+    state: State,
+    /// Seconds.
+    from: f64,
+    to: f64,
+    milliwatts: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Promotion,
+    Active,
+    Tail,
+}
+
+/// How far a reading of the model deviates from the published parameters.
+#[derive(Clone, Copy)]
+struct Scales {
+    tail: f64,
+    active: f64,
+}
+
 impl Radio {
-    /// What `packets`, in order of time, would have cost within `duration`.
+    /// What `packets` would have cost within `duration`.
     pub fn model(&self, packets: &[Record], duration: Duration) -> Energy {
-        let (joules, promotions, awake_s) = self.spend(packets, duration, 1.0, 1.0);
         // The tail is an operator's setting: 2 to 12 s are in use.
         let own_tail = self.tail.iter().map(|(_, length)| length.as_secs_f64()).sum::<f64>();
         let (shortest, longest) =
             if own_tail > 2.0 { (2.0 / own_tail, (12.0 / own_tail).max(1.0)) } else { (1.0, 1.0) };
+        let joules = |tail, active| self.joules(packets, duration, Scales { tail, active });
+        let phases = self.phases(packets, duration, Scales::PUBLISHED);
+        let awake = phases.iter().filter(|phase| phase.state != State::Idle);
         let seconds = duration.as_secs_f64().max(1e-9);
+        let spent = joules(1.0, 1.0);
         Energy {
-            joules,
-            low_joules: self.spend(packets, duration, shortest, 0.7).0,
-            high_joules: self.spend(packets, duration, longest, 1.3).0,
-            mean_milliwatts: joules / seconds * 1e3,
-            promotions,
-            awake: awake_s / seconds,
-            battery_percent_per_minute: joules / seconds * 60.0 / CELL_JOULES * 100.0,
+            joules: spent,
+            low_joules: joules(shortest, 0.7),
+            high_joules: joules(longest, 1.3),
+            mean_milliwatts: spent / seconds * 1e3,
+            promotions: phases.iter().filter(|phase| phase.state == State::Promotion).count()
+                as u64,
+            awake: awake.map(|phase| phase.to - phase.from).sum::<f64>() / seconds,
+            battery_percent_per_minute: percent_per_minute(spent, seconds),
         }
     }
 
-    /// Joules, promotions and seconds awake, with the tail's length and the active power scaled.
-    fn spend(
-        &self,
-        packets: &[Record],
-        duration: Duration,
-        tail_scale: f64,
-        active_scale: f64,
-    ) -> (f64, u64, f64) {
-        let end_s = duration.as_secs_f64();
-        let tail: [(f64, f64); 2] =
-            self.tail.map(|(power, length)| (power, length.as_secs_f64() * tail_scale));
-        let (mut millijoules, mut promotions, mut awake_s) = (0.0, 0, 0.0);
-        // Until when the radio is active; None while idle.
-        let mut active_until: Option<f64> = None;
-        let mut clock = 0.0;
-        let rest = |from: f64, to: f64| -> (f64, f64, bool) {
-            // Power spent between two instants after activity ended, seconds awake, and whether it is idle by then.
-            let (mut spent, mut awake, mut left) = (0.0, 0.0, to - from);
-            for (power, length) in tail {
-                let part = left.min(length);
-                (spent, awake, left) = (spent + power * part, awake + part, left - part);
+    /// Mean power in milliwatts over `steps` equal parts of `duration`, each at its middle in seconds.
+    pub fn power(&self, packets: &[Record], duration: Duration, steps: usize) -> Vec<(f64, f64)> {
+        let width = duration.as_secs_f64().max(1e-9) / steps.max(1) as f64;
+        let mut millijoules = vec![0.0; steps];
+        for phase in self.phases(packets, duration, Scales::PUBLISHED) {
+            for (step, spent) in
+                millijoules.iter_mut().enumerate().skip((phase.from / width) as usize)
+            {
+                let (begin, end) = (step as f64 * width, (step + 1) as f64 * width);
+                if begin >= phase.to {
+                    break;
+                }
+                *spent += phase.milliwatts * (phase.to.min(end) - phase.from.max(begin)).max(0.0);
             }
-            (spent + self.idle * left, awake, left > 0.0)
-        };
-        for packet in packets {
-            let at = packet.at.as_nanos() as f64 / 1e9;
-            if at >= end_s {
+        }
+        let point = |(step, spent): (usize, &f64)| ((step as f64 + 0.5) * width, spent / width);
+        millijoules.iter().enumerate().map(point).collect()
+    }
+
+    fn joules(&self, packets: &[Record], duration: Duration, scales: Scales) -> f64 {
+        let phases = self.phases(packets, duration, scales);
+        let in_phases: f64 =
+            phases.iter().map(|phase| phase.milliwatts * (phase.to - phase.from)).sum();
+        let end_s = duration.as_secs_f64();
+        let for_bytes: f64 = transfers(packets)
+            .iter()
+            .take_while(|(at, _, _)| *at < end_s)
+            .map(|(_, direction, size)| f64::from(*size) * 8e-6 * self.per_megabit(*direction))
+            .sum();
+        (in_phases + for_bytes) / 1e3
+    }
+
+    fn per_megabit(&self, direction: Direction) -> f64 {
+        match direction {
+            Direction::Up => self.up_per_megabit,
+            Direction::Down => self.down_per_megabit,
+        }
+    }
+
+    /// The states in order, without gaps, from the beginning to the end.
+    fn phases(&self, packets: &[Record], duration: Duration, scales: Scales) -> Vec<Phase> {
+        let mut phases =
+            Phases { radio: *self, scales, end_s: duration.as_secs_f64(), list: Vec::new() };
+        // Until when the radio is active; `None` before the first packet.
+        let mut active_until: Option<f64> = None;
+        for (at, _, _) in transfers(packets) {
+            if at >= phases.end_s {
                 break;
             }
-            let is_idle = match active_until {
-                None => {
-                    millijoules += self.idle * (at - clock);
-                    true
-                }
-                Some(until) if at > until => {
-                    let (spent, awake, is_idle) = rest(until, at);
-                    millijoules += spent;
-                    awake_s += awake;
-                    is_idle
-                }
-                Some(_) => false,
-            };
-            let mut begins = at.max(active_until.unwrap_or(0.0));
+            let is_idle = phases.rest(active_until, at);
+            let mut cursor = at.max(active_until.unwrap_or(0.0));
             if is_idle {
-                promotions += 1;
-                millijoules += self.promotion.0 * self.promotion.1.as_secs_f64();
-                awake_s += self.promotion.1.as_secs_f64();
-                begins += self.promotion.1.as_secs_f64();
+                cursor = phases.push(State::Promotion, cursor, self.promotion.1, self.promotion.0);
             }
-            let megabits = f64::from(packet.size) * 8e-6;
-            let per_megabit = match packet.direction {
-                Direction::Up => self.up_per_megabit,
-                Direction::Down => self.down_per_megabit,
-            };
-            millijoules += megabits * per_megabit;
-            // What did not arrive was sent all the same; what comes down only costs when it arrives.
-            if packet.direction == Direction::Up || matches!(packet.fate, Fate::Delivered(_)) {
-                millijoules += self.active * active_scale * BURST_S;
-                awake_s += BURST_S;
-                begins += BURST_S;
-            }
-            active_until = Some(begins);
-            clock = begins;
+            cursor = phases.push(State::Active, cursor, BURST, self.active * scales.active);
+            active_until = Some(cursor);
         }
-        match active_until {
-            None => millijoules += self.idle * end_s,
-            Some(until) if end_s > until => {
-                let (spent, awake, _) = rest(until, end_s);
-                millijoules += spent;
-                awake_s += awake;
-            }
-            Some(_) => {}
-        }
-        (millijoules / 1e3, promotions, awake_s.min(end_s))
+        phases.rest(active_until, duration.as_secs_f64());
+        phases.list
     }
 }
 
+/// Phases up to the end of what is watched.
+struct Phases {
+    radio: Radio,
+    scales: Scales,
+    end_s: f64,
+    list: Vec<Phase>,
+}
+
+impl Phases {
+    /// Adds a phase and gives its end.
+    fn push(&mut self, state: State, from: f64, length: Duration, milliwatts: f64) -> f64 {
+        let end = from + length.as_secs_f64();
+        let to = end.min(self.end_s);
+        if to > from {
+            self.list.push(Phase { state, from, to, milliwatts });
+        }
+        end
+    }
+
+    /// Nothing is sent until `to`: the tail, then silence. Says whether the radio is idle by then.
+    fn rest(&mut self, active_until: Option<f64>, to: f64) -> bool {
+        let Some(mut cursor) = active_until else {
+            self.push(State::Idle, 0.0, Duration::from_secs_f64(to), self.radio.idle);
+            return true;
+        };
+        for (milliwatts, length) in self.radio.tail {
+            let left = Duration::from_secs_f64((to - cursor).max(0.0));
+            let length = length.mul_f64(self.scales.tail).min(left);
+            cursor = self.push(State::Tail, cursor, length, milliwatts);
+        }
+        let left = to - cursor;
+        if left <= 1e-9 {
+            return false;
+        }
+        self.push(State::Idle, cursor, Duration::from_secs_f64(left), self.radio.idle);
+        true
+    }
+}
+
+impl Scales {
+    const PUBLISHED: Self = Self { tail: 1.0, active: 1.0 };
+}
+
+/// What the radio sent or received, in order: when, which way, how much. What went up was sent even if it
+/// was lost on the way; what did not come down cost nothing.
+fn transfers(packets: &[Record]) -> Vec<(f64, Direction, u32)> {
+    let transfer = |packet: &Record| {
+        let at = match (packet.direction, packet.fate) {
+            (Direction::Up, _) => packet.at,
+            (Direction::Down, Fate::Delivered(at)) => at,
+            (Direction::Down, Fate::Lost | Fate::QueueFull | Fate::Outage) => return None,
+        };
+        Some((at.as_nanos() as f64 / 1e9, packet.direction, packet.size))
+    };
+    let mut transfers: Vec<(f64, Direction, u32)> = packets.iter().filter_map(transfer).collect();
+    transfers.sort_by(|a, b| a.0.total_cmp(&b.0));
+    transfers
+}
+
+/// What a use of energy means for a cell of 3000 mAh.
+fn percent_per_minute(joules: f64, seconds: f64) -> f64 {
+    joules / seconds * 60.0 / CELL_JOULES * 100.0
+}
+
 /// How long one packet keeps the radio active.
-const BURST_S: f64 = 0.001;
+const BURST: Duration = Duration::from_millis(1);
 /// 3000 mAh at 3.85 V.
 const CELL_JOULES: f64 = 3.0 * 3600.0 * 3.85;
 
@@ -228,6 +306,32 @@ mod tests {
                 "{energy:?}"
             );
         }
+    }
+
+    #[test]
+    fn power_over_time_adds_up_to_the_energy_without_its_bytes() {
+        let (packets, duration) = (pattern(20.0, 2), Duration::from_secs(600));
+        let power = LTE.power(&packets, duration, 300);
+        assert_eq!(power.len(), 300);
+        let joules = power.iter().map(|(_, milliwatts)| milliwatts * 2.0 / 1e3).sum::<f64>();
+        let modelled = LTE.model(&packets, duration).joules;
+        assert!(joules <= modelled && joules > 0.99 * modelled, "{joules} {modelled}");
+        // Just after a request the tail, ten seconds before the next one silence.
+        assert!(power[1].1 > 1000.0 && power[9].1 < 30.0, "{:?}", &power[..10]);
+    }
+
+    #[test]
+    fn what_never_came_down_wakes_nobody() {
+        let lost = Record {
+            at: Instant::from_nanos(1_000_000_000),
+            direction: Direction::Down,
+            size: 1500,
+            fate: Fate::Outage,
+        };
+        let duration = Duration::from_secs(10);
+        assert_eq!(LTE.model(&[lost], duration), LTE.model(&[], duration));
+        let sent = Record { direction: Direction::Up, ..lost };
+        assert_eq!(LTE.model(&[sent], duration).promotions, 1);
     }
 
     #[test]

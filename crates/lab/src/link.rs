@@ -19,6 +19,7 @@ mod calibration;
 mod device;
 mod forwarder;
 mod packet;
+pub(crate) mod page;
 mod report;
 mod space;
 
@@ -32,6 +33,7 @@ pub use calibration::Calibration;
 pub use device::Backend;
 use device::Device;
 use forwarder::{Forwarder, Route};
+pub use page::Circumstances;
 pub use report::{Fate, Record, Report, Traffic};
 pub use space::{Space, become_root_of_a_user_namespace};
 

@@ -298,6 +298,10 @@ fn bars(rows: &[&Row], metric: &str) -> Bars {
         bars: chosen()
             .map(|row| (format!("{} {}", row.case, row.who), vec![row.value.max(0.0)]))
             .collect(),
+        bands: chosen()
+            .map(|row| row.low.zip(row.high).map(|(low, high)| (low.max(0.0), high.max(0.0))))
+            .collect::<Option<_>>()
+            .unwrap_or_default(),
     }
 }
 

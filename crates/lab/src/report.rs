@@ -32,7 +32,7 @@ enum Section {
     Code(String),
 }
 
-/// A table; cells that begin with a digit are set to the right.
+/// A table; cells that begin with a digit are set to the right, but for those of the first column.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// The first row.
@@ -152,10 +152,12 @@ impl Table {
         let row = |tag: &str, cells: &[String]| {
             let cells: String = cells
                 .iter()
-                .map(|cell| {
-                    let is_figure = cell.starts_with(|c: char| {
-                        c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–')
-                    });
+                .enumerate()
+                .map(|(at, cell)| {
+                    let is_figure = at > 0
+                        && cell.starts_with(|c: char| {
+                            c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–')
+                        });
                     let class = if is_figure { " class=\"n\"" } else { "" };
                     format!("<{tag}{class}>{}</{tag}>", escape(cell))
                 })

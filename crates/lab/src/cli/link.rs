@@ -15,7 +15,7 @@ use towpath_proto::time::Instant as LinkInstant;
 use towpath_sim::link::{Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
 
 use super::units::{parse_milliseconds, parse_seconds, parse_size, show_ns};
-use crate::link::{self, Backend, Report, SynSchedule, Traffic, Tuning};
+use crate::link::{self, Backend, Circumstances, Report, SynSchedule, Traffic, Tuning};
 
 /// Run a command behind an emulated network
 #[derive(Debug, Args)]
@@ -90,6 +90,9 @@ pub struct Link {
     /// Write every packet as CSV
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Write a page: the wire, what a radio would have spent, counts
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// List the named networks and end
     #[arg(long)]
     list_profiles: bool,
@@ -138,13 +141,19 @@ impl Link {
             far.start(&link, command)?;
         }
         far.await_listener(&link);
-        link.follow(&down, &up, &timeline, self.seed, self.log.is_some());
+        let is_logged = self.log.is_some() || self.report.is_some();
+        link.follow(&down, &up, &timeline, self.seed, is_logged);
+        let started = Instant::now();
         let status = self.run_near(&link)?;
-        let report = link.report();
+        let (report, duration) = (link.report(), started.elapsed());
         drop(far);
         if let Some(path) = &self.log {
             std::fs::write(path, report.packets_csv())
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        }
+        if let Some(path) = &self.report {
+            let page = report.to_page(&self.circumstances(duration, &tuning, &down, &up));
+            super::write_text(path, &page.to_html())?;
         }
         if let Some(path) = &self.json {
             super::write_json(path, &self.report_json(&report, &tuning, &down, &up, status))?;
@@ -223,6 +232,34 @@ impl Link {
                 up: profile.up(),
             })
         })
+    }
+
+    fn circumstances(
+        &self,
+        duration: Duration,
+        tuning: &Tuning,
+        down: &Conditions,
+        up: &Conditions,
+    ) -> Circumstances {
+        let outages = self
+            .outage
+            .iter()
+            .map(|(start, length)| (*start, (*start + *length).min(duration), "outage".to_owned()));
+        let changes =
+            self.change.iter().map(|(start, profile)| (*start, *start, profile.name.to_owned()));
+        Circumstances {
+            duration,
+            spans: outages.chain(changes).filter(|(start, _, _)| *start < duration).collect(),
+            conditions: format!(
+                "Down: {}. Up: {}. Congestion control {}, SYN schedule {}, seed {}.",
+                conditions_words(down),
+                conditions_words(up),
+                tuning.congestion_control,
+                tuning.syn_schedule.describe(),
+                self.seed
+            ),
+            command: super::command_line(),
+        }
     }
 
     fn tuning(&self) -> Tuning {
@@ -387,6 +424,22 @@ fn conditions_json(conditions: &Conditions) -> Value {
         "reorder": conditions.reorder,
         "duplicate": conditions.duplicate,
     })
+}
+
+/// `780 kbit/s, 50 ms, 2 % loss`.
+fn conditions_words(conditions: &Conditions) -> String {
+    let rate = match &conditions.rate {
+        Rate::Unlimited => "any rate".to_owned(),
+        Rate::BitsPerSecond(rate) => format!("{:.0} kbit/s", rate / 1e3),
+        Rate::Trace(trace) => {
+            format!("a trace of {:.0} kbit/s on average", trace.mean_bits_per_second() / 1e3)
+        }
+    };
+    let loss = conditions.loss.share() * 100.0;
+    format!(
+        "{rate}, delay {:?} and up to {:?} more, {loss} % loss",
+        conditions.delay, conditions.jitter
+    )
 }
 
 fn list_profiles() -> String {

@@ -1,6 +1,8 @@
 //! A comparison as a page and in words.
 
-use super::{Comparison, Conclusion, Experiment, MetricEffect};
+use super::{Comparison, Conclusion, Experiment, MetricEffect, Wire};
+use crate::link::Circumstances;
+use crate::link::page::{add_energy, add_wire};
 use crate::load::Outcome;
 use crate::load::export::{machine, percentile_curve};
 use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table};
@@ -55,6 +57,9 @@ impl Comparison {
                 marks: Vec::new(),
             },
         );
+        if let Some((a, b)) = &self.wires {
+            add_network(&mut page, a, b, experiment);
+        }
         page.heading("Noise");
         match &self.noise {
             Some(noise) => page.text(format!(
@@ -137,7 +142,7 @@ impl Comparison {
             parts.iter().map(cost).collect::<Vec<f64>>()
         };
         let bars = vec![(experiment.a.name.clone(), bar(a)), (experiment.b.name.clone(), bar(b))];
-        Bars { unit: "µs".to_owned(), parts, bars }
+        Bars { unit: "µs".to_owned(), parts, bars, ..Bars::default() }
     }
 
     fn run_chart(&self, experiment: &Experiment) -> Curves {
@@ -185,6 +190,20 @@ impl Comparison {
         }
         table
     }
+}
+
+/// The first pair's packets: when, how many lost, and what a radio would have spent.
+fn add_network(page: &mut Page, a: &Wire, b: &Wire, experiment: &Experiment) {
+    let circumstances = Circumstances {
+        duration: a.duration.max(b.duration),
+        spans: experiment.outages(),
+        ..Circumstances::default()
+    };
+    let arms = [("A", a.packets.as_slice()), ("B", b.packets.as_slice())];
+    page.heading("Wire, first pair");
+    add_wire(page, &arms, &circumstances);
+    page.heading("Radio energy, modelled, first pair");
+    add_energy(page, &arms, circumstances.duration);
 }
 
 /// "12 % more (10 to 13)"

@@ -299,6 +299,16 @@ impl Experiment {
         })
     }
 
+    /// Outages as spans of a chart.
+    pub(super) fn outages(&self) -> Vec<(Duration, Duration, String)> {
+        let outages = self.link.iter().flat_map(|link| link.outages.iter());
+        let span = |(start, length): &(f64, f64)| {
+            let start = Duration::from_secs_f64(*start);
+            (start, start + Duration::from_secs_f64(*length), "outage".to_owned())
+        };
+        outages.map(span).collect()
+    }
+
     /// The programs of an arm, last of the chain first, and where the client goes.
     pub(super) fn programs(&self, arm: &Arm) -> io::Result<(Vec<Program>, SocketAddr)> {
         let host = if self.link.is_some() { FAR } else { "127.0.0.1" };

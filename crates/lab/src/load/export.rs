@@ -161,7 +161,12 @@ impl Outcome {
             bars.push((name, vec![per_request(cost.user_ns), per_request(cost.system_ns)]));
         }
         // The generator's own split is not read: it is nearly all the kernel's.
-        Bars { unit: "µs".to_owned(), parts: vec!["user".to_owned(), "kernel".to_owned()], bars }
+        Bars {
+            unit: "µs".to_owned(),
+            parts: vec!["user".to_owned(), "kernel".to_owned()],
+            bars,
+            ..Bars::default()
+        }
     }
 }
 

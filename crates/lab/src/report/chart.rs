@@ -13,6 +13,8 @@ pub struct Bars {
     pub parts: Vec<String>,
     /// Each bar's name and the size of its parts.
     pub bars: Vec<(String, Vec<f64>)>,
+    /// How far each bar's end may be off, from and to, drawn as a whisker; empty for none.
+    pub bands: Vec<(f64, f64)>,
 }
 
 /// Curves over two axes.
@@ -60,7 +62,7 @@ pub struct Series {
     pub is_dotted: bool,
 }
 
-/// What happened when: dots on tracks, and spans across all of them.
+/// What happened when: marks on tracks, and spans across all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     /// How many seconds are shown.
@@ -76,7 +78,7 @@ pub struct Timeline {
 pub struct Track {
     /// Its name.
     pub name: String,
-    /// When something happened, in seconds.
+    /// When something happened, in seconds; where much did, the mark is taller.
     pub dots: Vec<f64>,
 }
 
@@ -90,17 +92,20 @@ impl Axis {
 impl Bars {
     pub(super) fn draw(&self) -> String {
         let height = 34.0 + self.bars.len() as f64 * 26.0 + 24.0;
-        let longest =
-            self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>()).fold(0.0, f64::max);
+        let sums = self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>());
+        let longest = sums.chain(self.bands.iter().map(|band| band.1)).fold(0.0, f64::max);
+        let names = self.bars.iter().map(|(name, _)| name.chars().count());
+        let left = (names.max().unwrap_or(0) as f64 * LETTER + 16.0).clamp(LEFT, WIDTH / 2.0);
+        let length =
+            |value: f64| if longest > 0.0 { value / longest * (WIDTH - left - 110.0) } else { 0.0 };
         let mut svg = open(height, &format!("Bars in {}", self.unit));
         legend(&mut svg, self.parts.iter().map(String::as_str));
         for (at, (name, parts)) in self.bars.iter().enumerate() {
             let y = 34.0 + at as f64 * 26.0;
-            text(&mut svg, LEFT - 8.0, y + 13.0, "end", "", name);
-            let mut x = LEFT;
+            text(&mut svg, left - 8.0, y + 13.0, "end", "", name);
+            let mut x = left;
             for (part, value) in parts.iter().enumerate() {
-                let width =
-                    if longest > 0.0 { value / longest * (WIDTH - LEFT - 110.0) } else { 0.0 };
+                let width = length(*value);
                 let tip = format!(
                     "{}: {} {}",
                     self.parts.get(part).map_or("", String::as_str),
@@ -115,14 +120,19 @@ impl Bars {
                 );
                 x += width;
             }
-            text(
-                &mut svg,
-                x + 6.0,
-                y + 13.0,
-                "start",
-                "",
-                &format!("{} {}", show(parts.iter().sum()), self.unit),
-            );
+            let sum = format!("{} {}", show(parts.iter().sum()), self.unit);
+            let end = match self.bands.get(at) {
+                Some((from, to)) => {
+                    let (from, to, middle) = (left + length(*from), left + length(*to), y + 9.0);
+                    let _ = write!(
+                        svg,
+                        "<path d=\"M{from:.1} {middle}H{to:.1}M{from:.1} {y}v18M{to:.1} {y}v18\" stroke=\"var(--ink)\" fill=\"none\"/>"
+                    );
+                    x.max(to)
+                }
+                None => x,
+            };
+            text(&mut svg, end + 6.0, y + 13.0, "start", "", &sum);
         }
         svg + "</svg>"
     }
@@ -175,13 +185,13 @@ impl Curves {
                 .map(|point| (x_at(point.0), y_at(point.1)))
                 .collect();
             if series.is_dotted || points.len() == 1 {
-                for (x, y) in &points {
-                    let _ = write!(
-                        svg,
-                        "<circle data-series=\"{at}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{}\"/>",
-                        color(at)
-                    );
-                }
+                let dots: String =
+                    points.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect();
+                let _ = write!(
+                    svg,
+                    "<path data-series=\"{at}\" d=\"{dots}\" stroke=\"{}\" stroke-width=\"6\" stroke-linecap=\"round\" fill=\"none\"/>",
+                    color(at)
+                );
             } else {
                 let path: Vec<String> =
                     points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
@@ -227,14 +237,16 @@ impl Timeline {
         for (at, track) in self.tracks.iter().enumerate() {
             let y = 38.0 + at as f64 * 26.0;
             text(&mut svg, LEFT - 8.0, y + 4.0, "end", "", &track.name);
-            for bin in bins(&track.dots, self.seconds) {
-                let _ = write!(
-                    svg,
-                    "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{}\"/>",
-                    x_at(bin),
-                    color(at)
-                );
-            }
+            let bins = bins(&track.dots, self.seconds);
+            let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(1) as f64;
+            let marks: String = bins
+                .iter()
+                .map(|(place, count)| {
+                    let tall = 4.0 + 16.0 * *count as f64 / most;
+                    format!("M{:.1} {:.0}v-{tall:.0}", x_at(*place), y + 10.0)
+                })
+                .collect();
+            let _ = write!(svg, "<path d=\"{marks}\" stroke=\"{}\" fill=\"none\"/>", color(at));
         }
         text(&mut svg, WIDTH - 20.0, height - 4.0, "end", "sx", "seconds");
         svg + "</svg>"
@@ -319,17 +331,17 @@ impl Range {
     }
 }
 
-/// At most one dot per half pixel: a page must not grow with the number of packets.
-fn bins(dots: &[f64], seconds: f64) -> Vec<f64> {
-    let width = seconds.max(1e-3) / 1500.0;
+/// Places and how much happened there, one for each pixel: a page must not grow with the number of packets.
+fn bins(dots: &[f64], seconds: f64) -> Vec<(f64, usize)> {
+    let width = seconds.max(1e-3) / BINS;
     let mut places: Vec<u64> = dots
         .iter()
         .filter(|dot| (0.0..=seconds).contains(*dot))
         .map(|dot| (dot / width) as u64)
         .collect();
     places.sort_unstable();
-    places.dedup();
-    places.into_iter().map(|place| (place as f64 + 0.5) * width).collect()
+    let runs = places.chunk_by(|a, b| a == b);
+    runs.map(|run| ((run[0] as f64 + 0.5) * width, run.len())).collect()
 }
 
 fn open(height: f64, title: &str) -> String {
@@ -349,7 +361,7 @@ fn legend<'n>(svg: &mut String, names: impl Iterator<Item = &'n str>) {
         );
         text(svg, x + 16.0, 14.0, "start", "", name);
         svg.push_str("</g>");
-        x += 34.0 + name.chars().count() as f64 * 6.6;
+        x += 34.0 + name.chars().count() as f64 * LETTER;
     }
 }
 
@@ -384,3 +396,6 @@ fn trim(number: String) -> String {
 
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 170.0;
+/// A letter's width, on the safe side.
+const LETTER: f64 = 6.4;
+const BINS: f64 = 700.0;

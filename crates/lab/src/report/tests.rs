@@ -10,6 +10,7 @@ fn page() -> Page {
             unit: "µs".to_owned(),
             parts: vec!["client".to_owned(), "proxy".to_owned()],
             bars: vec![("A".to_owned(), vec![1.0, 2.0])],
+            bands: vec![(2.5, 4.0)],
         },
     );
     let curve = |scale| Curves {

@@ -1,0 +1,232 @@
+//! Every page in a real browser: each chart is drawn, no script fails, nothing is asked of anybody.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod browser;
+
+use std::time::Duration;
+
+use browser::Browser;
+use serde_json::Value;
+use towpath_lab::compare::{Comparison, Conclusion, Experiment, Metric, MetricEffect, Run, Wire};
+use towpath_lab::histogram::Nanoseconds;
+use towpath_lab::knee::{Search, search};
+use towpath_lab::link::{Circumstances, Fate, Record, Report, Traffic};
+use towpath_lab::load::{Arrivals, Outcome, Plan, run};
+use towpath_lab::origin::{Origin, spawn};
+use towpath_lab::replay::{Replay, Row};
+use towpath_lab::report::Page;
+use towpath_lab::stats::{Verdict, paired_effect};
+use towpath_proto::time::Instant;
+use towpath_sim::link::Direction;
+
+#[test]
+#[ignore = "needs Chromium"]
+fn every_page_is_drawn_whole_without_asking_anybody() {
+    let mut browser = Browser::launch();
+    for (name, page, charts) in [
+        ("load", load_page(), 2),
+        ("knee", knee_page(), 2),
+        ("compare", comparison_page(), 7),
+        ("link", link_page(), 4),
+        ("replay", replay_page(), 2),
+    ] {
+        let html = page.to_html();
+        assert!(html.len() < 300_000, "{name}: {} bytes", html.len());
+        let visit = browser.visit(name, &html, SURVEY);
+        assert_eq!(visit.complaints, Vec::<String>::new(), "{name}");
+        assert_eq!(
+            visit.requests,
+            std::slice::from_ref(&visit.address),
+            "{name}: only the page itself"
+        );
+        let figures = visit.result["figures"].as_array().unwrap();
+        assert_eq!(figures.len(), charts, "{name}");
+        for figure in figures {
+            let title = &figure["title"];
+            assert!(figure["width"].as_f64().unwrap() > 300.0, "{name}: {title} has no room");
+            assert!(figure["marks"].as_u64().unwrap() > 0, "{name}: {title} shows nothing");
+            assert_eq!(figure["outside"], Value::Array(Vec::new()), "{name}: {title} is cut off");
+        }
+        assert_eq!(visit.result["hides"], true, "{name}: a click on a name hides its series");
+        assert_eq!(visit.result["overflows"], false, "{name}: wider than the window");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium"]
+fn a_page_that_breaks_the_rules_is_noticed() {
+    let mut browser = Browser::launch();
+    let visit = browser.visit(
+        "bad",
+        "<!doctype html><img src=\"http://127.0.0.1:1/x.png\"><script>missing()</script>",
+        "({})",
+    );
+    assert!(visit.complaints.iter().any(|text| text.contains("missing is not defined")));
+    assert!(visit.requests.iter().any(|address| address.contains("127.0.0.1:1/x.png")));
+}
+
+/// What a reader would see of each chart.
+const SURVEY: &str = r#"(() => {
+  const figures = [...document.querySelectorAll('figure > svg')].map(svg => {
+    const box = svg.viewBox.baseVal;
+    const drawn = [...svg.querySelectorAll('rect, path, polyline, circle')].filter(it => {
+      if (it.closest('[data-key]')) return false;
+      const size = it.getBBox();
+      return size.width > 0 || size.height > 0 || it.getTotalLength?.() >= 0 && it.getAttribute('d');
+    });
+    const outside = [...svg.querySelectorAll('text')].filter(it => {
+      const size = it.getBBox();
+      return size.x < -1 || size.x + size.width > box.width + 1 || size.y + size.height > box.height + 1;
+    }).map(it => it.textContent);
+    return { title: svg.getAttribute('aria-label'), width: svg.getBoundingClientRect().width, marks: drawn.length, outside };
+  });
+  const key = document.querySelector('svg [data-key]');
+  const name = key.getAttribute('data-key');
+  key.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+  const series = [...key.ownerSVGElement.querySelectorAll(`[data-series="${name}"]`)];
+  const hides = series.length > 0 && series.every(it => it.style.display === 'none');
+  return { figures, hides, overflows: document.documentElement.scrollWidth > window.innerWidth };
+})()"#;
+
+fn outcome(delay: Duration) -> (Plan, Outcome) {
+    let local = "127.0.0.1:0".parse().unwrap();
+    let server = spawn(&Origin { delay, ..Origin::http(local, 100) }).unwrap();
+    let mut plan = Plan::new(server.address().clone().into());
+    plan.arrivals = Arrivals::Poisson { rate: 500.0 };
+    plan.duration = Duration::from_millis(400);
+    plan.pids = vec![std::process::id()];
+    plan.payers = vec![("a service with a long name".to_owned(), plan.pids.clone())];
+    let outcome = run(&plan).unwrap();
+    (plan, outcome)
+}
+
+fn load_page() -> Page {
+    let (plan, outcome) = outcome(Duration::ZERO);
+    outcome.to_page(&plan, "towpath lab load")
+}
+
+fn knee_page() -> Page {
+    let delay = Duration::from_millis(5);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let server = spawn(&Origin { delay, ..Origin::http(local, 100) }).unwrap();
+    let mut plan = Plan::new(server.address().clone().into());
+    (plan.connections, plan.duration) = (2, Duration::from_millis(100));
+    let it = Search {
+        plan,
+        percentile: 0.9,
+        objective: Duration::from_millis(20),
+        from: 50.0,
+        to: 1600.0,
+        precision: 0.5,
+    };
+    search(&it, &mut |_| ()).unwrap().to_page(&it, "towpath lab knee")
+}
+
+fn comparison_page() -> Page {
+    let file = include_str!("experiment.toml");
+    let experiment = Experiment::parse(file).unwrap();
+    let (a, b) = (outcome(Duration::ZERO).1, outcome(Duration::from_millis(2)).1);
+    let run_of = |pair, arm, outcome: &Outcome| Run {
+        pair,
+        arm,
+        values: Metric::ALL.map(|metric| (metric, metric.of(outcome))).into(),
+        errors: 0,
+        warnings: Vec::new(),
+    };
+    let runs = (0..3).flat_map(|pair| [run_of(pair, "a", &a), run_of(pair, "b", &b)]);
+    let effect = paired_effect(&[(1.0, 1.1), (1.0, 1.2), (1.0, 1.15)], 1).unwrap();
+    let wire = || Wire { packets: packets(), duration: Duration::from_secs(20) };
+    let comparison = Comparison {
+        conclusion: Conclusion::Inconclusive,
+        effects: Metric::ALL
+            .map(|metric| MetricEffect {
+                metric,
+                effect,
+                p_corrected: 0.2,
+                verdict: Verdict::Inconclusive,
+            })
+            .into(),
+        noise: Some(effect),
+        noise_verdict: Some(Verdict::Inconclusive),
+        runs: runs.collect(),
+        merged: (a, b),
+        wires: Some((wire(), wire())),
+    };
+    comparison.to_page(&experiment, "towpath lab compare")
+}
+
+fn link_page() -> Page {
+    let (up, down) = packets().into_iter().partition(|packet| packet.direction == Direction::Up);
+    let report = Report {
+        up: traffic(Direction::Up, up),
+        down: traffic(Direction::Down, down),
+        calibration: None,
+        hidden_drops: 1,
+        is_realtime: false,
+        backend: "tun",
+    };
+    report.to_page(&Circumstances {
+        duration: Duration::from_secs(20),
+        spans: vec![(Duration::from_secs(5), Duration::from_secs(8), "outage".to_owned())],
+        conditions: "Down: 780 kbit/s.".to_owned(),
+        command: "towpath lab link".to_owned(),
+    })
+}
+
+fn replay_page() -> Page {
+    let row = |table: &str, case: usize, who: &str| Row {
+        table: table.to_owned(),
+        case: format!("chain, replication {case}, unthrottled"),
+        who: who.to_owned(),
+        metric: "cpu_per_request".to_owned(),
+        value: 100.0 * case as f64,
+        unit: "µs".to_owned(),
+        low: Some(90.0 * case as f64),
+        high: Some(120.0 * case as f64),
+        published: Some(105.0),
+    };
+    let rows = ["one", "two"].iter().flat_map(|table| {
+        (1..4).flat_map(move |case| ["towpath", "envoy"].map(|who| row(table, case, who)))
+    });
+    let replay = Replay { rows: rows.collect(), notes: vec!["A note.".to_owned()] };
+    replay.to_page("Replay: test", "towpath lab replay")
+}
+
+/// As many packets as a busy run has, some of them lost.
+fn packets() -> Vec<Record> {
+    let packet = |number: u64| {
+        let at = Instant::from_nanos(number * 200_000);
+        let fate = match number % 50 {
+            0 => Fate::Lost,
+            1 => Fate::QueueFull,
+            _ => Fate::Delivered(at + Duration::from_millis(20 + number % 30)),
+        };
+        let direction = if number.is_multiple_of(3) { Direction::Up } else { Direction::Down };
+        Record { at, direction, size: 1000, fate }
+    };
+    (0..100_000).map(packet).collect()
+}
+
+fn traffic(direction: Direction, log: Vec<Record>) -> Traffic {
+    let delivered = log.iter().filter(|it| matches!(it.fate, Fate::Delivered(_))).count() as u64;
+    let packets = log.len() as u64;
+    Traffic {
+        direction,
+        packets,
+        bytes: packets * 1000,
+        delivered,
+        delivered_bytes: delivered * 1000,
+        duplicated: 0,
+        lost: packets - delivered,
+        queue_full: 0,
+        outage: 0,
+        ignored: 0,
+        overflowed: 0,
+        unwritable: 0,
+        most_queued_bytes: 0,
+        lateness: Nanoseconds::new(),
+        cpu_ns: 0,
+        log,
+        unlogged: 0,
+    }
+}
