@@ -6,6 +6,7 @@
 
 mod page;
 mod plan;
+mod self_test;
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use plan::{Arm, Expect, Experiment, ExperimentError, Metric};
+pub use self_test::{Findings, SelfTest};
 
 use crate::experiment::Running;
 use crate::link::{Link, Record};

@@ -35,6 +35,8 @@ pub struct Origin {
     pub size: usize,
     /// How long each answer is held back.
     pub delay: Duration,
+    /// How long the processor is kept busy for each request.
+    pub work: Duration,
     /// The status of each HTTP answer.
     pub status: u16,
     /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
@@ -69,6 +71,7 @@ impl Origin {
             protocol: Protocol::Http1,
             size,
             delay: Duration::ZERO,
+            work: Duration::ZERO,
             status: 200,
             next: Vec::new(),
         }
@@ -81,6 +84,7 @@ impl Origin {
             protocol: Protocol::Tcp,
             size: 0,
             delay: Duration::ZERO,
+            work: Duration::ZERO,
             status: 200,
             next: Vec::new(),
         }
@@ -148,6 +152,7 @@ struct Server {
     is_tcp: bool,
     answers: peer::Answers,
     delay: Duration,
+    work: Duration,
     poller: Poller,
     peers: Vec<Option<Peer>>,
     vacant: Vec<u32>,
@@ -183,6 +188,7 @@ impl Server {
             listener,
             answers: peer::Answers::new(origin),
             delay: origin.delay,
+            work: origin.work,
             poller,
             peers: Vec::new(),
             vacant: Vec::new(),
@@ -261,13 +267,15 @@ impl Server {
             step = peer.flush();
         }
         if ready.readable && step == Step::Open {
-            let (held, delay, generation) = (&mut self.held, self.delay, peer.generation);
+            let (held, delay, work) = (&mut self.held, self.delay, self.work);
+            let generation = peer.generation;
             let asks = self.next.is_some();
             let mut count = 0;
             let mut questions = Vec::new();
             step =
                 peer.read(&mut self.scratch, &self.answers, asks || !delay.is_zero(), |answer| {
                     count += 1;
+                    keep_busy(work);
                     match answer {
                         Some(answer) if asks => questions.push(answer),
                         Some(answer) => held.push_back(Held {
@@ -316,6 +324,16 @@ impl Server {
             *place = None;
             self.vacant.push(index);
         }
+    }
+}
+
+fn keep_busy(work: Duration) {
+    if work.is_zero() {
+        return;
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < work {
+        std::hint::spin_loop();
     }
 }
 

@@ -2,20 +2,28 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
-use crate::compare::{self, Conclusion, Experiment};
+use crate::compare::{self, Conclusion, Experiment, SelfTest};
 
 /// Compare two arrangements in interleaved pairs
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exits with 0 when the hypothesis holds, 1 when it does not, 3 when these runs cannot tell.
 
+--self-test exits with 0 when equal arms differ no more often than stated and the slowdown is found, else with 1.
+
 Example: towpath lab compare examples/experiments/extra-hop.toml --report extra-hop.html")]
 pub struct Compare {
     /// The experiment
-    experiment: PathBuf,
+    #[arg(required_unless_present = "self_test")]
+    experiment: Option<PathBuf>,
+    /// Compare a test server with itself twenty times, then with one that is a tenth slower: is this machine
+    /// quiet enough, and does the method keep its word?
+    #[arg(long, conflicts_with_all = ["experiment", "report", "markdown"])]
+    self_test: bool,
     /// Pairs, whatever the file says
     #[arg(long)]
     pairs: Option<usize>,
@@ -32,9 +40,9 @@ pub struct Compare {
 
 impl Compare {
     pub(super) fn run(self) -> super::Outcome {
-        let path = self.experiment.display();
-        let text = std::fs::read_to_string(&self.experiment)
-            .map_err(|error| format!("{path}: {error}"))?;
+        let Some(file) = &self.experiment else { return self.test() };
+        let path = file.display();
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{path}: {error}"))?;
         let mut experiment =
             Experiment::parse(&text).map_err(|error| format!("{path}: {error}"))?;
         if let Some(pairs) = self.pairs {
@@ -64,6 +72,27 @@ impl Compare {
             Conclusion::Refuted => ExitCode::FAILURE,
             Conclusion::Inconclusive => ExitCode::from(3),
         })
+    }
+
+    fn test(&self) -> super::Outcome {
+        let pairs = self.pairs.unwrap_or(8).clamp(3, 1000);
+        let test = SelfTest {
+            comparisons: 20,
+            pairs,
+            planted_pairs: pairs.max(20),
+            duration: Duration::from_millis(300),
+            slowdown: 0.1,
+            seed: 1,
+        };
+        let findings = test.run(&mut |what| super::print_progress(what))?;
+        super::print_progress("");
+        if let Some(path) = &self.json {
+            super::write_json(path, &findings.to_json())?;
+        }
+        if self.json.as_deref() != Some(std::path::Path::new("-")) {
+            super::print(&findings.to_text());
+        }
+        Ok(if findings.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

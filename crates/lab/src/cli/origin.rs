@@ -27,6 +27,9 @@ pub struct Origin {
     /// How long to hold back each answer, in ms unless a unit is given
     #[arg(long, default_value = "0", value_parser = parse_milliseconds)]
     delay: Duration,
+    /// How long to keep the processor busy for each request, in ms unless a unit is given
+    #[arg(long, default_value = "0", value_parser = parse_milliseconds)]
+    work: Duration,
     /// Status of each answer
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..600))]
     status: u16,
@@ -53,6 +56,7 @@ impl Origin {
             },
             size: self.size,
             delay: self.delay,
+            work: self.work,
             status: self.status,
             next: self.next,
         };
