@@ -148,14 +148,31 @@ impl Drop for Running {
     }
 }
 
-/// Ports on `host` that were free a moment ago, all different.
+/// Ports on `host` that were free a moment ago, all different. They lie below those that the kernel gives to
+/// outgoing connections, of which a chain of services makes many before its last program listens.
 pub fn free_addresses(host: &str, count: usize) -> io::Result<Vec<SocketAddr>> {
-    let held: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<io::Result<_>>()?;
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let host = host.parse().map_err(|_| io::Error::other("not an address"))?;
+    let ports = u64::from(PORTS.end - PORTS.start);
+    // Processes that run at the same time begin at different places.
+    let begin = u64::from(std::process::id()) * 97;
+    let mut held = Vec::new();
+    for _ in 0..ports {
+        if held.len() == count {
+            break;
+        }
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + ((begin + step) % ports) as u16;
+        held.extend(TcpListener::bind(("127.0.0.1", port)).ok());
+    }
+    if held.len() < count {
+        return Err(io::Error::other(format!("there are not {count} free ports")));
+    }
     held.iter().map(|listener| Ok(SocketAddr::new(host, listener.local_addr()?.port()))).collect()
 }
 
+/// Below Linux's default `ip_local_port_range`.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const READY_WITHIN: Duration = Duration::from_secs(15);
 /// How long programs may take to end by themselves.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -182,6 +199,17 @@ mod tests {
         assert_eq!(running.payers(), [("r".to_owned(), vec![pid])]);
         drop(running);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists() && !directory.exists());
+    }
+
+    #[test]
+    fn free_ports_are_different_and_not_those_of_outgoing_connections() {
+        let first = free_addresses("127.0.0.1", 40).unwrap();
+        let second = free_addresses("127.0.0.1", 40).unwrap();
+        let ports: std::collections::BTreeSet<u16> =
+            first.iter().chain(&second).map(SocketAddr::port).collect();
+        assert_eq!(ports.len(), 80);
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
+        assert!(free_addresses("nowhere", 1).is_err());
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn summary(replay: &Replay) -> String {
                 row.metric.clone(),
                 format!("{:.3} {}", row.value, row.unit),
                 interval.unwrap_or_default(),
-                row.published.map(|value| value.to_string()).unwrap_or_default(),
+                row.published.map(|value| format!("{value:.3}")).unwrap_or_default(),
             ]);
         }
         text += &format!("\n### {name}\n\n{}", table.to_markdown());

@@ -48,10 +48,7 @@ impl Peers {
     /// Looks in the environment (`TOWPATH_ENVOY` and so on), then below `target/peers` (see `cargo xtask peers`), then in the search path.
     pub fn find() -> Self {
         let look = |variable: &str, name: &str| {
-            let given = std::env::var_os(variable).map(PathBuf::from);
-            given
-                .or_else(|| wrapper(name).or_else(|| below(Path::new("target/peers"), name, 8)))
-                .or_else(|| in_path(name))
+            std::env::var_os(variable).map(PathBuf::from).or_else(|| find(name))
         };
         Self {
             towpath: std::env::current_exe().unwrap_or_else(|_| "towpath".into()),
@@ -163,12 +160,14 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
 }
 
 fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
-    // Distributions build the stream module apart; it lies beside the program's own library directory.
-    let modules = path
-        .parent()
-        .and_then(Path::parent)
-        .map(|prefix| prefix.join("lib/nginx/modules/ngx_stream_module.so"));
-    let module = modules.filter(|module| layer == Layer::Tcp && module.exists());
+    // Distributions build the stream module apart: beside the program's own libraries, or where
+    // `cargo xtask peers` unpacked it.
+    let prefix = path.parent().and_then(Path::parent);
+    let places = ["lib/nginx/modules", "debian/nginx/usr/lib/nginx/modules"];
+    let module = prefix
+        .into_iter()
+        .flat_map(|prefix| places.map(|place| prefix.join(place).join("ngx_stream_module.so")))
+        .find(|module| layer == Layer::Tcp && module.exists());
     let load =
         module.map(|module| format!("load_module {};\n", module.display())).unwrap_or_default();
     let block: String = forwards
@@ -214,6 +213,11 @@ fn haproxy(layer: Layer, forwards: &[Forward]) -> String {
         }
     }
     text
+}
+
+/// A program below `target/peers`, or in the search path.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    wrapper(name).or_else(|| below(Path::new("target/peers"), name, 8)).or_else(|| in_path(name))
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -269,3 +273,6 @@ fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path)
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use std::time::Duration;
+
+use super::*;
+use crate::address::Address;
+use crate::experiment::{Running, free_addresses};
+use crate::load::{Plan, Request, run};
+use crate::origin::{Origin, spawn};
+
+fn installed() -> Peers {
+    let folder = std::env::var_os("TOWPATH_PEERS").expect("cargo xtask peers says where");
+    let peer = |name| Some(Path::new(&folder).join(name));
+    Peers {
+        envoy: peer("envoy"),
+        nginx: peer("nginx"),
+        haproxy: peer("haproxy"),
+        ..Peers::default()
+    }
+}
+
+/// Each of two origins gets its share of what is sent to the proxy.
+fn forwards(proxy: Proxy) {
+    let peers = installed();
+    for layer in [Layer::Http, Layer::Tcp] {
+        let origins =
+            [0, 1].map(|_| spawn(&Origin::http("127.0.0.1:0".parse().unwrap(), 1024)).unwrap());
+        let targets = origins.iter().map(|origin| match origin.address() {
+            Address::Tcp(address) => *address,
+            Address::Unix(_) => unreachable!("they listen on TCP"),
+        });
+        let entry = free_addresses("127.0.0.1", 1).unwrap()[0];
+        let program = proxy.program(&peers, layer, &[(entry, targets.collect())]).unwrap();
+        let running = Running::launch(&[program], None).unwrap();
+        let mut plan = Plan::new(Address::Tcp(entry).into());
+        plan.request = Request::with_body(1024);
+        plan.duration = Duration::from_millis(500);
+        plan.connections = 8;
+        plan.pids = running.pids("proxy");
+        let outcome = run(&plan).unwrap();
+        let served = origins.each_ref().map(crate::origin::Running::served);
+        assert_eq!(outcome.errors.total(), 0, "{proxy:?} {layer:?}: {:?}", outcome.errors);
+        assert!(outcome.answered > 100, "{proxy:?} {layer:?}: {}", outcome.answered);
+        assert_eq!(served[0] + served[1], outcome.sent, "{proxy:?} {layer:?}");
+        assert!(
+            served.iter().all(|count| *count * 4 > outcome.sent),
+            "{proxy:?} {layer:?} {served:?}"
+        );
+        assert!(outcome.target.unwrap().cost.cpu_ns > 0);
+    }
+}
+
+#[test]
+#[ignore = "needs Envoy"]
+fn envoy_forwards_both_layers() {
+    forwards(Proxy::Envoy);
+}
+
+#[test]
+#[ignore = "needs nginx"]
+fn nginx_forwards_both_layers() {
+    forwards(Proxy::Nginx);
+}
+
+#[test]
+#[ignore = "needs HAProxy"]
+fn haproxy_forwards_both_layers() {
+    forwards(Proxy::Haproxy);
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    for proxy in [Proxy::Envoy, Proxy::Nginx, Proxy::Haproxy] {
+        let error = proxy.program(&Peers::default(), Layer::Tcp, &[]).unwrap_err();
+        assert!(error.starts_with(proxy.name()) && error.contains("set TOWPATH_"), "{error}");
+    }
+}
