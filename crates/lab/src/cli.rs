@@ -1,5 +1,6 @@
 //! The `towpath lab` commands: arguments, progress, exit codes.
 
+mod agree;
 mod compare;
 mod knee;
 mod link;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::Value;
 
+pub use agree::Agree;
 pub use compare::Compare;
 pub use knee::Knee;
 pub use link::Link;
@@ -39,6 +41,8 @@ pub enum Command {
     Knee(Box<Knee>),
     /// Compare two arrangements in interleaved pairs
     Compare(Compare),
+    /// Check that another generator charges a server the same
+    Agree(Agree),
     /// Run a public performance report again
     Replay(Box<ReplayCommand>),
     /// Check anybody's benchmark table for consistency
@@ -53,6 +57,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Link(link) => link.run(),
         Command::Knee(knee) => knee.run(),
         Command::Compare(compare) => compare.run(),
+        Command::Agree(agree) => agree.run(),
         Command::Replay(replay) => replay.run(),
         Command::Lint(lint) => lint.run(),
     };

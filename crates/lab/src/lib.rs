@@ -15,6 +15,7 @@
 //! | [`energy`] | what a radio would have spent, by model |
 //! | [`report`] | HTML pages and Markdown |
 //! | [`compare`] | A against B in interleaved pairs, with a verdict |
+//! | [`agree`] | another generator beside this one |
 //! | [`knee`] | the highest rate that meets a latency objective |
 //! | [`experiment`] | programs under test, launched afresh for each run |
 //! | [`replay`] | public performance reports, run again |
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod agree;
 pub mod cli;
 pub mod compare;
 pub mod energy;

@@ -1,0 +1,130 @@
+//! Another generator beside this one: do both charge a server the same?
+//!
+//! A server costs less per request when requests come in bunches, and every generator bunches them in its
+//! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop against
+//! the same processes, in turns.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::load::{Arrivals, Plan, run};
+use crate::meter::Meter;
+use crate::random::Random;
+use crate::stats::{Effect, paired_effect};
+
+/// A generator that others trust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// `wrk`.
+    Wrk,
+    /// nghttp2's `h2load`, speaking HTTP/1.1.
+    H2load,
+}
+
+/// What both found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Agreement {
+    /// Each round: CPU nanoseconds of the server for a request of the other generator, and of this one.
+    pub rounds: Vec<(f64, f64)>,
+    /// This generator's figure against the other's.
+    pub effect: Effect,
+}
+
+/// Runs `plan` in a closed loop and the other generator in turns.
+pub fn compare(
+    other: Other,
+    program: &PathBuf,
+    plan: &Plan,
+    rounds: usize,
+    progress: &mut dyn FnMut(&str),
+) -> io::Result<Agreement> {
+    let plan = Plan { arrivals: Arrivals::Closed, ..plan.clone() };
+    let mut random = Random::new(plan.seed);
+    let mut pairs = Vec::new();
+    for round in 0..rounds {
+        progress(&format!("round {} of {rounds}", round + 1));
+        let is_ours_first = random.below(2) == 1;
+        let early = if is_ours_first { Some(ours(&plan)?) } else { None };
+        let theirs = theirs(other, program, &plan)?;
+        let ours = early.map_or_else(|| ours(&plan), Ok)?;
+        pairs.push((theirs, ours));
+    }
+    let effect = paired_effect(&pairs, plan.seed)
+        .ok_or_else(|| io::Error::other("three rounds at least are needed"))?;
+    Ok(Agreement { rounds: pairs, effect })
+}
+
+impl Other {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wrk => "wrk",
+            Self::H2load => "h2load",
+        }
+    }
+
+    fn arguments(self, plan: &Plan) -> Vec<String> {
+        let seconds = plan.duration.as_secs().max(1);
+        let words = match self {
+            Self::Wrk => format!("-t1 -c{} -d{seconds}s", plan.connections),
+            Self::H2load => format!("--h1 -t1 -c{} -D{seconds}", plan.connections),
+        };
+        let url = format!("http://{}", plan.target);
+        words.split(' ').map(str::to_owned).chain([url]).collect()
+    }
+
+    /// How many requests it says it made.
+    fn requests(self, text: &str) -> Option<u64> {
+        let words = match self {
+            Self::Wrk => " requests in",
+            Self::H2load => " done,",
+        };
+        let end = text.find(words)?;
+        let start = text[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        text[start..end].parse().ok()
+    }
+}
+
+fn ours(plan: &Plan) -> io::Result<f64> {
+    let outcome = run(plan).map_err(io::Error::other)?;
+    let cost = outcome.target.and_then(|target| target.cpu_ns_per_request());
+    cost.ok_or_else(|| io::Error::other("the server answered nothing"))
+}
+
+fn theirs(other: Other, program: &PathBuf, plan: &Plan) -> io::Result<f64> {
+    let name = other.name();
+    let meter = Meter::begin(&plan.pids).map_err(io::Error::other)?;
+    let output = Command::new(program)
+        .args(other.arguments(plan))
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot run {name}: {error}")))?;
+    let cpu_ns = meter.cost().cpu_ns as f64;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match other.requests(&text) {
+        Some(count @ 1..) => Ok(cpu_ns / count as f64),
+        Some(0) | None => Err(io::Error::other(format!(
+            "{name} made no request: {} {}",
+            text.trim(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_others_are_asked_for_the_same_and_understood() {
+        let mut plan = Plan::new("http://127.0.0.1:80/x".parse().unwrap());
+        plan.connections = 20;
+        assert_eq!(Other::Wrk.arguments(&plan), ["-t1", "-c20", "-d10s", "http://127.0.0.1:80/x"]);
+        assert_eq!(Other::Wrk.requests("  35574 requests in 2.00s, 8.1MB read"), Some(35_574));
+        let line = "requests: 2000 total, 2010 started, 1990 done, 1990 succeeded, 0 failed";
+        assert_eq!(Other::H2load.requests(line), Some(1990));
+        assert_eq!(Other::H2load.requests("nothing"), None);
+    }
+}

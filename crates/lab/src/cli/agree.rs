@@ -1,0 +1,120 @@
+//! `towpath lab agree`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::units::parse_seconds;
+use crate::address::Target;
+use crate::agree::{self, Agreement};
+use crate::load::Plan;
+use crate::stats::Verdict;
+
+/// Check that another generator charges a server the same
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Both run the same closed loop in turns. Exits with 0 when they agree within --within, 1 when they do not,
+3 when these rounds cannot tell.
+
+Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
+pub struct Agree {
+    /// http://HOST:PORT/PATH
+    target: Target,
+    /// The server's process; may be repeated
+    #[arg(long, required = true)]
+    pid: Vec<u32>,
+    /// The other generator
+    #[arg(long, value_enum, default_value = "wrk")]
+    with: Other,
+    /// Its executable, unless it is in the search path or below target/peers
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// Connections
+    #[arg(long, short = 'c', default_value_t = 20)]
+    connections: usize,
+    /// How long each run is, in whole seconds
+    #[arg(long, short = 'd', default_value = "2s", value_parser = parse_seconds)]
+    duration: Duration,
+    /// How often each of them runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(3..1000))]
+    rounds: u16,
+    /// How far they may be apart, in percent
+    #[arg(long, default_value_t = 10.0)]
+    within: f64,
+    /// Write the result with schema 1; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Other {
+    /// wrk
+    Wrk,
+    /// nghttp2's h2load
+    H2load,
+}
+
+impl Agree {
+    pub(super) fn run(self) -> super::Outcome {
+        if self.duration.subsec_nanos() != 0 || self.duration.is_zero() || self.within <= 0.0 {
+            return Err("--duration is in whole seconds and --within above zero".into());
+        }
+        let other = match self.with {
+            Other::Wrk => agree::Other::Wrk,
+            Other::H2load => agree::Other::H2load,
+        };
+        let program =
+            self.program.clone().or_else(|| crate::replay::peers::find(other.name())).ok_or_else(
+                || format!("{} was not found; give its path with --program", other.name()),
+            )?;
+        let mut plan = Plan::new(self.target.clone());
+        (plan.connections, plan.duration) = (self.connections, self.duration);
+        plan.pids.clone_from(&self.pid);
+        let rounds = usize::from(self.rounds);
+        let agreement = agree::compare(other, &program, &plan, rounds, &mut |what| {
+            super::print_progress(what);
+        })?;
+        super::print_progress("");
+        let verdict = agreement.effect.verdict(self.within / 100.0, ALPHA);
+        if let Some(path) = &self.json {
+            let value = json!({ "schema": 1, "with": other.name(), "agreement": agreement, "verdict": verdict });
+            super::write_json(path, &value)?;
+        }
+        if self.json.as_deref() != Some(Path::new("-")) {
+            super::print(&summary(&agreement, other.name(), verdict));
+        }
+        Ok(match verdict {
+            Verdict::Same => ExitCode::SUCCESS,
+            Verdict::Lower | Verdict::Higher => ExitCode::FAILURE,
+            Verdict::Inconclusive => ExitCode::from(3),
+        })
+    }
+}
+
+fn summary(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
+    let ratio = agreement.effect.ratio;
+    let words = match verdict {
+        Verdict::Same => "they agree",
+        Verdict::Lower | Verdict::Higher => "they do not agree",
+        Verdict::Inconclusive => "these rounds cannot tell",
+    };
+    let rounds = agreement.rounds.iter().map(|(theirs, ours)| {
+        format!(
+            "  {:>8.2} µs under {other}, {:>8.2} µs under this generator\n",
+            theirs / 1e3,
+            ours / 1e3
+        )
+    });
+    format!(
+        "{}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
+        rounds.collect::<String>(),
+        ratio.estimate,
+        ratio.low,
+        ratio.high
+    )
+}
+
+const ALPHA: f64 = 0.05;

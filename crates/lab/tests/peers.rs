@@ -1,0 +1,134 @@
+//! What the generator counts is what the server and other generators count. Whether it also charges the server
+//! the same depends on the machine's quiet: `towpath lab agree` measures that.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use towpath_lab::address::Address;
+use towpath_lab::experiment::{Program, Running, free_addresses};
+use towpath_lab::load::{Arrivals, Plan, run};
+
+#[test]
+#[ignore = "needs nginx and h2load"]
+fn counts_agree_with_nginx_and_h2load_at_the_same_rate() {
+    let server = Server::launch();
+    let mut plan = server.plan();
+    plan.arrivals = Arrivals::Paced { rate: 1000.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.sent, outcome.errors.total()), (2000, 0));
+    assert_eq!(server.requests_since_asked(), outcome.sent);
+
+    let text = server.load_with("h2load", &["--h1", "-c", "20", "--rps", "50", "-D", "2"]);
+    let done = number_before(&text, " done");
+    let served = server.requests_since_asked();
+    // What is under way at the end, one request on each connection at most, is counted by nginx alone.
+    assert!((done..=done + 20).contains(&served), "nginx {served}, h2load {done}");
+    assert!(done.abs_diff(outcome.sent) <= 100, "h2load {done}, towpath {}", outcome.sent);
+}
+
+#[test]
+#[ignore = "needs nginx and wrk"]
+fn counts_agree_with_nginx_and_wrk_in_a_closed_loop() {
+    let server = Server::launch();
+    let outcome = run(&server.plan()).unwrap();
+    assert_eq!(outcome.errors.total(), 0);
+    let served = server.requests_since_asked();
+    assert!((outcome.answered..=outcome.answered + 20).contains(&served), "{served} {outcome:?}");
+
+    let text = server.load_with("wrk", &["-t1", "-c20", "-d2s"]);
+    let done = number_before(&text, " requests in");
+    let served = server.requests_since_asked();
+    assert!((done..=done + 40).contains(&served), "nginx {served}, wrk {done}");
+}
+
+/// nginx, which counts its requests itself.
+struct Server {
+    _running: Running,
+    address: SocketAddr,
+    asked: std::cell::Cell<u64>,
+    // One test at a time: they share the processors with what they measure.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Server {
+    fn launch() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = free_addresses("127.0.0.1", 1).unwrap()[0];
+        let program = Program {
+            name: "nginx".to_owned(),
+            role: "server".to_owned(),
+            command: [&peer("nginx").display().to_string(), "-p", "{dir}", "-c", "{config}"]
+                .map(str::to_owned)
+                .into(),
+            config: Some(CONFIG.replace("LISTEN", &address.to_string())),
+            listens: vec![address],
+        };
+        let running = Running::launch(&[program], None).unwrap();
+        let server =
+            Self { _running: running, address, asked: std::cell::Cell::new(0), _alone: alone };
+        server.requests_since_asked();
+        server
+    }
+
+    fn plan(&self) -> Plan {
+        let mut plan = Plan::new(Address::Tcp(self.address).into());
+        plan.connections = 20;
+        plan.duration = Duration::from_secs(2);
+        plan
+    }
+
+    fn load_with(&self, name: &str, words: &[&str]) -> String {
+        let url = format!("http://{}/", self.address);
+        let output = Command::new(peer(name)).args(words).arg(url).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        text
+    }
+
+    /// Requests that nginx has counted since this was last called; asking is not one of them.
+    fn requests_since_asked(&self) -> u64 {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.write_all(b"GET /status HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text.lines().skip_while(|line| !line.contains("handled")).nth(1).unwrap();
+        let count: u64 = line.split_ascii_whitespace().nth(2).unwrap().parse().unwrap();
+        count - self.asked.replace(count) - 1
+    }
+}
+
+/// The last number before `words` in a text.
+fn number_before(text: &str, words: &str) -> u64 {
+    let end = text.find(words).unwrap_or_else(|| panic!("no '{words}' in {text}"));
+    let start = text[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+    text[start..end].parse().unwrap()
+}
+
+fn peer(name: &str) -> PathBuf {
+    let folder = std::env::var_os("TOWPATH_PEERS").expect("cargo xtask peers says where");
+    Path::new(&folder).join(name)
+}
+
+const CONFIG: &str = "\
+daemon off;
+master_process off;
+pid {dir}/pid;
+error_log {dir}/error.log crit;
+events { worker_connections 1024; }
+http {
+  access_log off;
+  keepalive_requests 100000000;
+  client_body_temp_path {dir}/b; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
+  server {
+    listen LISTEN;
+    location / { return 200 \"0123456789012345678901234567890123456789012345678901234567890123\"; }
+    location /status { stub_status; }
+  }
+}
+";
