@@ -2,6 +2,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
+//! | [`bolt`] | Bolt v1 and v2: frames out of chunks, and frames of our own |
 //! | [`head`] | [`Head`]: a message head as ranges over the bytes it came in |
 //! | [`name`] | [`Name`]: well-known header names as small integers |
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
@@ -13,6 +14,7 @@
 //! through [`Machine::handle`]; bytes, interests and the next deadline leave through [`Machine::poll`].
 #![forbid(unsafe_code)]
 
+pub mod bolt;
 pub mod head;
 pub mod http1;
 pub mod machine;
