@@ -44,6 +44,37 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
     set_options(socket, &options.socket_options, SocketState::Listening)
 }
 
+/// Makes a listening socket deaf to those who begin to connect. Handshakes that have begun are
+/// finished. Who is ignored asks again within a second, and meets whoever
+/// listens there by then. Accepted sockets inherit it; nothing that comes on them begins a connection.
+pub(crate) fn ignore_new(listener: &Socket) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
+        use socket2::SockFilter;
+
+        /// Where a segment has its flags (RFC 9293 §3.1).
+        const FLAGS: u32 = 13;
+        const SYN: u32 = 2;
+        const ACK: u32 = 16;
+        #[expect(clippy::cast_possible_truncation, reason = "instructions have 16 bits")]
+        const fn instruction(code: u32, jump: (u8, u8), value: u32) -> SockFilter {
+            SockFilter::new(code as u16, jump.0, jump.1, value)
+        }
+        let program = [
+            instruction(BPF_LD | BPF_B | BPF_ABS, (0, 0), FLAGS),
+            instruction(BPF_ALU | BPF_AND | BPF_K, (0, 0), SYN | ACK),
+            instruction(BPF_JMP | BPF_JEQ | BPF_K, (0, 1), SYN),
+            instruction(BPF_RET | BPF_K, (0, 0), 0),
+            instruction(BPF_RET | BPF_K, (0, 0), u32::MAX),
+        ];
+        // Where filters are not allowed, whoever comes at this moment may be lost.
+        let _ = listener.attach_filter(&program);
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = listener;
+}
+
 /// A socket whose connect has begun; `true` when it has already ended well.
 pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result<(Socket, bool)> {
     let socket = open(address)?;

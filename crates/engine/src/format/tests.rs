@@ -47,6 +47,7 @@ fn said(format: &Format) -> String {
         request: Some(&request),
         response: Some(&response),
         cluster: "c",
+        cluster_stat_name: "c",
         route: "rt2",
         epoch_unix_ns: 1_795_175_501_354_309_000,
         hostname: "vm",

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::Socket;
 use towpath_proto::{
@@ -99,7 +100,16 @@ where
             // A duplicate elsewhere keeps the open file, and with it the registration, alive.
             let _ = self.poller.deregister(&listener.socket);
             let asked = listener.asked.clone();
-            // Whoever comes between the last accept and the close is lost: nothing stands between them.
+            // Whoever got in between the last accept and the close would be lost: nobody begins to connect any more, and
+            // handshakes that other cores are in the middle of are waited for.
+            if listener.options.reuse_port && listener.bound.ip().is_some() {
+                socket::ignore_new(&listener.socket);
+                self.take_waiting(&listener);
+                let begin = std::time::Instant::now();
+                while begin.elapsed() < HANDSHAKE {
+                    std::thread::yield_now();
+                }
+            }
             self.take_waiting(&listener);
             drop(listener);
             self.options.listeners.release(shard, id, &asked);
@@ -205,6 +215,10 @@ where
 
 /// Connections taken from a socket that is being closed; no backlog is longer, and new ones keep coming meanwhile.
 const MAX_WAITING: usize = 65_536;
+
+/// How long another core may take over a handshake on this machine. Peers elsewhere take longer: who is in the middle
+/// of it is reset, as one that comes too late.
+const HANDSHAKE: Duration = Duration::from_micros(200);
 
 fn is_exact(bound: &Address, options: &ListenOptions) -> bool {
     match bound {
