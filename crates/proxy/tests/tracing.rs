@@ -175,7 +175,7 @@ fn only_slow_requests_get_a_file_and_not_all_at_once() {
     for _ in 0..20 {
         assert_eq!(exchange(&address, "GET", "/fast").unwrap().0, 200);
     }
-    assert_eq!(files(&folder), [PathBuf::new(); 0]);
+    assert_eq!(files(&folder), Vec::<PathBuf>::new());
     assert_eq!(proxy.stat("towpath.trace.slow_requests"), Some(0));
 
     assert_eq!(exchange(&address, "GET", "/slow").unwrap().0, 200);
