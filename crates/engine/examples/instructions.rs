@@ -7,6 +7,8 @@
 //! The difference of two counts, divided by the difference of their iterations, is what one operation costs;
 //! `cargo xtask instructions` does that for every operation. Without arguments it lists them.
 
+#![expect(clippy::print_stdout, reason = "it lists what it can count")]
+
 #[path = "../../proto/benches/cases/mod.rs"]
 mod codec;
 #[path = "../benches/cases/mod.rs"]
