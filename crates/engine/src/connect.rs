@@ -159,7 +159,8 @@ impl Worker {
         } else {
             cluster.left_queue(place);
         }
-        let role = Role::Upstream(Upstream { place, requests: 0, retired: false });
+        let serial = self.serial.next_connection();
+        let role = Role::Upstream(Upstream { place, requests: 0, retired: false, serial });
         let made = self.connections.insert(Connection::new(
             connection,
             codec,

@@ -92,6 +92,7 @@ pub(crate) struct Upstream {
     pub(crate) requests: u32,
     /// Not to be used again: its host is gone, or it is too old.
     pub(crate) retired: bool,
+    pub(crate) serial: u64,
 }
 
 /// Deadlines of a connection.

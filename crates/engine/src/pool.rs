@@ -14,6 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::connect::Protocol;
 use crate::connection::ConnectionTimer;
+use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::stream::{StreamIndex, UpstreamState};
 use crate::worker::Worker;
@@ -76,6 +77,15 @@ pub(crate) enum Lease {
     Pending,
     /// A circuit breaker is open.
     Overflow,
+}
+
+/// What became of the connection that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    /// It has a stream, rests, or is gone.
+    Done,
+    /// Who waited for it was refused by a circuit breaker: the next one.
+    Refused,
 }
 
 impl Pool {
@@ -179,16 +189,20 @@ impl Worker {
 
     /// A connection has no stream any more and can carry another.
     pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(upstream) = connection.upstream() else { return };
+        while self.offer_once(id, now) == Offer::Refused {}
+    }
+
+    fn offer_once(&mut self, id: ConnectionId, now: Instant) -> Offer {
+        let Some(connection) = self.connections.get_mut(id) else { return Offer::Done };
+        let Some(upstream) = connection.upstream() else { return Offer::Done };
         let (place, retired) = (upstream.place, upstream.retired || connection.ended);
         let used = upstream.requests > 0;
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Offer::Done };
         let idle_timeout = cluster.config.idle_timeout;
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let Some(pool) = cluster.pool_mut(place) else { return Offer::Done };
         if retired || pool.host.is_none() {
             self.close_upstream(id, Close::Flush, now);
-            return;
+            return Offer::Done;
         }
         let streams = &self.streams;
         let suits = |waiting: &StreamIndex| {
@@ -197,15 +211,22 @@ impl Worker {
         if let Some(next) = pool.pending.iter().position(suits) {
             let next = pool.pending.remove(next);
             cluster.left_queue(place);
-            if let Some(next) = next {
+            let Some(next) = next else { return Offer::Done };
+            if cluster.load(place).requests < cluster.limits(place).requests {
                 self.attach(next, id, now);
+                return Offer::Done;
             }
-            return;
+            cluster.stats.upstream_rq_active_overflow.inc();
+            if let Some(stream) = self.streams.get_mut(next) {
+                stream.upstream = UpstreamState::None;
+            }
+            self.reset_upstream(next, Trouble::Overflow, now);
+            return Offer::Refused;
         }
         if !pool.pending.is_empty() && pool.connecting == 0 {
             // At its limit the pool makes room for the fresh connection that is waited for.
             self.close_upstream(id, Close::Flush, now);
-            return;
+            return Offer::Done;
         }
         pool.idle.push(id);
         let limit =
@@ -219,6 +240,7 @@ impl Worker {
                 &mut self.timers,
             );
         }
+        Offer::Done
     }
 
     /// Whether an idle connection can be trusted with a request.

@@ -37,6 +37,7 @@ impl Worker {
         stream.retries.sent_before = sent_before;
         upstream.requests += 1;
         let requests = upstream.requests;
+        stream.record.upstream_connection = upstream.serial;
         stream.upstream = UpstreamState::Active(id);
         stream.record.upstream_host = Some(connection.peer.clone());
         stream.record.upstream_local = Some(connection.local.clone());

@@ -183,6 +183,20 @@ fn circuit_breakers_refuse_and_never_hang() {
 }
 
 #[test]
+fn no_more_requests_are_under_way_than_allowed() {
+    for_each_seed(50, |seed| {
+        let mut plan = Plan::new(1);
+        plan.cluster.limits = Limits { requests: 2, ..Limits::default() };
+        let habits = Habits { silent: true, ..Habits::default() };
+        let outcome = run(seed, Faults::none(), plan, habits, 8, 1);
+        check_once(&outcome);
+        // All ask at once, and wait for connections at once.
+        let reached = outcome.log.borrow().times.len();
+        assert!(reached <= 2, "{reached} requests reached an origin that answers none");
+    });
+}
+
+#[test]
 fn a_silent_origin_is_answered_for_by_the_route_timeout() {
     for_each_seed(50, |seed| {
         let habits = Habits { silent: true, ..Habits::default() };
