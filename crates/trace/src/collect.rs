@@ -8,7 +8,7 @@ use crate::category::Category;
 use crate::clock::Reading;
 use crate::decode::{self, Arena, Event, Stored};
 use crate::lanes::{Bent, Item, Lane, ThreadLane, TrackLane, What};
-use crate::record::{Kind, MONOTONIC, NAMELESS, Words};
+use crate::record::{FOLLOWS, Kind, MONOTONIC, NAMELESS, Words};
 use crate::ring::{self, Ring, Thread};
 use crate::timeline::Timeline;
 
@@ -236,13 +236,15 @@ impl Collector {
         shared: &mut Arena,
         sink: &mut dyn Sink,
     ) {
-        let Self { readers, sites, bent, account, timeline, consumes, .. } = self;
+        let Self { readers, sites, bent, account, timeline, .. } = self;
         let Some(reader) = readers.get_mut(&serial) else { return };
         let mut used = 0;
         let mut out = |item: &Item, arena: &Arena| hand_over(item, arena, sites, sink);
         while let Some(words) = reader.waiting.get(used) {
             let on_thread = !on_track(words[0]);
-            if words[1] > until && words[0] & MONOTONIC == 0 {
+            // What is left of an event whose head was overwritten has no stamp.
+            let has_ticks = words[0] & (MONOTONIC | FOLLOWS) == 0;
+            if has_ticks && words[1] > until {
                 break;
             }
             let arena = if on_thread { &mut reader.lane.arena } else { &mut *shared };
@@ -269,13 +271,20 @@ impl Collector {
         reader.waiting.drain(..used);
         reader.waiting_first += used as u64;
         reader.lane.settle(&mut out);
+        self.count_lost(serial, sink);
+    }
+
+    /// Counts what a ring had no room for, and forgets the ring when nothing more will come from it.
+    fn count_lost(&mut self, serial: u64, sink: &mut dyn Sink) {
+        let Self { readers, account, timeline, .. } = self;
+        let Some(reader) = readers.get_mut(&serial) else { return };
         let lost = reader.ring.lost();
         if lost > reader.lost && reader.waiting.is_empty() {
             sink.lost(serial, timeline.last().boot_ns, lost - reader.lost);
             account.lost += lost - reader.lost;
             reader.lost = lost;
         }
-        if *consumes
+        if self.consumes
             && reader.ring.done()
             && reader.waiting.is_empty()
             && reader.lane.is_idle()

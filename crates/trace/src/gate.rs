@@ -31,7 +31,6 @@ pub(crate) fn wanted(level: Level) -> Category {
     Category::from_bits(GATE.masks[level as usize].load(Relaxed))
 }
 
-#[cfg(feature = "tracing")]
 /// The most verbose level anyone wants any category at.
 #[cfg(feature = "tracing")]
 pub(crate) fn most_verbose() -> Option<Level> {
@@ -89,20 +88,19 @@ pub(crate) fn shut_after_fork() {
     crate::atrace::gate_changed();
 }
 
+/// Counts the changes: what was true of the gate then is true while this stands still.
+#[cfg(feature = "tracing")]
+#[inline(always)]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Relaxed)
+}
+
 #[repr(align(64))]
 struct Gate {
     masks: [AtomicU64; 5],
 }
 
 static GATE: Gate = Gate { masks: [const { AtomicU64::new(0) }; 5] };
-#[cfg(feature = "tracing")]
-#[cfg(feature = "tracing")]
-/// Counts the changes: what was true of the gate then is true while this stands still.
-#[inline(always)]
-pub(crate) fn generation() -> u32 {
-    GENERATION.load(Relaxed)
-}
-
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 static RECORDED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 static MARKED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];

@@ -112,6 +112,25 @@ fn a_capture_can_be_cut_to_the_time_around_a_request() {
 }
 
 #[test]
+fn a_ring_that_begins_in_the_middle_of_a_long_event_is_read() {
+    let _turn = turn();
+    let recording = Options::new().ring_bytes(64 << 10).flight_recorder(Duration::from_secs(60));
+    let recording = recording.start().unwrap();
+    let text = "a text that takes several records, none of which has a stamp of its own";
+    for extra in 0..6 {
+        for _ in 0..2_000 {
+            drop(span!(Category::APP, "long", text));
+        }
+        // Moves the oldest record that is left by one at a time.
+        (0..extra).for_each(|_| mark!(Category::APP, "short"));
+        let capture = recording.capture();
+        let spans = capture.spans();
+        assert!(spans.len() > 300, "{extra}: {} spans", spans.len());
+        assert!(spans.iter().all(|span| span.values == [("text", Value::Text(text))]), "{extra}");
+    }
+}
+
+#[test]
 fn switching_in_the_middle_of_spans_leaves_no_halves() {
     let _turn = turn();
     let recording = Options::new().start().unwrap();
