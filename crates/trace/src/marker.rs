@@ -113,22 +113,31 @@ pub(crate) fn track_instant(track: &str, name: &str) {
     with(b'N', |line| line.track(track, name, ""));
 }
 
-/// Puts a line together and writes it. A thread's buffer is never cleared: that would cost more than a short line.
+/// Puts a line together and writes it.
 #[inline]
 fn with(form: u8, fill: impl FnOnce(&mut Line<'_>)) -> bool {
     BUFFER.with(|buffer| {
         // A signal may come in the middle of one line and have another to write.
-        buffer.try_borrow_mut().is_ok_and(|mut buffer| write(&mut *buffer, form, fill))
+        buffer.try_borrow_mut().is_ok_and(|mut buffer| write(&mut buffer, form, fill))
     })
 }
 
-thread_local! {
-    static BUFFER: RefCell<[u8; LONGEST]> = const { RefCell::new([0; LONGEST]) };
+/// A thread's line. It is never cleared, and what all lines begin with stays: either would cost as much as a short line.
+struct Buffer {
+    bytes: [u8; LONGEST],
+    /// The process whose number `bytes` begins with, and up to where.
+    pid: u32,
+    begun: usize,
 }
 
-fn write(bytes: &mut [u8], form: u8, fill: impl FnOnce(&mut Line<'_>)) -> bool {
+thread_local! {
+    static BUFFER: RefCell<Buffer> =
+        const { RefCell::new(Buffer { bytes: [0; LONGEST], pid: 0, begun: 0 }) };
+}
+
+fn write(buffer: &mut Buffer, form: u8, fill: impl FnOnce(&mut Line<'_>)) -> bool {
     let Some(mut file) = FILE.get() else { return false };
-    let mut line = Line::of(bytes, pid(), form);
+    let mut line = buffer.line(pid(), form);
     fill(&mut line);
     if line.does_not_fit {
         return false;
@@ -141,6 +150,19 @@ fn write(bytes: &mut [u8], form: u8, fill: impl FnOnce(&mut Line<'_>)) -> bool {
     written
 }
 
+impl Buffer {
+    /// A line that says `form|pid`.
+    #[inline]
+    fn line(&mut self, pid: u32, form: u8) -> Line<'_> {
+        if self.pid != pid {
+            self.begun = Line::of(&mut self.bytes, pid, form).length;
+            self.pid = pid;
+        }
+        self.bytes[0] = form;
+        Line { bytes: &mut self.bytes, length: self.begun, does_not_fit: false }
+    }
+}
+
 /// A marker being put together.
 struct Line<'a> {
     bytes: &'a mut [u8],
@@ -149,6 +171,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    #[cold]
     fn of(bytes: &'a mut [u8], pid: u32, form: u8) -> Self {
         let mut line = Self { bytes, length: 0, does_not_fit: false };
         line.push(&[form, b'|']);
@@ -277,6 +300,19 @@ mod tests {
         assert_eq!(text(b'I', 42, |line| line.last("name")), "I|42|name");
         assert_eq!(text(b'N', 42, |line| line.track("track", "name", "")), "N|42|track|name");
         assert_eq!(text(b'C', 42, |line| line.name("name", "9")), "C|42|name|9");
+    }
+
+    #[test]
+    fn a_line_never_begins_with_another_process() {
+        let mut buffer = Buffer { bytes: [0; LONGEST], pid: 0, begun: 0 };
+        let mut text = |pid, form, name| {
+            let mut line = buffer.line(pid, form);
+            line.last(name);
+            String::from_utf8(line.bytes().to_vec()).unwrap()
+        };
+        assert_eq!(text(4_194_304, b'B', "long before"), "B|4194304|long before");
+        assert_eq!(text(4_194_304, b'I', "x"), "I|4194304|x");
+        assert_eq!(text(7, b'B', "child"), "B|7|child");
     }
 
     #[test]

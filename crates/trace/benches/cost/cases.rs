@@ -14,8 +14,7 @@ use towpath_trace::{
 use towpath_trace::{async_span, complete, counter, mark, span};
 use tracing_subscriber::prelude::*;
 
-use crate::case;
-use crate::windows::{self, Case, Figure};
+use super::windows::{self, Case, Figure};
 
 /// What is switched on while a case runs.
 #[derive(Clone, Copy)]
@@ -92,6 +91,11 @@ pub(crate) fn rulers(marker: Option<&Marker>) -> Vec<Case> {
         ));
     }
     cases
+}
+
+/// A case under its name, in the state it needs.
+fn case(name: &'static str, state: State, work: impl FnMut(u64) + 'static) -> Case {
+    Case { name, prepare: state.function(), work: Box::new(work), before: |_| (), after: |_| () }
 }
 
 fn empty() -> Case {
@@ -230,13 +234,24 @@ pub(crate) fn own() -> Vec<Case> {
 
 /// What no subscriber can go below: one that does nothing but read the clock when a span is entered and left. There is
 /// one global subscriber in a process, so this runs in one of its own.
-pub(crate) fn facade_floor() -> Case {
+pub(crate) fn facade_floor() -> Vec<Case> {
+    struct Look;
+    impl tracing::field::Visit for Look {
+        fn record_u64(&mut self, _: &tracing::field::Field, value: u64) {
+            black_box(value);
+        }
+        fn record_i64(&mut self, _: &tracing::field::Field, value: i64) {
+            black_box(value);
+        }
+        fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
+    }
     struct Clock;
     impl tracing::Subscriber for Clock {
         fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
             true
         }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            attributes.record(&mut Look);
             tracing::span::Id::from_u64(1)
         }
         fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
@@ -252,12 +267,21 @@ pub(crate) fn facade_floor() -> Case {
     let options = Options::new().flight_recorder(Duration::from_secs(60));
     *RECORDING.lock().unwrap() = Some(options.start().expect("nothing else records"));
     tracing::subscriber::set_global_default(Clock).expect("no other subscriber");
-    case("tracing's own part of a span, and two clock reads", State::Off, |n| {
-        for each in 0..n {
-            let _span = tracing::info_span!("span").entered();
-            black_box(each);
-        }
-    })
+    vec![
+        rdtsc(),
+        case("tracing's own part of a span, and two clock reads", State::Off, |n| {
+            for each in 0..n {
+                let _span = tracing::info_span!("span").entered();
+                black_box(each);
+            }
+        }),
+        case("the same with two integers, looked at", State::Off, |n| {
+            for each in 0..n {
+                let _span = tracing::info_span!("span", bytes = each, many = 7).entered();
+                black_box(each);
+            }
+        }),
+    ]
 }
 
 fn name(length: usize) -> String {

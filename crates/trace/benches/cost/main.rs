@@ -14,7 +14,7 @@ mod cases;
 mod published;
 mod windows;
 
-use windows::{Case, Figure, Run};
+use windows::{Figure, Run};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,15 +23,23 @@ fn main() {
     let windows = if arguments.iter().any(|word| word == "--quick") { 31 } else { 151 };
     let mut report = Report::default();
 
+    let machine = windows::machine();
     windows::pin(0);
     if arguments.iter().any(|word| word == "--floor") {
-        let figures = Run { windows }.of(vec![cases::facade_floor()]);
-        return println!(
-            "{:<52} {:>8.2} {:>8.2} {:>8.2}",
-            figures[0].name, figures[0].median, figures[0].low, figures[0].high
-        );
+        let figures = Run { windows }.of(cases::facade_floor());
+        for figure in &figures[1..] {
+            println!(
+                "{:<52} {:>8.2} {:>8.2} {:>8.2} {:>10.2}",
+                figure.name,
+                figure.median,
+                figure.low,
+                figure.high,
+                figure.median / figures[0].median
+            );
+        }
+        return;
     }
-    println!("{}", windows::machine());
+    println!("{machine}");
     let marker = cases::Marker::of_our_own();
     if let Err(why) = &marker {
         println!("marker cases are left out: {why}");
@@ -197,9 +205,4 @@ impl Report {
 
 fn verdict(kept: bool, allowed: &str) -> String {
     format!("{allowed} {}", if kept { "kept" } else { "MISSED" })
-}
-
-/// A case under its name, in the state it needs.
-fn case(name: &'static str, state: cases::State, work: impl FnMut(u64) + 'static) -> Case {
-    Case { name, prepare: state.function(), work: Box::new(work), before: |_| (), after: |_| () }
 }
