@@ -1,24 +1,34 @@
-// Draws the slowest request of a merged trace: its spans in the application and the sidecar, the arrow between them, and
+// Draws the slowest call of a merged trace: its spans in the application and in the sidecar, the arrow between them, and
 // when the kernel let their threads run.
-//   node picture.mjs ENGINE_FOLDER request.pftrace > picture.svg
+//   node picture.mjs TRACE_PROCESSOR request.pftrace > picture.svg
 import { execFileSync } from 'node:child_process';
-import path from 'node:path';
 
-const [, , engine, file] = process.argv;
-const query = path.join(import.meta.dirname, '../tests/support/query.mjs');
+const [, , processor, file] = process.argv;
 const ask = (...sql) =>
-  execFileSync('node', [query, engine, file, ...sql], { maxBuffer: 1 << 28 }).toString().trim().split('\n').map((line) => JSON.parse(line));
+  execFileSync(processor, [file, ...sql], { maxBuffer: 1 << 28 }).toString().trim().split('\n').map((line) => JSON.parse(line));
 
-const [[slowest]] = ask("select ts, dur from slice where name = 'request' order by dur desc limit 1");
-const [from, length] = slowest.map(Number);
+const [[[call, ts, dur, app]]] = ask(
+  `select s.id, s.ts, s.dur, t.utid from slice s join thread_track t on s.track_id = t.id
+   where s.name = 'call' order by s.dur desc limit 1`,
+);
+const [from, length] = [Number(ts), Number(dur)];
 const until = from + length;
-const within = `ts + dur >= ${from} and ts <= ${until}`;
-const [slices, flows, states] = ask(
-  `select s.id, s.name, s.ts, s.dur, s.depth, t.utid, process.name || ' ' || process.pid, coalesce(thread.name, '')
-   from slice s join thread_track t on s.track_id = t.id join thread using (utid) join process using (upid)
-   where ${within} and s.dur > 0 order by process.start_ts, s.ts`,
-  'select slice_out, slice_in from flow',
-  `select utid, ts, dur, state from thread_state where ${within} and dur > 0`,
+const [[[request]]] = ask(`select slice_in from flow where slice_out = ${call}`);
+const [slices, threads] = ask(
+  `select s.id, s.name, s.ts, s.dur, s.depth, 'app' from slice s
+     where s.dur > 0 and (s.id = ${call} or s.id in (select id from descendant_slice(${call})))
+   union all
+   select s.id, s.name, s.ts, s.dur, s.depth, 'sidecar' from slice s
+     where s.dur > 0 and (s.id = ${request} or s.id in (select id from descendant_slice(${request})))
+   order by 3`,
+  `select 'app', utid, process.name, coalesce(thread.name, '') from thread join process using (upid) where utid = ${app}
+   union all
+   select 'sidecar', utid, process.name, thread.name from thread join process using (upid)
+     where thread.name = 'worker-0' and process.name like 'towpath%'`,
+);
+const [states] = ask(
+  `select utid, ts, dur, state from thread_state
+   where ts + dur >= ${from} and ts <= ${until} and dur > 0 and utid in (${threads.map(([, utid]) => utid).join()})`,
 );
 
 const WIDTH = 1100, LEFT = 150, ROW = 26, RIGHT = 20;
@@ -27,40 +37,41 @@ const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&
 const colours = ['#3b6ea5', '#5b8f5a', '#a5763b', '#8a5a9c', '#4c9a9a'];
 const colour = (name) => colours[[...name].reduce((sum, c) => sum + c.charCodeAt(0), 0) % colours.length];
 const stateColour = (state) => (state === 'Running' ? '#2c7d2c' : state.startsWith('R') ? '#e0a030' : '#d8d8d8');
+const time = (ns) => (ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} µs`);
 
-const threads = new Map();
-for (const [, , , , depth, utid, process, thread] of slices) {
-  const known = threads.get(utid) ?? { process, thread, rows: 0 };
-  known.rows = Math.max(known.rows, Number(depth) + 1);
-  threads.set(utid, known);
-}
-let y = 50;
 const out = [];
-for (const [utid, thread] of threads) {
-  thread.top = y;
-  out.push(`<text x="8" y="${y + 14}" font-weight="bold">${escape(thread.thread || thread.process)}</text>`);
-  out.push(`<text x="8" y="${y + 30}" fill="#666">${escape(thread.process)}</text>`);
-  for (const [of, ts, dur, state] of states) {
-    if (of !== utid) continue;
-    const end = x(Number(ts) + Number(dur));
-    out.push(`<rect x="${x(ts).toFixed(1)}" y="${y}" width="${Math.max(end - x(ts), 0.3).toFixed(1)}" height="8" fill="${stateColour(state)}"/>`);
-  }
-  y += 12 + thread.rows * ROW + 24;
-}
 const places = new Map();
-for (const [id, name, ts, dur, depth, utid] of slices) {
-  const top = threads.get(utid).top + 12 + Number(depth) * ROW;
-  const width = Math.max(x(Number(ts) + Number(dur)) - x(ts), 0.5);
-  places.set(id, [x(ts), top + ROW / 2]);
-  const label = `${name} ${(Number(dur) / 1e6).toFixed(2)} ms`;
-  const shown = width > label.length * 6.2 ? label : width > name.length * 6.2 ? name : '';
-  out.push(`<rect x="${x(ts).toFixed(1)}" y="${top}" width="${width.toFixed(1)}" height="${ROW - 3}" rx="2" fill="${colour(name)}"><title>${escape(label)}</title></rect>`);
-  if (shown) out.push(`<text x="${(x(ts) + 4).toFixed(1)}" y="${top + 16}" fill="#fff">${escape(shown)}</text>`);
+let y = 50;
+for (const [side, utid, process, thread] of threads) {
+  const own = slices.filter((slice) => slice[5] === side);
+  out.push(`<text x="8" y="${y + 14}" font-weight="bold">${escape(process)}</text>`);
+  out.push(`<text x="8" y="${y + 30}" fill="#666">${escape(thread)}</text>`);
+  for (const [, begin, lasted, state] of states.filter((state) => state[0] === utid)) {
+    const end = x(Number(begin) + Number(lasted));
+    out.push(`<rect x="${x(begin).toFixed(1)}" y="${y}" width="${Math.max(end - x(begin), 0.3).toFixed(1)}" height="8" fill="${stateColour(state)}"/>`);
+  }
+  const top = y + 12;
+  for (const [id, name, begin, lasted, depth] of own) {
+    const row = top + Number(depth) * ROW;
+    const width = Math.max(x(Number(begin) + Number(lasted)) - x(begin), 0.5);
+    places.set(id, [x(begin), row + ROW / 2]);
+    const label = `${name} ${time(Number(lasted))}`;
+    const shown = width > label.length * 6.2 ? label : width > name.length * 6.2 ? name : '';
+    out.push(`<rect x="${x(begin).toFixed(1)}" y="${row}" width="${width.toFixed(1)}" height="${ROW - 3}" rx="2" fill="${colour(name)}"><title>${escape(label)}</title></rect>`);
+    if (shown) out.push(`<text x="${(x(begin) + 4).toFixed(1)}" y="${row + 16}" fill="#fff">${escape(shown)}</text>`);
+  }
+  y = top + (Math.max(...own.map((slice) => Number(slice[4]))) + 1) * ROW + 10;
+  // What is too short for a label is told in words.
+  const small = own.filter(([, , begin, lasted]) => x(Number(begin) + Number(lasted)) - x(begin) < 40);
+  if (small.length) {
+    const words = small.map(([, name, , lasted]) => `${name} ${time(Number(lasted))}`).join(' · ');
+    out.push(`<text x="${LEFT}" y="${y + 4}" fill="#666">short: ${escape(words)}</text>`);
+  }
+  y += 34;
 }
-for (const [tail, head] of flows) {
-  const [a, b] = [places.get(tail), places.get(head)];
-  if (a && b) out.push(`<path d="M${a.map((v) => v.toFixed(1)).join(' ')} C${(a[0] + 50).toFixed(1)} ${a[1] + 60} ${(b[0] - 50).toFixed(1)} ${b[1] - 60} ${b.map((v) => v.toFixed(1)).join(' ')}" fill="none" stroke="#c03030" stroke-width="2" marker-end="url(#head)"/>`);
-}
+const [a, b] = [places.get(call), places.get(request)];
+if (a && b)
+  out.push(`<path d="M${a.map((v) => v.toFixed(1)).join(' ')} C${(a[0] + 50).toFixed(1)} ${a[1] + 60} ${(b[0] - 50).toFixed(1)} ${b[1] - 60} ${b.map((v) => v.toFixed(1)).join(' ')}" fill="none" stroke="#c03030" stroke-width="2" marker-end="url(#head)"/>`);
 for (let part = 0; part <= 10; part++) {
   const at = LEFT + (part / 10) * (WIDTH - LEFT - RIGHT);
   out.unshift(`<line x1="${at}" y1="32" x2="${at}" y2="${y}" stroke="#eee"/><text x="${at}" y="26" text-anchor="middle" fill="#666">${((length / 1e7) * part).toFixed(1)} ms</text>`);
