@@ -50,9 +50,12 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 fn line(case: &str, before: Option<u64>, now: u64) -> String {
-    let (recorded, change) = before.map_or(("-".to_owned(), "-".to_owned()), |before| {
-        (before.to_string(), format!("{:+.1} %", (now as f64 / before as f64 - 1.0) * 100.0))
-    });
+    let (recorded, change) = before.map_or_else(
+        || ("-".to_owned(), "-".to_owned()),
+        |before| {
+            (before.to_string(), format!("{:+.1} %", (now as f64 / before as f64 - 1.0) * 100.0))
+        },
+    );
     format!("{case:<28}{recorded:>12}{now:>12}{change:>9}")
 }
 

@@ -4,6 +4,7 @@
 
 mod fuzz;
 mod instructions;
+mod miri;
 mod peers;
 mod shell;
 mod test;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
+  miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
@@ -43,6 +45,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
         "instructions" => instructions::run(rest),
+        "miri" => miri::run(rest),
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),

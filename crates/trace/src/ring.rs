@@ -461,7 +461,7 @@ static REGISTRY: Mutex<Registry> =
 const SERIAL_SHIFT: u32 = 40;
 
 /// Makes a forked child start clean: it records nothing, and what it inherited is its parent's to report.
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn watch_forks() {
     use std::sync::Once;
     static WATCHED: Once = Once::new();
@@ -487,17 +487,17 @@ pub(crate) fn watch_forks() {
     });
 }
 
-#[cfg(not(unix))]
+#[cfg(any(not(unix), miri))]
 pub(crate) fn watch_forks() {}
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 struct Locks {
     _sites: MutexGuard<'static, Vec<&'static crate::callsite::Callsite>>,
     _texts: MutexGuard<'static, Option<value::Interned>>,
     registry: MutexGuard<'static, Registry>,
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 thread_local! {
     static HELD: RefCell<Option<Locks>> = const { RefCell::new(None) };
 }
