@@ -9,15 +9,21 @@ mod published;
 #[path = "../../crates/trace/benches/cost/windows.rs"]
 mod windows;
 
-use windows::Run;
+use windows::{Figure, Run};
 
 fn main() {
-    let windows = if std::env::args().any(|word| word == "--quick") { 31 } else { 151 };
+    let has = |wanted: &str| std::env::args().any(|word| word == wanted);
+    let windows = if has("--quick") { 31 } else { 151 };
+    let machine = windows::machine();
     windows::pin(0);
-    println!("{}", windows::machine());
-    println!("libatrace-like layer writes to {}", atrace_like::open().display());
+    let marker = atrace_like::open();
     let figures = Run { windows }.of(cases::all());
     atrace_like::close();
+    if has("--json") {
+        return println!("{}", json(&figures));
+    }
+    println!("{machine}");
+    println!("libatrace-like layer writes to {}", marker.display());
     let find = |name: String| {
         figures.iter().find(|figure| figure.name == name).map(|figure| figure.median)
     };
@@ -36,4 +42,13 @@ fn main() {
         }
         println!();
     }
+}
+
+/// The figures of cases as `towpath lab replay atrace` reads them.
+fn json(figures: &[Figure]) -> String {
+    let rows = figures.iter().filter_map(|figure| {
+        let (case, who) = figure.name.split_once(" · ")?;
+        Some(format!("{{\"case\":\"{case}\",\"who\":\"{who}\",\"ns\":{:.3}}}", figure.median))
+    });
+    format!("{{\"rows\":[{}]}}", rows.collect::<Vec<_>>().join(","))
 }

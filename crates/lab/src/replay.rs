@@ -4,6 +4,7 @@
 //! request, intervals, the losing cases), and puts the published figure beside ours where there is one.
 //! Subjects take turns within each round, in an order drawn anew, as fresh processes.
 
+pub mod atrace;
 mod mars;
 mod mobile;
 mod mosn;

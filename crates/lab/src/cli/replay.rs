@@ -1,6 +1,6 @@
 //! `towpath lab replay`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -58,12 +58,17 @@ enum Recipe {
     Sidecar,
     /// TCP forwarding
     Mosn,
-    /// Every one
+    /// The cost of emitting trace events
+    Atrace,
+    /// Every one of the network: all but atrace
     All,
 }
 
 impl ReplayCommand {
     pub(super) fn run(self) -> super::Outcome {
+        if self.recipe == Recipe::Atrace {
+            return self.run_atrace();
+        }
         crate::link::become_root_of_a_user_namespace()?;
         let mut peers = Peers::find();
         peers.envoy = self.envoy.or(peers.envoy);
@@ -77,6 +82,7 @@ impl ReplayCommand {
             Recipe::Mars => vec![replay::Recipe::Mars],
             Recipe::Sidecar => vec![replay::Recipe::Sidecar],
             Recipe::Mosn => vec![replay::Recipe::Mosn],
+            Recipe::Atrace => Vec::new(),
             Recipe::All => replay::Recipe::ALL.into(),
         };
         let mut all = Replay::default();
@@ -90,19 +96,48 @@ impl ReplayCommand {
             all.append(result.map_err(|error| format!("{name}: {error}"))?);
             names.push(name);
         }
-        if let Some(path) = &self.json {
-            super::write_json(path, &all.to_json())?;
-        }
-        if let Some(path) = &self.report {
-            let page =
-                all.to_page(&format!("Replay: {}", names.join(", ")), &super::command_line());
-            super::write_text(path, &page.to_html())?;
-        }
-        if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            super::print(&summary(&all));
-        }
+        write(&all, &names.join(", "), self.json.as_deref(), self.report.as_deref(), summary)?;
         Ok(if all.rows.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+
+    /// Every case in this process, which stays itself: trace_marker is for the real root.
+    fn run_atrace(self) -> super::Outcome {
+        let result = replay::atrace::run(self.quick, &mut |what| {
+            super::print_progress(&format!("atrace: {what}"))
+        });
+        super::print_progress("");
+        let all = result.map_err(|error| format!("atrace: {error}"))?;
+        let text = |all: &Replay| {
+            let notes: String = all.notes.iter().map(|note| format!("{note}\n")).collect();
+            let rulers = all.rows.iter().filter(|row| row.table == "rulers");
+            let rulers: String =
+                rulers.map(|row| format!("{:<52} {:>8.2} ns\n", row.case, row.value)).collect();
+            format!("{notes}\n{rulers}\n{}", replay::atrace::table(all).to_markdown())
+        };
+        write(&all, "atrace", self.json.as_deref(), self.report.as_deref(), text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes the figures to where they are wanted, as text unless standard output is taken.
+fn write(
+    all: &Replay,
+    names: &str,
+    json: Option<&Path>,
+    report: Option<&Path>,
+    text: impl Fn(&Replay) -> String,
+) -> std::io::Result<()> {
+    if let Some(path) = json {
+        super::write_json(path, &all.to_json())?;
+    }
+    if let Some(path) = report {
+        let page = all.to_page(&format!("Replay: {names}"), &super::command_line());
+        super::write_text(path, &page.to_html())?;
+    }
+    if json != Some(Path::new("-")) {
+        super::print(&text(all));
+    }
+    Ok(())
 }
 
 fn summary(replay: &Replay) -> String {
