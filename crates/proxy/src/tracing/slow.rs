@@ -26,7 +26,7 @@ const APART: Duration = Duration::from_secs(1);
 const MOST_FILES: usize = 64;
 /// Bytes of all files in the folder.
 const MOST_BYTES: u64 = 256 << 20;
-/// What a worker's ring holds: about two tenths of a second of a worker that is never idle.
+/// A worker's ring: it holds about a tenth of a second of a worker that is never idle.
 const RING_BYTES: usize = 4 << 20;
 /// How far back a file may reach, if the rings do.
 const KEEP: Duration = Duration::from_secs(60);
