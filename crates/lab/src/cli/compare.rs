@@ -79,7 +79,7 @@ impl Compare {
         let test = SelfTest {
             comparisons: 20,
             pairs,
-            planted_pairs: pairs.max(20),
+            planted_pairs: pairs.max(40),
             duration: Duration::from_millis(300),
             slowdown: 0.1,
             seed: 1,
