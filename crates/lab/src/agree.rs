@@ -5,13 +5,13 @@
 //! the same processes, in turns.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
 
 use crate::load::{Arrivals, Plan, run};
-use crate::meter::Meter;
+use crate::meter::{Meter, SyscallMeter};
 use crate::random::Random;
 use crate::stats::{Effect, paired_effect};
 
@@ -31,12 +31,15 @@ pub struct Agreement {
     pub rounds: Vec<(f64, f64)>,
     /// This generator's figure against the other's.
     pub effect: Effect,
+    /// System calls of the server for a request, in the same order, where they may be counted. The more
+    /// requests come in one bunch, the fewer: this shows how alike the arrivals are, whatever the machine is doing.
+    pub syscalls: Option<(f64, f64)>,
 }
 
 /// Runs `plan` in a closed loop and the other generator in turns.
 pub fn compare(
     other: Other,
-    program: &PathBuf,
+    program: &Path,
     plan: &Plan,
     rounds: usize,
     progress: &mut dyn FnMut(&str),
@@ -48,13 +51,15 @@ pub fn compare(
         progress(&format!("round {} of {rounds}", round + 1));
         let is_ours_first = random.below(2) == 1;
         let early = if is_ours_first { Some(ours(&plan)?) } else { None };
-        let theirs = theirs(other, program, &plan)?;
+        let theirs = theirs_cost(other, program, &plan)?;
         let ours = early.map_or_else(|| ours(&plan), Ok)?;
         pairs.push((theirs, ours));
     }
     let effect = paired_effect(&pairs, plan.seed)
         .ok_or_else(|| io::Error::other("three rounds at least are needed"))?;
-    Ok(Agreement { rounds: pairs, effect })
+    progress("system calls");
+    let syscalls = count_syscalls(other, program, &plan).ok();
+    Ok(Agreement { rounds: pairs, effect, syscalls })
 }
 
 impl Other {
@@ -94,23 +99,39 @@ fn ours(plan: &Plan) -> io::Result<f64> {
     cost.ok_or_else(|| io::Error::other("the server answered nothing"))
 }
 
-fn theirs(other: Other, program: &PathBuf, plan: &Plan) -> io::Result<f64> {
-    let name = other.name();
+fn theirs_cost(other: Other, program: &Path, plan: &Plan) -> io::Result<f64> {
     let meter = Meter::begin(&plan.pids).map_err(io::Error::other)?;
+    let count = theirs(other, program, plan)?;
+    Ok(meter.cost().cpu_ns as f64 / count as f64)
+}
+
+/// Runs the other generator once and gives the number of its requests.
+fn theirs(other: Other, program: &Path, plan: &Plan) -> io::Result<u64> {
+    let name = other.name();
     let output = Command::new(program)
         .args(other.arguments(plan))
         .output()
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run {name}: {error}")))?;
-    let cpu_ns = meter.cost().cpu_ns as f64;
     let text = String::from_utf8_lossy(&output.stdout);
     match other.requests(&text) {
-        Some(count @ 1..) => Ok(cpu_ns / count as f64),
+        Some(count @ 1..) => Ok(count),
         Some(0) | None => Err(io::Error::other(format!(
             "{name} made no request: {} {}",
             text.trim(),
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
     }
+}
+
+/// A run of each in which only system calls are counted, because counting slows the server down.
+fn count_syscalls(other: Other, program: &Path, plan: &Plan) -> io::Result<(f64, f64)> {
+    let family = Meter::begin(&plan.pids).map_err(io::Error::other)?.family();
+    let mut meter = SyscallMeter::begin(&family)?;
+    let count = theirs(other, program, plan)?;
+    let theirs = meter.count()? as f64 / count as f64;
+    let mut meter = SyscallMeter::begin(&family)?;
+    let outcome = run(plan).map_err(io::Error::other)?;
+    Ok((theirs, meter.count()? as f64 / outcome.answered.max(1) as f64))
 }
 
 #[cfg(test)]

@@ -108,8 +108,11 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
             ours / 1e3
         )
     });
+    let syscalls = agreement.syscalls.map_or_else(String::new, |(theirs, ours)| {
+        format!("System calls of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n")
+    });
     format!(
-        "{}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
+        "{}{syscalls}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
         rounds.collect::<String>(),
         ratio.estimate,
         ratio.low,

@@ -92,7 +92,8 @@ pub enum Fate {
 }
 
 impl Traffic {
-    pub(super) fn new(direction: Direction) -> Self {
+    /// No traffic.
+    pub fn new(direction: Direction) -> Self {
         Self {
             direction,
             packets: 0,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use browser::Browser;
 use serde_json::Value;
 use towpath_lab::compare::{Comparison, Conclusion, Experiment, Metric, MetricEffect, Run, Wire};
-use towpath_lab::histogram::Nanoseconds;
 use towpath_lab::knee::{Search, search};
 use towpath_lab::link::{Circumstances, Fate, Record, Report, Traffic};
 use towpath_lab::load::{Arrivals, Outcome, Plan, run};
@@ -211,22 +210,12 @@ fn traffic(direction: Direction, log: Vec<Record>) -> Traffic {
     let delivered = log.iter().filter(|it| matches!(it.fate, Fate::Delivered(_))).count() as u64;
     let packets = log.len() as u64;
     Traffic {
-        direction,
         packets,
         bytes: packets * 1000,
         delivered,
         delivered_bytes: delivered * 1000,
-        duplicated: 0,
         lost: packets - delivered,
-        queue_full: 0,
-        outage: 0,
-        ignored: 0,
-        overflowed: 0,
-        unwritable: 0,
-        most_queued_bytes: 0,
-        lateness: Nanoseconds::new(),
-        cpu_ns: 0,
         log,
-        unlogged: 0,
+        ..Traffic::new(direction)
     }
 }
