@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::address::Address;
 use crate::experiment::{Running, free_addresses};
-use crate::load::{Plan, Request, run};
+use crate::load::{Arrivals, Plan, Request, run};
 use crate::origin::{Origin, spawn};
 
 fn installed() -> Peers {
@@ -34,6 +34,8 @@ fn forwards(proxy: Proxy) {
         plan.request = Request::with_body(1024);
         plan.duration = Duration::from_millis(500);
         plan.connections = 8;
+        // Each connection does its part, however the processors are shared: TCP is balanced by connection.
+        plan.arrivals = Arrivals::PerConnection { per_connection_rate: 100.0 };
         plan.pids = running.pids("proxy");
         let outcome = run(&plan).unwrap();
         let served = origins.each_ref().map(crate::origin::Running::served);
