@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use towpath_sim::link::{Profile, Timeline};
 
-use super::okhttp::{self, Task};
+use super::okhttp::{Compiled, Task};
 use super::{Options, Replay, Samples, shuffle};
 use crate::energy::{LTE, UMTS, WIFI};
 use crate::experiment::{Program, Running};
@@ -27,7 +27,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
          original's equal battery figures show. The published figures are Android's: Envoy Mobile beside Towpath, its control beside OkHttp."
             .to_owned(),
     ];
-    let mut subjects = subjects(options, seconds, &mut notes);
+    let okhttp = Compiled::new(options.peers.okhttp.as_deref());
+    let mut subjects = subjects(options, &okhttp, seconds, &mut notes);
     let mut random = Random::new(options.seed);
     for round in 0..rounds {
         shuffle(&mut subjects, &mut random);
@@ -48,6 +49,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
 
 fn subjects(
     options: &Options,
+    okhttp: &Result<Compiled, String>,
     seconds: u64,
     notes: &mut Vec<String>,
 ) -> Vec<(&'static str, Program)> {
@@ -75,8 +77,8 @@ fn subjects(
         }
         None => notes.push("curl was not found; set TOWPATH_CURL.".to_owned()),
     }
-    match okhttp_classes(options) {
-        Ok((class_path, classes)) => {
+    match okhttp {
+        Ok(okhttp) => {
             let task = Task {
                 url: url.clone(),
                 successes: count as u32,
@@ -87,8 +89,7 @@ fn subjects(
                 budget_ms: count * 200,
                 waits: false,
             };
-            subjects
-                .push(("okhttp", program("okhttp", okhttp::command(&class_path, &classes, &task))));
+            subjects.push(("okhttp", program("okhttp", okhttp.command(&task))));
         }
         Err(error) => notes.push(format!("OkHttp was not measured: {error}.")),
     }
@@ -110,18 +111,6 @@ fn subjects(
         ),
     }
     subjects
-}
-
-/// The class path, and where the compiled program is.
-pub(super) fn okhttp_classes(options: &Options) -> Result<(String, std::path::PathBuf), String> {
-    let class_path = options
-        .peers
-        .okhttp
-        .clone()
-        .ok_or("its jars were not found; set TOWPATH_OKHTTP to their class path")?;
-    let directory = std::env::temp_dir().join(format!("towpath-lab-okhttp-{}", std::process::id()));
-    let classes = okhttp::compile(&class_path, &directory).map_err(|error| error.to_string())?;
-    Ok((class_path, classes))
 }
 
 fn measure(

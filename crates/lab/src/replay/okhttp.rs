@@ -1,7 +1,7 @@
 //! OkHttp as a control: a small Java program that Java compiles as it runs it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What the Java program is asked to do.
@@ -24,40 +24,67 @@ pub(super) struct Task {
     pub(super) waits: bool,
 }
 
-/// Writes the program below `directory` and compiles it, once.
-pub(super) fn compile(class_path: &str, directory: &Path) -> io::Result<PathBuf> {
-    std::fs::create_dir_all(directory)?;
-    let source = directory.join("Client.java");
-    std::fs::write(&source, SOURCE)?;
-    let output = Command::new("javac")
-        .args(["-cp", class_path, "-d"])
-        .args([directory, &source])
-        .output()
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot run javac: {error}")))?;
-    if output.status.success() {
-        return Ok(directory.to_owned());
-    }
-    Err(io::Error::other(format!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())))
+/// The compiled program, in a folder that goes with it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Compiled {
+    class_path: String,
+    directory: PathBuf,
 }
 
-/// The command that carries `task` out.
-pub(super) fn command(class_path: &str, classes: &Path, task: &Task) -> Vec<String> {
-    let path = format!("{}:{class_path}", classes.display());
-    let flag = |is: bool| u8::from(is).to_string();
-    let mut words: Vec<String> =
-        ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", &path, "Client", &task.url]
-            .map(str::to_owned)
-            .into();
-    words.extend([
-        task.successes.to_string(),
-        task.interval_ms.to_string(),
-        task.timeout_ms.to_string(),
-        task.body.to_string(),
-        flag(task.is_fresh),
-        task.budget_ms.to_string(),
-        flag(task.waits),
-    ]);
-    words
+impl Compiled {
+    /// Compiles the program, for the class path of OkHttp's jars.
+    pub(super) fn new(class_path: Option<&str>) -> Result<Self, String> {
+        let class_path = class_path
+            .ok_or("its jars were not found; set TOWPATH_OKHTTP to their class path")?
+            .to_owned();
+        let directory =
+            std::env::temp_dir().join(format!("towpath-lab-okhttp-{}", std::process::id()));
+        let compiled = Self { class_path, directory };
+        compiled.compile().map_err(|error| error.to_string())?;
+        Ok(compiled)
+    }
+
+    fn compile(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.directory)?;
+        let source = self.directory.join("Client.java");
+        std::fs::write(&source, SOURCE)?;
+        let output = Command::new("javac")
+            .args(["-cp", &self.class_path, "-d"])
+            .args([&self.directory, &source])
+            .output()
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot run javac: {error}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())))
+    }
+
+    /// The command that carries `task` out.
+    pub(super) fn command(&self, task: &Task) -> Vec<String> {
+        let path = format!("{}:{}", self.directory.display(), self.class_path);
+        let flag = |is: bool| u8::from(is).to_string();
+        let mut words: Vec<String> =
+            ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", &path, "Client", &task.url]
+                .map(str::to_owned)
+                .into();
+        words.extend([
+            task.successes.to_string(),
+            task.interval_ms.to_string(),
+            task.timeout_ms.to_string(),
+            task.body.to_string(),
+            flag(task.is_fresh),
+            task.budget_ms.to_string(),
+            flag(task.waits),
+        ]);
+        words
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        // It lies in the system's folder for such things; whoever cannot remove it, the system will.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 /// Prints a line for each attempt: `ok` or `fail`, and its milliseconds.

@@ -4,12 +4,12 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::super::Options;
-use super::super::mobile::okhttp_classes;
-use super::super::okhttp::{self, Task};
+use super::super::okhttp::{Compiled, Task};
 use crate::link::{FAR, Link};
 use crate::load::response::{Expect, Reader};
 use crate::origin::filler;
@@ -26,7 +26,7 @@ pub(super) enum Client {
     /// A command that makes one request: its name and words.
     Command(&'static str, PathBuf),
     /// OkHttp: the class path and the compiled program.
-    OkHttp(String, PathBuf),
+    OkHttp(Arc<Compiled>),
 }
 
 /// What came of them.
@@ -55,8 +55,8 @@ impl Client {
             Some(curl) => clients.push(Self::Command("curl", curl.clone())),
             None => notes.push("curl was not found; set TOWPATH_CURL.".to_owned()),
         }
-        match okhttp_classes(options) {
-            Ok((class_path, classes)) => clients.push(Self::OkHttp(class_path, classes)),
+        match Compiled::new(options.peers.okhttp.as_deref()) {
+            Ok(compiled) => clients.push(Self::OkHttp(Arc::new(compiled))),
             Err(error) => notes.push(format!("OkHttp was not measured: {error}.")),
         }
         let towpath = &options.peers.towpath;
@@ -91,7 +91,7 @@ impl Client {
         budget: Duration,
     ) -> io::Result<Ready<'_>> {
         let mut ready = Ready { client: self, request, successes, budget, java: None };
-        if let Self::OkHttp(class_path, classes) = self {
+        if let Self::OkHttp(compiled) = self {
             let task = Task {
                 url: url(),
                 successes,
@@ -102,7 +102,7 @@ impl Client {
                 budget_ms: budget.as_millis() as u64,
                 waits: true,
             };
-            let words = okhttp::command(class_path, classes, &task);
+            let words = compiled.command(&task);
             let mut child = link.near().run(move || {
                 Command::new(&words[0])
                     .args(&words[1..])
