@@ -1,6 +1,7 @@
 //! Every fuzz target for a few seconds, on stable: the flags make rustc instrument the code, libFuzzer does the rest.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::shell::{Result, root, run as run_command};
@@ -13,7 +14,6 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Ccodegen-units=1",
     "-Clink-dead-code",
 ];
 
@@ -47,29 +47,49 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             return Err(format!("no fuzz target '{name}'; there are {}", targets.join(", ")).into());
         }
     }
-    for target in &targets {
-        if !wanted.is_empty() && !wanted.contains(&target.as_str()) {
-            continue;
+    let chosen: Vec<&String> = targets
+        .iter()
+        .filter(|target| wanted.is_empty() || wanted.contains(&target.as_str()))
+        .collect();
+    let programs = folder.join("target").join(&platform).join("release");
+    for pair in chosen.chunks(AT_ONCE) {
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let search = |target| search(&folder, &programs, target, seconds);
+            let running: Vec<_> =
+                pair.iter().map(|target| scope.spawn(move || search(target))).collect();
+            running.into_iter().map(|running| running.join()).collect()
+        });
+        for (target, outcome) in pair.iter().zip(outcomes) {
+            let said = outcome.map_err(|_| format!("{target}: the search panicked"))??;
+            println!("fuzz: {target} for {seconds} s: {said}");
         }
-        println!("fuzz: {target} for {seconds} s");
-        let corpus = folder.join("corpus").join(target);
-        fs::create_dir_all(&corpus)?;
-        let mut command =
-            Command::new(folder.join("target").join(&platform).join("release").join(target));
-        command
-            .args([&format!("-max_total_time={seconds}"), "-max_len=4096", "-timeout=5"])
-            .args(["-verbosity=0", "-print_final_stats=1"])
-            .arg(corpus);
-        let seeds = folder.join("seeds").join(target);
-        if seeds.is_dir() {
-            command.arg(seeds);
-        }
-        let said = closing_lines(command.current_dir(&folder)).map_err(|error| {
-            format!("{target} found something; its input is in fuzz/crash-…: {error}")
-        })?;
-        println!("fuzz: {target}: {said}");
     }
     Ok(())
+}
+
+/// Targets that run at the same time.
+const AT_ONCE: usize = 2;
+
+/// Lets one target search, and answers its figures.
+fn search(
+    folder: &Path,
+    programs: &Path,
+    target: &str,
+    seconds: u64,
+) -> std::result::Result<String, String> {
+    let corpus = folder.join("corpus").join(target);
+    fs::create_dir_all(&corpus).map_err(|error| format!("{}: {error}", corpus.display()))?;
+    let mut command = Command::new(programs.join(target));
+    command
+        .args([&format!("-max_total_time={seconds}"), "-max_len=4096", "-timeout=5"])
+        .args(["-verbosity=0", "-print_final_stats=1"])
+        .arg(corpus);
+    let seeds = folder.join("seeds").join(target);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    closing_lines(command.current_dir(folder))
+        .map_err(|error| format!("{target} found something; its input is in fuzz/crash-…: {error}"))
 }
 
 /// Runs a target and returns libFuzzer's own figures; all that it said when it failed.
@@ -86,7 +106,7 @@ fn closing_lines(command: &mut Command) -> Result<String> {
 }
 
 /// The package's programs, in the order of their names.
-fn targets(folder: &std::path::Path) -> Result<Vec<String>> {
+fn targets(folder: &Path) -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for entry in fs::read_dir(folder.join("fuzz_targets"))? {
         let path = entry?.path();
