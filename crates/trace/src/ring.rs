@@ -294,7 +294,8 @@ pub(crate) enum Claim {
 /// Writes one record to this thread's ring; answers its position.
 #[inline(always)]
 pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> Option<u64> {
-    LOCAL.with(|local| {
+    // A plain number out of the closure: an `Option` in the result of `with` is looked at once more.
+    let position = LOCAL.with(|local| {
         let ring = local.ring.get();
         if !ring.is_null() {
             // SAFETY: the pointer is null or to the ring that OWNED keeps alive; both are changed together, by this
@@ -303,7 +304,7 @@ pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> Option<u64
             let (open, reserve) = local.claim(claim);
             if let Some(position) = ring.push(words, reserve) {
                 local.open.set(open);
-                return Some(position);
+                return position;
             }
         }
         write_slow(
@@ -312,8 +313,13 @@ pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> Option<u64
             claim,
             0,
         )
-    })
+        .unwrap_or(NOWHERE)
+    });
+    (position != NOWHERE).then_some(position)
 }
+
+/// No position: serial numbers do not get that far.
+const NOWHERE: u64 = u64::MAX;
 
 /// Writes the records of one long event; `cut` of its texts are not whole.
 #[cold]
