@@ -11,6 +11,7 @@ mod mosn;
 mod okhttp;
 pub mod peers;
 mod sidecar;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -139,14 +140,14 @@ impl Replay {
         self.notes.append(&mut other.notes);
     }
 
+    /// What a hurried reader takes home.
+    pub fn verdict(&self) -> String {
+        verdict::verdict(&self.rows)
+    }
+
     /// The figures as a page.
     pub fn to_page(&self, title: &str, command: &str) -> Page {
-        let with_published = self.rows.iter().filter(|row| row.published.is_some()).count();
-        let verdict = format!(
-            "{} figures, {with_published} of them beside the published ones",
-            self.rows.len()
-        );
-        let mut page = Page::new(title, verdict);
+        let mut page = Page::new(title, self.verdict());
         for note in &self.notes {
             page.text(note);
         }

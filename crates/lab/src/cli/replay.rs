@@ -163,5 +163,6 @@ fn summary(replay: &Replay) -> String {
         }
         text += &format!("\n### {name}\n\n{}", table.to_markdown());
     }
+    text += &format!("\n{}\n", replay.verdict());
     text
 }
