@@ -24,6 +24,8 @@ pub(crate) struct Perfetto<W> {
     failure: Option<io::Error>,
     written: u64,
     process: Process,
+    /// Of every id in this file.
+    seed: u64,
     start: Reading,
     latest: Reading,
     threads: HashMap<u64, Sequence>,
@@ -60,6 +62,7 @@ impl<W: Write> Perfetto<W> {
             failure: None,
             written: 0,
             process,
+            seed,
             start,
             latest: start,
             threads: HashMap::new(),
@@ -94,10 +97,6 @@ impl<W: Write> Perfetto<W> {
 
     pub(crate) fn failed(&self) -> bool {
         self.failure.is_some()
-    }
-
-    fn seed(&self) -> u64 {
-        self.process.seed(self.start.boot_ns)
     }
 
     /// The process, and what a reader of the file should know about how it was made.
@@ -188,7 +187,7 @@ impl<W: Write> Perfetto<W> {
 
     /// The track of a lane, described before it is used; `name` is that of the event that uses it.
     fn describe(&mut self, lane: Lane, name: &str) -> u64 {
-        let seed = self.seed();
+        let seed = self.seed;
         let process = self.shared.uuid;
         match lane {
             Lane::Thread { ring, aside: 0 } => uuid(seed, THREAD, ring),
@@ -247,7 +246,7 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn counter_track(&mut self, name: &str) -> u64 {
-        let uuid = uuid(self.seed(), COUNTER_TRACK, hash(name.as_bytes()));
+        let uuid = uuid(self.seed, COUNTER_TRACK, hash(name.as_bytes()));
         if !self.described.contains_key(&uuid) {
             let parent = self.shared.uuid;
             self.remember(uuid, parent, true);
@@ -263,7 +262,7 @@ impl<W: Write> Perfetto<W> {
 
 impl<W: Write> Sink for Perfetto<W> {
     fn thread(&mut self, ring: u64, thread: &Thread) {
-        let seed = self.seed();
+        let seed = self.seed;
         let mut id = sequence_id(seed, ring);
         while !self.sequence_ids.insert(id) {
             id = id.wrapping_add(1).max(1);
@@ -582,7 +581,8 @@ fn annotation_value(annotation: &mut Vec<u8>, kind: u8, word: u64, arena: &Arena
 /// Names of values, numbered across the file.
 #[derive(Default)]
 struct Fields {
-    by_callsite: HashMap<u32, Vec<u32>>,
+    /// Of each callsite, by its number; those that were not met yet have none.
+    by_callsite: Vec<Vec<u32>>,
     numbers: HashMap<&'static str, u32>,
     names: Vec<&'static str>,
 }
@@ -592,12 +592,17 @@ impl Fields {
         let Some((id, site)) = event.callsite else {
             return self.number_of(UNNAMED[index.min(UNNAMED.len() - 1)]);
         };
-        if let Some(&number) = self.by_callsite.get(&id).and_then(|numbers| numbers.get(index)) {
+        if let Some(&number) =
+            self.by_callsite.get(id as usize).and_then(|numbers| numbers.get(index))
+        {
             return number;
         }
         let numbers: Vec<u32> = site.fields().iter().map(|name| self.number_of(name)).collect();
         let number = numbers.get(index).copied();
-        self.by_callsite.insert(id, numbers);
+        if self.by_callsite.len() <= id as usize {
+            self.by_callsite.resize_with(id as usize + 1, Vec::new);
+        }
+        self.by_callsite[id as usize] = numbers;
         number.unwrap_or_else(|| self.number_of(UNNAMED[index.min(UNNAMED.len() - 1)]))
     }
 

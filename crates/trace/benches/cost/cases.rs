@@ -250,6 +250,9 @@ pub(crate) fn facade_floor() -> Vec<Case> {
         fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
             true
         }
+        fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+            Some(tracing::level_filters::LevelFilter::INFO)
+        }
         fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
             attributes.record(&mut Look);
             tracing::span::Id::from_u64(1)
@@ -278,6 +281,12 @@ pub(crate) fn facade_floor() -> Vec<Case> {
         case("the same with two integers, looked at", State::Off, |n| {
             for each in 0..n {
                 let _span = tracing::info_span!("span", bytes = each, many = 7).entered();
+                black_box(each);
+            }
+        }),
+        case("tracing's own part of a span that is off", State::Off, |n| {
+            for each in 0..n {
+                let _span = tracing::debug_span!("span").entered();
                 black_box(each);
             }
         }),
