@@ -1,7 +1,5 @@
 //! Clients that ask and ask, and what became of each request.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
-
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -34,6 +32,11 @@ impl Tally {
 
     pub fn answered(&self) -> u64 {
         self.statuses.values().sum()
+    }
+
+    /// Requests and connects that nothing came of.
+    pub fn lost(&self) -> u64 {
+        self.hung + self.broken + self.unaccepted + self.refused
     }
 
     fn add(&mut self, other: Self) {

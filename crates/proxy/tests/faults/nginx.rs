@@ -1,7 +1,5 @@
 //! A real origin that can be killed, frozen and started again.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
-
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 

@@ -1,23 +1,11 @@
 //! SIGTERM under load: who has asked is answered, and the program ends by itself; then it starts again in the
 //! same place.
-#![allow(
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed; a script answers to what it cares about"
-)]
-
-mod common;
-#[path = "faults/load.rs"]
-mod load;
-#[path = "../../../conformance/h1/wire.rs"]
-mod wire;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use common::{Proxy, bootstrap, origin};
-use load::{Habit, Load};
+use crate::common::{Proxy, bootstrap, origin};
+use crate::load::{Habit, Load};
 
 #[test]
 fn a_drain_loses_no_request() {

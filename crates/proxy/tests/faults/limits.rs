@@ -1,23 +1,12 @@
 //! No descriptors left, and more connections than a listener takes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed; a script answers to what it cares about"
-)]
-
-mod common;
-#[path = "faults/load.rs"]
-mod load;
-#[path = "../../../conformance/h1/wire.rs"]
-mod wire;
 
 use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{Proxy, Scratch, bootstrap, origin, until};
-use load::{Habit, Load, ask};
+use crate::common::{PATIENCE, Proxy, Scratch, bootstrap, origin, until};
+use crate::load::{Habit, Load, ask};
+use crate::{many_descriptors, memory, nothing_is_left};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -55,11 +44,7 @@ fn requests_that_find_no_descriptor_are_answered() {
     std::thread::sleep(Duration::from_millis(1500));
     let tally = load.stop();
     eprintln!("without descriptors: {tally:?}");
-    assert_eq!(
-        (tally.hung, tally.broken + tally.unaccepted, tally.refused),
-        (0, 0, 0),
-        "{tally:?}"
-    );
+    assert_eq!(tally.lost(), 0, "{tally:?}");
     assert!(tally.count(200) > 0 && tally.count(503) > 0, "{tally:?}");
     assert_eq!(tally.answered(), tally.count(200) + tally.count(503), "{tally:?}");
     assert_eq!(proxy.stat("http.ingress.downstream_rq_5xx"), Some(tally.count(503)));
@@ -68,6 +53,7 @@ fn requests_that_find_no_descriptor_are_answered() {
 
 #[test]
 fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
+    many_descriptors();
     let limit = "layered_runtime: { layers: [ { name: static, static_layer: \
         { envoy.resource_limits.listener.ingress.connection_limit: 50 } } ] }\n";
     let config = [&bootstrap(origin(Duration::ZERO)), limit].concat();
@@ -79,7 +65,7 @@ fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
         let flood: Vec<TcpStream> =
             (0..200).map(|_| TcpStream::connect(&listener).unwrap()).collect();
         for mut stream in flood {
-            stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut nothing = Vec::new();
             let outcome = stream.read_to_end(&mut nothing);
             let late = outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
@@ -104,10 +90,10 @@ fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
 
 #[test]
 fn idle_connections_cost_little_memory() {
+    many_descriptors();
     let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);
     let listener = proxy.listener("ingress");
     let before = memory(&proxy);
-    // As many as a test process may hold with the usual limit of 1024 descriptors.
     let count = 900;
     let idle: Vec<TcpStream> =
         (0..count).map(|_| ask(TcpStream::connect(&listener).unwrap(), GET).unwrap().1).collect();
@@ -121,13 +107,10 @@ fn idle_connections_cost_little_memory() {
 #[test]
 #[ignore = "takes 10,000 descriptors"]
 fn ten_thousand_idle_connections_cost_twelve_megabytes_at_most() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
-    if limit.current.is_some_and(|descriptors| descriptors < 10_200) {
-        assert!(std::env::var_os("CI").is_none(), "too few descriptors: {limit:?}");
-        eprintln!("left out, there are too few descriptors: {limit:?}");
+    let most = many_descriptors();
+    if most < 10_200 {
+        assert!(std::env::var_os("CI").is_none(), "too few descriptors: {most}");
+        eprintln!("left out, there are too few descriptors: {most}");
         return;
     }
     let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);
@@ -143,22 +126,4 @@ fn ten_thousand_idle_connections_cost_twelve_megabytes_at_most() {
     assert!(grown <= most, "{count} idle connections cost {grown} bytes");
     drop(idle);
     nothing_is_left(&proxy);
-}
-
-/// Resident bytes of the proxy.
-fn memory(proxy: &Proxy) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-fn nothing_is_left(proxy: &Proxy) {
-    for gauge in [
-        "http.ingress.downstream_rq_active",
-        "http.ingress.downstream_cx_active",
-        "cluster.origin.upstream_rq_active",
-        "cluster.origin.upstream_rq_pending_active",
-    ] {
-        until(gauge, || proxy.stat(gauge) == Some(0));
-    }
 }

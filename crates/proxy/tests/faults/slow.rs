@@ -1,27 +1,17 @@
 //! Peers that take their time: heads and bodies that trickle, readers that do not read. Memory stays bounded, and
 //! everybody else is served.
-#![allow(
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed; a script answers to what it cares about"
-)]
-
-mod common;
-#[path = "faults/load.rs"]
-mod load;
-#[path = "../../../conformance/h1/wire.rs"]
-mod wire;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Proxy, bootstrap, origin, until};
-use load::ask;
+use crate::common::{PATIENCE, Proxy, bootstrap, origin};
+use crate::load::ask;
+use crate::{many_descriptors, memory, nothing_is_left};
 
 #[test]
 fn heads_that_trickle_are_cut_off_and_hold_nobody_up() {
+    many_descriptors();
     let config = bootstrap(origin(Duration::ZERO)).replace(
         "stat_prefix: ingress",
         "stat_prefix: ingress\n          request_headers_timeout: 1s",
@@ -176,26 +166,8 @@ fn silent() -> SocketAddr {
     address
 }
 
-/// Resident bytes of the proxy.
-fn memory(proxy: &Proxy) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 /// Far less than what was sent: two buffers of a megabyte at most, and the driver's scratch.
 fn bounded(proxy: &Proxy, before: u64) {
     let grown = memory(proxy).saturating_sub(before);
     assert!(grown < 6 << 20, "{grown} bytes are held");
-}
-
-fn nothing_is_left(proxy: &Proxy) {
-    for gauge in [
-        "http.ingress.downstream_rq_active",
-        "http.ingress.downstream_cx_active",
-        "cluster.origin.upstream_rq_active",
-        "cluster.origin.upstream_rq_pending_active",
-    ] {
-        until(gauge, || proxy.stat(gauge) == Some(0));
-    }
 }
