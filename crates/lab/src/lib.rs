@@ -5,8 +5,8 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`load`] | load generator: closed and open loops, latency from the intended start |
-//! | [`origin`] | test server: HTTP/1.1 answers or TCP echo |
+//! | [`load`] | load generator for HTTP/1.1, Bolt and TCP: closed and open loops, latency from the intended start |
+//! | [`origin`] | test server: HTTP/1.1 answers, Bolt answers or TCP echo |
 //! | [`meter`] | what a process and the machine spent between two instants |
 //! | [`histogram`] | percentiles of nanoseconds |
 //! | [`link`] | emulated links between network namespaces |

@@ -9,6 +9,7 @@
 //! who would have come meanwhile ("coordinated omission"). In a closed loop the two are the same.
 
 mod account;
+mod bolt;
 pub(crate) mod connection;
 pub(crate) mod export;
 mod generator;
@@ -20,6 +21,7 @@ mod schedule;
 
 use std::time::Duration;
 
+pub use bolt::Bolt;
 pub use generator::{run, run_observed};
 pub use outcome::{Errors, GeneratorCost, Noise, Outcome, Progress, TargetCost};
 pub use request::Request;
@@ -39,6 +41,8 @@ pub struct Plan {
     pub request: Request,
     /// When requests start.
     pub arrivals: Arrivals,
+    /// What Bolt needs besides.
+    pub bolt: Bolt,
     /// How many connections carry them.
     pub connections: usize,
     /// Whether a connection carries more than one request.
@@ -71,6 +75,8 @@ pub enum Protocol {
     Http1,
     /// Bytes that come back as they are, or at least as many.
     Tcp,
+    /// Bolt, many requests in flight on each connection.
+    Bolt,
 }
 
 /// The arrival process. The same server costs up to three times as much under one as under another, so
@@ -139,6 +145,7 @@ impl Plan {
             protocol: Protocol::Http1,
             request: Request::default(),
             arrivals: Arrivals::Closed,
+            bolt: Bolt::default(),
             connections: 10,
             keep_alive: true,
             duration: Duration::from_secs(10),
@@ -168,6 +175,14 @@ impl Plan {
                 let count = starts.iter().filter(|start| window.contains(start)).count();
                 Some(count as f64 / self.duration.as_secs_f64())
             }
+        }
+    }
+
+    /// Requests that can be under way at once.
+    pub(crate) fn lanes(&self) -> usize {
+        match self.protocol {
+            Protocol::Http1 | Protocol::Tcp => self.connections,
+            Protocol::Bolt => self.connections * self.bolt.in_flight,
         }
     }
 
@@ -203,6 +218,9 @@ impl Plan {
         }
         if self.protocol == Protocol::Tcp && self.request.body.is_empty() {
             return Err(LoadError::Plan("a TCP request needs at least one byte"));
+        }
+        if self.protocol == Protocol::Bolt {
+            self.bolt.check(&self.arrivals)?;
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! A test server that is cheap and does as it is told.
 //!
 //! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
-//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back.
+//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back. Bolt: each
+//! request is answered with its own content, cut or filled to the size that is asked for; heartbeats are answered at once.
 //! A delay holds each answer back without holding up any other.
 
+mod bolt;
 mod onward;
 mod peer;
 mod request;
@@ -31,13 +33,13 @@ pub struct Origin {
     pub listen: Address,
     /// In which protocol.
     pub protocol: Protocol,
-    /// Bytes in the body of each HTTP answer.
+    /// Bytes in the body of each HTTP answer, or in the content of each Bolt answer.
     pub size: usize,
     /// How long each answer is held back.
     pub delay: Duration,
     /// How long the processor is kept busy for each request.
     pub work: Duration,
-    /// The status of each HTTP answer.
+    /// The status of each HTTP answer; Bolt has one of its own that stands for it.
     pub status: u16,
     /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
     /// questions go to one of them in turn.
@@ -51,6 +53,8 @@ pub enum Protocol {
     Http1,
     /// Echo.
     Tcp,
+    /// Bolt.
+    Bolt,
 }
 
 /// A server on a thread of its own; it ends when this is dropped.
@@ -75,6 +79,11 @@ impl Origin {
             status: 200,
             next: Vec::new(),
         }
+    }
+
+    /// Bolt with `size` bytes of content, at once.
+    pub fn bolt(listen: Address, size: usize) -> Self {
+        Self { protocol: Protocol::Bolt, ..Self::http(listen, size) }
     }
 
     /// TCP echo, at once.

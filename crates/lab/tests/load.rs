@@ -9,11 +9,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towpath_lab::address::Address;
 use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, Request, run};
 use towpath_lab::origin::{Origin, Running, spawn};
+use towpath_proto::bolt::Version;
 
 fn local() -> Address {
     "127.0.0.1:0".parse().unwrap()
@@ -72,6 +73,68 @@ fn posts_close_and_echo_work_on_both_kinds_of_socket() {
         assert!(outcome.sent > 20, "{}", outcome.sent);
         assert_eq!(outcome.errors.total(), 0, "{:?}", outcome.errors);
     }
+}
+
+#[test]
+fn bolt_keeps_requests_in_flight_and_checks_each_answer() {
+    for version in [Version::V1, Version::V2 { checksums: false }, Version::V2 { checksums: true }]
+    {
+        let server = spawn(&Origin::bolt(local(), 1024)).unwrap();
+        let mut plan = bolt_plan(&server, version);
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.total(), 0, "{version:?}: {:?}", outcome.errors);
+        assert!(outcome.sent > 1000, "{}", outcome.sent);
+        // The server counts when it has answered.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while server.served() < outcome.sent && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(server.served(), outcome.sent, "{version:?}");
+        plan.arrivals = Arrivals::Paced { rate: 1000.0 };
+        let outcome = run(&plan).unwrap();
+        assert_eq!((outcome.sent, outcome.errors.total()), (400, 0), "{version:?}");
+    }
+    let slow = Origin { delay: Duration::from_millis(20), ..Origin::bolt(local(), 16) };
+    let server = spawn(&slow).unwrap();
+    let outcome = run(&bolt_plan(&server, Version::V1)).unwrap();
+    // Eight connections with sixteen requests each, twenty times at most.
+    assert!((1280..=2560).contains(&outcome.sent), "{}", outcome.sent);
+    assert_eq!(outcome.errors.total(), 0, "{:?}", outcome.errors);
+}
+
+#[test]
+fn bolt_answers_that_are_not_the_requests_own_are_errors() {
+    let mut refusing = Origin::bolt(local(), 1024);
+    refusing.status = 503;
+    let server = spawn(&refusing).unwrap();
+    let mut plan = bolt_plan(&server, Version::V1);
+    plan.arrivals = Arrivals::Paced { rate: 100.0 };
+    assert_eq!(run(&plan).unwrap().errors.of("status"), 40);
+    // Too short to carry the number of its request.
+    let server = spawn(&Origin::bolt(local(), 8)).unwrap();
+    plan.target = server.address().clone().into();
+    assert_eq!(run(&plan).unwrap().errors.of("crossed"), 40);
+    plan.target = serve_badly(b"nonsense").into();
+    assert!(run(&plan).unwrap().errors.of("malformed") >= 10);
+    // An answer to nothing.
+    let unasked = b"\x01\x00\x00\x02\x01\x7f\x7f\x7f\x7f\x01\x00\x00\0\0\0\0\0\0\0\0";
+    plan.target = serve_badly(unasked).into();
+    assert!(run(&plan).unwrap().errors.of("unasked") >= 10);
+    plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 };
+    assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
+    plan.arrivals = Arrivals::Closed;
+    plan.bolt.in_flight = 0;
+    assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
+}
+
+fn bolt_plan(server: &Running, version: Version) -> Plan {
+    let mut plan = plan(server);
+    plan.protocol = Protocol::Bolt;
+    plan.request = Request::with_body(1024);
+    plan.request.headers.push(("service".to_owned(), "com.example.Echo:1.0".to_owned()));
+    plan.bolt.version = version;
+    plan.bolt.in_flight = 16;
+    plan
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use towpath_proto::bolt::Version;
 
 use super::live::Live;
 use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
@@ -45,6 +46,15 @@ pub struct Load {
     /// What to speak
     #[arg(long, value_enum, default_value = "h1")]
     protocol: Protocol,
+    /// Requests that each connection has in flight (Bolt only)
+    #[arg(long, visible_alias = "pipeline", value_name = "N", default_value_t = 1)]
+    in_flight: usize,
+    /// Version of the Bolt frames
+    #[arg(long, value_enum, default_value = "1")]
+    bolt_version: BoltVersion,
+    /// Class that Bolt frames name [default: towpath.Bytes]
+    #[arg(long, value_name = "NAME")]
+    bolt_class: Option<String>,
     /// How long to measure
     #[arg(long, short = 'd', default_value = "10s", value_parser = parse_seconds)]
     duration: Duration,
@@ -112,6 +122,21 @@ enum Protocol {
     H1,
     /// Bytes that are echoed
     Tcp,
+    /// Bolt: headers of -H go into the frame's block, and each answer must have its request's content
+    Bolt,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BoltVersion {
+    /// Version 1
+    #[value(name = "1")]
+    One,
+    /// Version 2 without checksums
+    #[value(name = "2")]
+    Two,
+    /// Version 2 with checksums
+    #[value(name = "2-crc")]
+    TwoWithChecksums,
 }
 
 impl Load {
@@ -142,7 +167,20 @@ impl Load {
         plan.protocol = match self.protocol {
             Protocol::H1 => load::Protocol::Http1,
             Protocol::Tcp => load::Protocol::Tcp,
+            Protocol::Bolt => load::Protocol::Bolt,
         };
+        plan.bolt.version = match self.bolt_version {
+            BoltVersion::One => Version::V1,
+            BoltVersion::Two => Version::V2 { checksums: false },
+            BoltVersion::TwoWithChecksums => Version::V2 { checksums: true },
+        };
+        plan.bolt.in_flight = self.in_flight;
+        if let Some(class) = &self.bolt_class {
+            plan.bolt.class.clone_from(class);
+        }
+        if self.in_flight != 1 && plan.protocol != load::Protocol::Bolt {
+            return Err("only Bolt has several requests in flight on a connection".into());
+        }
         let default_size = if plan.protocol == load::Protocol::Tcp { 64 } else { 0 };
         plan.request = match &self.data {
             Some(text) => Request { body: text.clone().into_bytes(), ..Request::default() },

@@ -44,6 +44,8 @@ enum Protocol {
     H1,
     /// Echo
     Tcp,
+    /// Bolt: each request's content, cut or filled to --size
+    Bolt,
 }
 
 impl Origin {
@@ -53,6 +55,7 @@ impl Origin {
             protocol: match self.protocol {
                 Protocol::H1 => origin::Protocol::Http1,
                 Protocol::Tcp => origin::Protocol::Tcp,
+                Protocol::Bolt => origin::Protocol::Bolt,
             },
             size: self.size,
             delay: self.delay,

@@ -30,7 +30,7 @@ pub fn run_observed(
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
     plan.check()?;
-    let mut outcome = Generator::new(plan, observer)?.run()?;
+    let mut outcome = generate(plan, observer)?;
     if plan.count_syscalls {
         match count_syscalls(plan) {
             Ok(count) => {
@@ -46,6 +46,16 @@ pub fn run_observed(
     Ok(outcome)
 }
 
+fn generate(
+    plan: &Plan,
+    observer: Option<&mut dyn FnMut(&Progress)>,
+) -> Result<Outcome, LoadError> {
+    match plan.protocol {
+        Protocol::Http1 | Protocol::Tcp => Generator::new(plan, observer)?.run(),
+        Protocol::Bolt => super::bolt::run(plan, observer),
+    }
+}
+
 /// A short run of the same plan, in which only system calls are counted.
 fn count_syscalls(plan: &Plan) -> Result<f64, LoadError> {
     let short = Plan {
@@ -55,7 +65,7 @@ fn count_syscalls(plan: &Plan) -> Result<f64, LoadError> {
     };
     let family = Meter::begin(&plan.pids)?.family();
     let mut meter = SyscallMeter::begin(&family)?;
-    let outcome = Generator::new(&short, None)?.run()?;
+    let outcome = generate(&short, None)?;
     Ok(meter.count()? as f64 / outcome.answered.max(1) as f64)
 }
 
@@ -87,7 +97,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         observer: Option<&'o mut dyn FnMut(&Progress)>,
     ) -> Result<Self, LoadError> {
         let expect = match plan.protocol {
-            Protocol::Tcp => Expect::Bytes(plan.request.body.len() as u64),
+            Protocol::Tcp | Protocol::Bolt => Expect::Bytes(plan.request.body.len() as u64),
             Protocol::Http1 if plan.request.is_head() => Expect::HttpHead,
             Protocol::Http1 => Expect::Http,
         };

@@ -276,11 +276,11 @@ impl Outcome {
             return;
         }
         let busy = self.achieved_rps() * self.service.mean() / 1e9;
-        let ratio = busy / plan.connections as f64;
+        let ratio = busy / plan.lanes() as f64;
         if !(0.95..=1.03).contains(&ratio) {
             self.warnings.push(format!(
-                "Little's law: rate times mean service time is {busy:.1}, but {} connections were busy",
-                plan.connections
+                "Little's law: rate times mean service time is {busy:.1}, but {} requests were under way",
+                plan.lanes()
             ));
         }
     }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::bolt::{self, Frames};
 use super::request::{Item, Persistence, Reader, Wish};
 use super::{Origin, Protocol};
 use crate::poller::Interest;
@@ -15,6 +16,7 @@ pub(super) struct Peer {
     socket: OwnedFd,
     pub(super) generation: u32,
     reader: Reader,
+    frames: Frames,
     /// What the socket did not take yet.
     unsent: Vec<u8>,
     sent: usize,
@@ -38,12 +40,15 @@ pub(super) enum Due {
     /// The service that was asked did not answer well.
     Failure(Wish),
     Echo(Vec<u8>),
+    /// A whole Bolt frame.
+    Frame(Vec<u8>),
 }
 
 /// The answers, encoded once.
 #[derive(Debug)]
 pub(super) struct Answers {
     protocol: Protocol,
+    bolt: bolt::Answers,
     stay: Encoded,
     stay_said: Encoded,
     close: Encoded,
@@ -61,6 +66,7 @@ impl Peer {
             socket,
             generation,
             reader: Reader::new(),
+            frames: Frames::default(),
             unsent: Vec::new(),
             sent: 0,
             held: 0,
@@ -92,6 +98,9 @@ impl Peer {
             }
             each(None);
             return self.send(bytes);
+        }
+        if answers.protocol == Protocol::Bolt {
+            return self.read_frames(bytes, answers, is_delayed, each);
         }
         let (unsent, held, is_closing) = (&mut self.unsent, &mut self.held, &mut self.is_closing);
         let mut first = None;
@@ -128,6 +137,35 @@ impl Peer {
         }
     }
 
+    /// Answers the frames that are complete, in one write.
+    fn read_frames(
+        &mut self,
+        bytes: &[u8],
+        answers: &Answers,
+        is_delayed: bool,
+        mut each: impl FnMut(Option<Due>),
+    ) -> Step {
+        let (unsent, held) = (&mut self.unsent, &mut self.held);
+        let result = self.frames.receive(bytes, |item| match item {
+            bolt::Item::Heartbeat(answer) => unsent.extend_from_slice(&answer),
+            bolt::Item::Oneway => each(None),
+            bolt::Item::Call(frame) if is_delayed => {
+                *held += 1;
+                let mut answer = Vec::new();
+                answers.bolt.write(&frame, &mut answer);
+                each(Some(Due::Frame(answer)));
+            }
+            bolt::Item::Call(frame) => {
+                each(None);
+                answers.bolt.write(&frame, unsent);
+            }
+        });
+        if result.is_err() {
+            return Step::Closed;
+        }
+        self.flush()
+    }
+
     /// Sends something that was held back.
     pub(super) fn answer(&mut self, due: &Due, answers: &Answers) -> Step {
         match due {
@@ -143,6 +181,10 @@ impl Peer {
             }
             Due::Echo(bytes) => {
                 self.held -= bytes.len();
+                self.send(bytes)
+            }
+            Due::Frame(bytes) => {
+                self.held -= 1;
                 self.send(bytes)
             }
         }
@@ -207,6 +249,7 @@ impl Due {
         match self {
             Self::Answer(wish) | Self::Failure(wish) => Self::Failure(wish),
             Self::Echo(bytes) => Self::Echo(bytes),
+            Self::Frame(bytes) => Self::Frame(bytes),
         }
     }
 }
@@ -226,6 +269,7 @@ impl Answers {
         };
         Self {
             protocol: origin.protocol,
+            bolt: bolt::Answers::new(origin),
             stay: encode(""),
             stay_said: encode("Connection: keep-alive\r\n"),
             close: encode("Connection: close\r\n"),
