@@ -260,7 +260,7 @@ impl Worker {
         let refused = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
             Upgrade::Requested => head.status() != 101,
-            Upgrade::Connect => !(200..300).contains(&head.status()),
+            Upgrade::Connect | Upgrade::ConnectHere => !(200..300).contains(&head.status()),
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;

@@ -234,9 +234,13 @@ impl Worker {
         };
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
-            stream.upgrade =
-                if wanted == b"connect" { Upgrade::Connect } else { Upgrade::Requested };
-            if !is_allowed(wanted, &forward.upgrades, &http.config.upgrades) {
+            let allowed = allowed(wanted, &forward.upgrades, &http.config.upgrades);
+            stream.upgrade = match allowed {
+                Some(AllowedUpgrade { ends_connect: true, .. }) => Upgrade::ConnectHere,
+                Some(_) | None if wanted == b"connect" => Upgrade::Connect,
+                Some(_) | None => Upgrade::Requested,
+            };
+            if !allowed.is_some_and(|allowed| allowed.enabled) {
                 stream.record.cluster =
                     self.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
                 http.stats.downstream_rq_ws_on_non_ws_route.inc();
@@ -369,7 +373,12 @@ impl Worker {
         if avoids {
             stream.retries.tried.push(place);
         }
-        match self.lease(index, place, now) {
+        let lease = if stream.upgrade == Upgrade::ConnectHere {
+            self.lease_raw(index, place, now)
+        } else {
+            self.lease(index, place, now)
+        };
+        match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),
             Lease::Pending => {}
             Lease::Overflow => self.reset_upstream(index, Trouble::Overflow, now),
@@ -490,14 +499,16 @@ fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
     head.set_authority(host);
 }
 
-/// Whether an upgrade is let through: the route's word counts before the listener's.
-fn is_allowed(wanted: &[u8], route: &[AllowedUpgrade], listener: &[AllowedUpgrade]) -> bool {
-    let find = |allowed: &[AllowedUpgrade]| {
-        let found =
-            allowed.iter().find(|allowed| wanted.eq_ignore_ascii_case(allowed.kind.as_bytes()));
-        found.map(|allowed| allowed.enabled)
+/// What is said of an upgrade: the route's word counts before the listener's.
+fn allowed<'a>(
+    wanted: &[u8],
+    route: &'a [AllowedUpgrade],
+    listener: &'a [AllowedUpgrade],
+) -> Option<&'a AllowedUpgrade> {
+    let find = |upgrades: &'a [AllowedUpgrade]| {
+        upgrades.iter().find(|upgrade| wanted.eq_ignore_ascii_case(upgrade.kind.as_bytes()))
     };
-    find(route).or_else(|| find(listener)).unwrap_or(false)
+    find(route).or_else(|| find(listener))
 }
 
 /// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.

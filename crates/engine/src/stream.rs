@@ -111,6 +111,8 @@ pub(crate) enum Upgrade {
     Requested,
     /// CONNECT that is let through.
     Connect,
+    /// CONNECT that ends here: the host is given the tunnel's bytes and sees no request.
+    ConnectHere,
     /// Bytes are opaque in both directions.
     Done,
 }

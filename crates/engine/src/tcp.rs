@@ -7,7 +7,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::connect::Protocol;
 use crate::downstream::Closer;
-use crate::pool::Priority;
+use crate::pool::{Lease, Place, Priority};
 use crate::record::Flags;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
@@ -63,20 +63,34 @@ impl Worker {
         };
         stream.retries.tried.push(place);
         stream.retries.place = Some(place);
-        let full = cluster.load(place).connections >= cluster.limits(place).connections;
-        if full {
-            cluster.stats.upstream_cx_overflow.inc();
+        if self.lease_raw(index, place, now) == Lease::Overflow {
             self.end_tcp(index, Trouble::Overflow, now);
-            return;
+        }
+    }
+
+    /// A connection of its own for a stream of opaque bytes.
+    pub(crate) fn lease_raw(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+        let (Some(stream), Some(cluster)) =
+            (self.streams.get_mut(index), self.clusters.get_mut(place.cluster))
+        else {
+            return Lease::Overflow;
+        };
+        if cluster.load(place).connections >= cluster.limits(place).connections {
+            cluster.stats.upstream_cx_overflow.inc();
+            // As Envoy's pools, which CONNECT takes and the TCP proxy asks past: a host without any gets one.
+            let has_some = cluster.pool(place).is_some_and(|pool| pool.connections > 0);
+            if has_some || stream.door.tcp().is_some() {
+                return Lease::Overflow;
+            }
         }
         if cluster.load(place).pending >= cluster.limits(place).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
-            self.end_tcp(index, Trouble::Overflow, now);
-            return;
+            return Lease::Overflow;
         }
         cluster.joined_queue(place);
         stream.upstream = UpstreamState::Pending(place);
         self.start_connect(place, Protocol::Raw, Some(index), now);
+        Lease::Pending
     }
 
     /// The connect for a TCP stream failed: another host, or the end.

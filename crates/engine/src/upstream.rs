@@ -59,8 +59,13 @@ impl Worker {
                 cluster.stats.upstream_cx_max_requests.inc();
             }
         }
+        let ends_connect = stream.upgrade == Upgrade::ConnectHere;
         if tunnels {
             self.replay(index, id);
+        } else if ends_connect {
+            let mut head = self.heads.take();
+            head.set_status(200);
+            self.on_response_head(index, head, false, now);
         } else {
             self.send_request(index, id, now);
         }
@@ -135,7 +140,8 @@ impl Worker {
         self.send_response_head(index, end, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let switches = (stream.upgrade == Upgrade::Requested && status == 101)
-            || (stream.upgrade == Upgrade::Connect && (200..300).contains(&status));
+            || (matches!(stream.upgrade, Upgrade::Connect | Upgrade::ConnectHere)
+                && (200..300).contains(&status));
         if switches {
             stream.upgrade = Upgrade::Done;
             stream.trace_part(Part::Tunnel);

@@ -17,6 +17,7 @@ use scene::origin::pattern;
 use scene::{HTTP, Plan, TCP, add_worker, address, drain_and_check, origin_address};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::http::Upgrade;
+use towpath_engine::snapshot::route::PathMatch;
 use towpath_engine::worker::Worker;
 use towpath_proto::{Address, Close, Input, Instant, ReadInterest};
 use towpath_sim::{Faults, Orders, Script, World, for_each_seed};
@@ -218,36 +219,16 @@ fn a_websocket_becomes_opaque_after_101() {
             },
         ));
         let mut plan = Plan::new(1);
-        plan.adjust_http =
-            |http| http.upgrades = vec![Upgrade { kind: "websocket".into(), enabled: true }];
+        plan.adjust_http = |http| {
+            http.upgrades =
+                vec![Upgrade { kind: "websocket".into(), enabled: true, ends_connect: false }]
+        };
         let worker = add_worker(&mut world, seed, plan);
         world.run_for(Duration::from_millis(1));
-        let got = Shared::default();
         let ask =
             "GET /chat HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n";
         let frames = pattern("frames", 5000);
-        let mut sent = false;
-        let (seen, payload) = (Rc::clone(&got), frames.clone());
-        world.add(Script::new(
-            |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
-            move |input, orders: &mut Orders<Message>, _now| match input {
-                Input::Connected { connection, .. } => orders.send(connection, ask),
-                Input::Received { connection, chunk } => {
-                    seen.borrow_mut().bytes.extend_from_slice(&chunk);
-                    let switched = seen.borrow().bytes.windows(4).any(|four| four == b"\r\n\r\n");
-                    if switched && !sent {
-                        sent = true;
-                        orders.send(connection, payload.clone());
-                        orders.close(connection, Close::Half);
-                    }
-                }
-                Input::Ended { connection } => {
-                    seen.borrow_mut().ended = true;
-                    orders.close(connection, Close::Flush);
-                }
-                _ => {}
-            },
-        ));
+        let got = tunnel(&mut world, ask, &frames);
         world.run_for(Duration::from_secs(30));
         let got = got.borrow();
         let text = String::from_utf8_lossy(&got.bytes);
@@ -255,4 +236,67 @@ fn a_websocket_becomes_opaque_after_101() {
         assert!(got.bytes.ends_with(&frames) && got.ended, "every frame came back");
         drain_and_check(&mut world, worker);
     });
+}
+
+#[test]
+fn connect_ends_here_and_the_host_sees_what_is_in_the_tunnel() {
+    for_each_seed(200, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.set_faults(Faults::none());
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+            |input, orders: &mut Orders<Message>, _now| match input {
+                Input::Received { connection, chunk } => orders.send(connection, chunk),
+                Input::Ended { connection } => orders.close(connection, Close::Flush),
+                _ => {}
+            },
+        ));
+        let mut plan = Plan::new(1);
+        plan.adjust_http = |http| {
+            http.upgrades =
+                vec![Upgrade { kind: "connect".into(), enabled: true, ends_connect: true }];
+        };
+        plan.path = Some(PathMatch::Connect);
+        let worker = add_worker(&mut world, seed, plan);
+        world.run_for(Duration::from_millis(1));
+        let frames = pattern("frames", 5000);
+        let got =
+            tunnel(&mut world, "CONNECT c.test:443 HTTP/1.1\r\nhost: c.test:443\r\n\r\n", &frames);
+        world.run_for(Duration::from_secs(30));
+        let got = got.borrow();
+        let text = String::from_utf8_lossy(&got.bytes);
+        let (head, _) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("-length"), "{head}");
+        assert_eq!(got.bytes.len(), head.len() + 4 + frames.len());
+        assert!(got.bytes.ends_with(&frames) && got.ended, "every byte came back");
+        drain_and_check(&mut world, worker);
+    });
+}
+
+/// A client that asks for a tunnel, sends `payload` once it has one, and ends.
+fn tunnel(world: &mut World<Message>, ask: &'static str, payload: &[u8]) -> Shared {
+    let got = Shared::default();
+    let mut sent = false;
+    let (seen, payload) = (Rc::clone(&got), payload.to_vec());
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
+        move |input, orders: &mut Orders<Message>, _now| match input {
+            Input::Connected { connection, .. } => orders.send(connection, ask),
+            Input::Received { connection, chunk } => {
+                seen.borrow_mut().bytes.extend_from_slice(&chunk);
+                let switched = seen.borrow().bytes.windows(4).any(|four| four == b"\r\n\r\n");
+                if switched && !sent {
+                    sent = true;
+                    orders.send(connection, payload.clone());
+                    orders.close(connection, Close::Half);
+                }
+            }
+            Input::Ended { connection } => {
+                seen.borrow_mut().ended = true;
+                orders.close(connection, Close::Flush);
+            }
+            _ => {}
+        },
+    ));
+    got
 }

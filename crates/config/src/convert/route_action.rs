@@ -44,7 +44,7 @@ impl Converter<'_> {
             idle_timeout: action.duration("idle_timeout").map(unless_zero),
             max_stream_duration: max_stream_duration.map(unless_zero),
             retry,
-            upgrades: self.upgrades(action),
+            upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
         })
     }
@@ -190,6 +190,19 @@ impl Converter<'_> {
         })
     }
 
+    /// `upgrade_configs` of a route, which may end CONNECT here.
+    fn route_upgrades(&mut self, action: &Message) -> Vec<Upgrade> {
+        let mut upgrades = self.upgrades(action);
+        for (upgrade, config) in upgrades.iter_mut().zip(action.messages("upgrade_configs")) {
+            upgrade.ends_connect = config.message("connect_config").is_some();
+            if upgrade.ends_connect && &*upgrade.kind != "connect" {
+                let text = format!("upgrade `{}` is not CONNECT", upgrade.kind);
+                self.report.problem(config.at("connect_config"), text);
+            }
+        }
+        upgrades
+    }
+
     /// `upgrade_configs` of a route or a connection manager.
     pub(super) fn upgrades(&mut self, message: &Message) -> Vec<Upgrade> {
         let mut upgrades: Vec<Upgrade> = Vec::new();
@@ -202,6 +215,7 @@ impl Converter<'_> {
             upgrades.push(Upgrade {
                 kind: Arc::from(kind),
                 enabled: config.wrapped_flag("enabled").unwrap_or(true),
+                ends_connect: false,
             });
         }
         upgrades

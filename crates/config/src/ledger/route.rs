@@ -193,9 +193,18 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.UpgradeConfig",
-        honoured: &["upgrade_type", "enabled"],
+        honoured: &["upgrade_type", "enabled", "connect_config"],
         harmless: &[],
-        changes: &[("connect_config", "CONNECT is passed on, not ended here")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.UpgradeConfig.ConnectConfig",
+        honoured: &[],
+        harmless: &[],
+        changes: &[
+            ("proxy_protocol_config", "no PROXY protocol header is sent"),
+            ("allow_post", "a POST is no tunnel"),
+        ],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.MaxStreamDuration",

@@ -200,6 +200,8 @@ pub struct Upgrade {
     pub kind: Arc<str>,
     /// Whether it is let through.
     pub enabled: bool,
+    /// `connect_config` of a route: CONNECT ends here, and the host gets what is in the tunnel.
+    pub ends_connect: bool,
 }
 
 /// `local_reply_config`: how answers that we make ourselves look.

@@ -196,13 +196,20 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
 /// A snapshot with one cluster behind an HTTP and a TCP listener.
 pub struct Plan {
     pub cluster: Cluster,
+    /// What the one route matches instead of every path.
+    pub path: Option<PathMatch>,
     pub adjust_forward: fn(&mut Forward),
     pub adjust_http: fn(&mut Http),
 }
 
 impl Plan {
     pub fn new(origins: u8) -> Self {
-        Self { cluster: cluster("app", origins), adjust_forward: |_| {}, adjust_http: |_| {} }
+        Self {
+            cluster: cluster("app", origins),
+            path: None,
+            adjust_forward: |_| {},
+            adjust_http: |_| {},
+        }
     }
 
     pub fn snapshot(self) -> Snapshot {
@@ -211,7 +218,9 @@ impl Plan {
         snapshot.clusters[id.0 as usize] = Some(Arc::new(self.cluster));
         let mut action = forward(id);
         (self.adjust_forward)(&mut action);
-        let mut http = http(table(vec![route("/", Action::Forward(Box::new(action)))]));
+        let mut route = route("/", Action::Forward(Box::new(action)));
+        route.path = self.path.unwrap_or(route.path);
+        let mut http = http(table(vec![route]));
         (self.adjust_http)(&mut http);
         snapshot.listeners.push(Arc::new(listener(HTTP, Terminal::Http(Arc::new(http)))));
         let tcp = TcpProxy {
