@@ -158,7 +158,7 @@ impl Machine for Worker {
             Input::Listening { listener, outcome } => self.on_listening(listener, outcome),
             Input::Message(message) => self.on_message(message, now),
             Input::Timeout => self.on_timeout(now),
-            Input::Resolved { .. } => {}
+            Input::Resolved { .. } | Input::Inspected { .. } => {}
         }
         while let Some(connection) = self.resume.pop() {
             self.pump(connection, now);

@@ -3,9 +3,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use rustix::net::RecvFlags;
+use towpath_proto::PathFacts;
 
 /// Reads once from a socket into the spare capacity of `buffer`; `0` means the peer's FIN.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut BytesMut) -> rustix::io::Result<usize> {
@@ -28,6 +31,36 @@ pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8])
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the kernel knows of a TCP connection's path; none for other sockets.
+#[cfg(target_os = "linux")]
+pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
+    // SAFETY: `tcp_info` is made of integers only, for which all zeros is a value.
+    let mut facts: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
+    // SAFETY: the kernel writes at most `length` bytes into `facts`, which is that long, and keeps no pointer;
+    // the descriptor is borrowed, hence open.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut facts).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0).then(|| PathFacts {
+        round_trip: Duration::from_micros(facts.tcpi_rtt.into()),
+        unacknowledged: facts.tcpi_unacked,
+        since_ack: Duration::from_millis(facts.tcpi_last_ack_recv.into()),
+    })
+}
+
+/// Elsewhere it does not say.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const fn path_facts<S>(_socket: S) -> Option<PathFacts> {
+    None
 }
 
 /// Hands free pages of the C library's heap back to the kernel; elsewhere does nothing.

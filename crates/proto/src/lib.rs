@@ -25,7 +25,8 @@ pub mod timer;
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
 pub use machine::{
     Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, Input, Keepalive,
-    ListenOptions, ListenerId, Machine, Output, QueryId, ReadInterest, SocketOption, SocketState,
+    ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest, SocketOption,
+    SocketState,
 };
 pub use name::Name;
 pub use time::Instant;

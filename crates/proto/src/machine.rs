@@ -11,6 +11,7 @@
 //!   driver sends nothing more for it and ignores what the machine still asks for it.
 //! - Every [`Output::Connect`] is answered by exactly one of [`Input::Connected`], [`Input::ConnectFailed`],
 //!   unless it was taken back by [`Output::CancelConnect`], after which it is answered by none.
+//! - Every [`Output::Inspect`] of a live connection is answered by one [`Input::Inspected`].
 //! - [`Input::Sent`] counts every byte that left the driver's queue into the kernel, so that a machine
 //!   knows what is outstanding.
 //! - `now` never goes backwards.
@@ -107,6 +108,13 @@ pub enum Input<M> {
         /// The addresses, in the resolver's order.
         outcome: Result<Vec<IpAddr>, Failure>,
     },
+    /// The answer to [`Output::Inspect`].
+    Inspected {
+        /// Of which connection.
+        connection: ConnectionId,
+        /// What the kernel knows of its path; none where it does not say.
+        facts: Option<PathFacts>,
+    },
     /// A message from another thread.
     Message(M),
     /// The deadline of the last [`Output::Wait`] has passed.
@@ -172,12 +180,28 @@ pub enum Output<M> {
         /// The name.
         name: String,
     },
+    /// Ask what the kernel knows of a connection's path; answered by [`Input::Inspected`] unless the connection ends first.
+    Inspect {
+        /// Which connection.
+        connection: ConnectionId,
+    },
     /// A message to another thread.
     Message(M),
     /// Nothing more until something arrives or this instant passes.
     Wait(Instant),
     /// Nothing more until something arrives.
     Idle,
+}
+
+/// What a kernel knows of a connection's path (Linux: `TCP_INFO`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathFacts {
+    /// The smoothed round-trip time.
+    pub round_trip: Duration,
+    /// What was sent and not acknowledged yet: 0 for nothing, otherwise segments or bytes, as the kernel counts.
+    pub unacknowledged: u32,
+    /// How long ago the peer's kernel last acknowledged anything.
+    pub since_ack: Duration,
 }
 
 /// Whether a connection is read.

@@ -182,6 +182,13 @@ impl<T: 'static> World<T> {
         }
     }
 
+    /// From here on nothing arrives any more on the connections that are open, and nobody is told.
+    pub fn vanish_connections(&mut self) {
+        for stream in &mut self.streams {
+            stream.vanished = true;
+        }
+    }
+
     /// Stops a machine for a while; the kernel under it goes on.
     pub fn freeze(&mut self, node: NodeId, time: Duration) {
         self.note(node.0, false, "frozen", 0, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

@@ -79,6 +79,7 @@ where
             | Input::Ended { .. }
             | Input::Closed { .. }
             | Input::Resolved { .. }
+            | Input::Inspected { .. }
             | Input::Message(_)
             | Input::Timeout => true,
         });

@@ -6,6 +6,7 @@ use towpath_proto::{
 };
 
 use crate::buffers::Size;
+use crate::sys;
 
 use super::Driver;
 use super::connection::{Ours, Phase};
@@ -41,6 +42,7 @@ where
                 }
                 Output::Unlisten { listener } => self.unlisten(listener),
                 Output::Resolve { query, name } => self.resolve(query, name),
+                Output::Inspect { connection } => self.inspect(connection),
                 Output::Message(message) => (self.mailbox)(message),
             }
         }
@@ -187,6 +189,13 @@ where
         if !connection.in_writes {
             connection.in_writes = true;
             self.writes.push(id.slot());
+        }
+    }
+
+    pub(super) fn inspect(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.open(id) {
+            let facts = sys::path_facts(&connection.socket);
+            self.answers.push(Input::Inspected { connection: id, facts });
         }
     }
 

@@ -161,6 +161,26 @@ pub fn names_are_resolved_by_the_system<R: Runner>() {
     assert!(ask(3, "no such name").is_err());
 }
 
+pub fn what_the_kernel_knows_of_a_path_is_told<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let (_peer, connection) = scene.pair();
+    scene.order(Output::Inspect { connection });
+    match scene.told() {
+        Input::Inspected { connection: of, facts } => {
+            assert_eq!(of, connection);
+            if cfg!(target_os = "linux") {
+                let facts = facts.expect("Linux says it");
+                assert_eq!(facts.unacknowledged, 0);
+                assert!(facts.round_trip < Duration::from_secs(1), "{facts:?}");
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+    // Of a dead connection nothing is told.
+    scene.order(Output::Inspect { connection: ConnectionId::new(4_000_000, 3) });
+    scene.quiet();
+}
+
 pub fn a_dead_connection_is_told_as_such<R: Runner>() {
     let scene = Scene::new::<R>();
     scene.connect(1, loopback(1), ConnectOptions::default());

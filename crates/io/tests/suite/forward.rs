@@ -180,7 +180,10 @@ impl Machine for Forward {
                 Ok(bound) => self.outputs.push_back(Output::Message(bound)),
                 Err(failure) => panic!("cannot listen on {}: {failure}", self.listen),
             },
-            Input::Resolved { .. } | Input::Message(_) | Input::Timeout => {}
+            Input::Resolved { .. }
+            | Input::Inspected { .. }
+            | Input::Message(_)
+            | Input::Timeout => {}
         }
     }
 

@@ -47,6 +47,7 @@ impl Machine for Puppet {
             Input::Ended { connection } => Input::Ended { connection },
             Input::Closed { connection, failure } => Input::Closed { connection, failure },
             Input::Resolved { query, outcome } => Input::Resolved { query, outcome },
+            Input::Inspected { connection, facts } => Input::Inspected { connection, facts },
         };
         self.outputs.push_back(Output::Message(Wire::Told(Box::new(told), now)));
     }
@@ -85,6 +86,7 @@ impl Puppet {
             }
             Output::Close { connection, how } => Output::Close { connection, how },
             Output::Resolve { query, name } => Output::Resolve { query, name },
+            Output::Inspect { connection } => Output::Inspect { connection },
         };
         self.outputs.push_back(output);
     }

@@ -156,7 +156,10 @@ impl<T: 'static> World<T> {
             self.end(end).fin = true;
             return self.note_readable(end);
         };
-        self.end(end.other()).in_flight -= segment.len();
+        let now = self.now;
+        let sender = self.end(end.other());
+        sender.in_flight -= segment.len();
+        sender.acknowledged = now;
         match self.end(end).life {
             Life::Unborn | Life::Alive => {
                 if self.end(end).failure.is_none() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_proto::{
     Address, Close, ConnectionId, Failure, Input, Instant, ListenOptions, ListenerId, Output,
-    ReadInterest,
+    PathFacts, ReadInterest,
 };
 
 use super::node::{AnyMachine, Cause};
@@ -214,6 +214,7 @@ impl<T: 'static> World<T> {
                 | Output::ReadInterest { .. }
                 | Output::Close { .. }
                 | Output::Resolve { .. }
+                | Output::Inspect { .. }
                 | Output::Message(_)) => self.apply(index, output, &mut answers),
             }
         }
@@ -267,6 +268,13 @@ impl<T: 'static> World<T> {
                 let at = self.now + self.random.duration(&self.faults.latency);
                 self.schedule(at, Event::Resolved { node: index, query, outcome });
             }
+            Output::Inspect { connection } => {
+                self.note(index, false, "inspect", subject(connection), 0);
+                if let Some(end) = self.promised(index, connection, "inspects") {
+                    let facts = Some(self.path_facts(end));
+                    answers.push(Input::Inspected { connection, facts });
+                }
+            }
             Output::Message(message) => {
                 self.note(index, false, "message", 0, 0);
                 let now = self.now;
@@ -274,6 +282,15 @@ impl<T: 'static> World<T> {
             }
             Output::Wait(_) | Output::Idle => {}
         }
+    }
+
+    /// What the kernel would say of an end's path.
+    fn path_facts(&mut self, end: EndId) -> PathFacts {
+        let round_trip = self.streams[end.stream].path.latency * 2;
+        let now = self.now;
+        let this = self.end(end);
+        let unacknowledged = u32::try_from(this.in_flight).unwrap_or(u32::MAX);
+        PathFacts { round_trip, unacknowledged, since_ack: now - this.acknowledged }
     }
 
     fn send_chunk(&mut self, index: usize, id: ConnectionId, chunk: bytes::Bytes) {
@@ -424,6 +441,9 @@ fn describe<T>(input: &Input<T>) -> (&'static str, u64, u64) {
         Input::Ended { connection } => ("ended", subject(*connection), 0),
         Input::Closed { connection, .. } => ("closed", subject(*connection), 0),
         Input::Resolved { query, outcome } => ("resolved", query.0, u64::from(outcome.is_ok())),
+        Input::Inspected { connection, facts } => {
+            ("inspected", subject(*connection), u64::from(facts.is_some()))
+        }
         Input::Message(_) => ("message", 0, 0),
         Input::Timeout => ("timeout", 0, 0),
     }

@@ -58,6 +58,8 @@ pub(super) struct End {
     pub(super) kernel: VecDeque<Bytes>,
     pub(super) kernel_bytes: usize,
     pub(super) in_flight: usize,
+    /// When the peer's kernel last took something.
+    pub(super) acknowledged: Instant,
     pub(super) send_buffer: usize,
     pub(super) received: VecDeque<Bytes>,
     pub(super) received_bytes: usize,
@@ -108,6 +110,7 @@ impl End {
             kernel: VecDeque::new(),
             kernel_bytes: 0,
             in_flight: 0,
+            acknowledged: Instant::ZERO,
             send_buffer: buffers.0,
             received: VecDeque::new(),
             received_bytes: 0,
