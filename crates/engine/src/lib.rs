@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod client;
 mod cluster;
 mod connect;
 mod connection;

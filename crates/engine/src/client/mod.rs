@@ -1,0 +1,17 @@
+//! What a client decides: which address to connect to and when, how long to wait, whom to trust, what to repeat.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | [`race`] | when the next connection attempt begins, and where to (RFC 8305, and a prober after it) |
+//! | [`memory`] | which addresses come first, by what became of earlier attempts on this network |
+//! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
+//! | [`budget`] | whether there is a token left for one more retry, hedge or probe |
+//! | [`progress`] | whether a connection has stopped to move anything |
+//!
+//! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
+
+pub mod budget;
+pub mod memory;
+pub mod progress;
+pub mod race;
+pub mod timeouts;
