@@ -29,6 +29,8 @@ pub(crate) struct ClusterState {
     pools_of: Vec<(u32, Option<u32>)>,
     pub(crate) balancer: Balancer,
     pub(crate) pools: Vec<Option<Pool>>,
+    /// Its connects are raced: it is an origin of the app.
+    pub(crate) races: bool,
 }
 
 /// What is in use, against the circuit breakers.
@@ -52,6 +54,7 @@ impl ClusterState {
             pools_of: Vec::new(),
             balancer,
             pools: Vec::new(),
+            races: false,
         }
     }
 
@@ -397,6 +400,18 @@ impl Worker {
         }
     }
 
+    /// Adds a cluster that no snapshot has: an origin of the app.
+    pub(crate) fn add_cluster(&mut self, config: Arc<Cluster>) -> ClusterId {
+        let free = self.clusters.slots.iter().position(Option::is_none);
+        let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
+        let stats = self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+        let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
+        cluster.races = true;
+        cluster.update(&config.endpoints, self.random.next());
+        self.clusters.put(id, Some(Box::new(cluster)));
+        id
+    }
+
     /// Takes the endpoints of a DNS cluster.
     pub(crate) fn update_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
@@ -410,7 +425,7 @@ impl Worker {
     }
 
     /// A cluster is gone: what waits fails, what is idle is closed, what is busy ends with its stream.
-    fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
+    pub(crate) fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         let gone = cluster.update(&[], 0);
         for pool in gone {

@@ -3,6 +3,8 @@
 //! Arrives: a pool (or a TCP stream) that wants a connection, and the driver's answer. Leaves: an upstream
 //! connection in its pool or on its stream, or trouble for everything that waited for it.
 
+use std::net::SocketAddr;
+
 use towpath_proto::http1;
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 use towpath_trace::Stamp;
@@ -32,6 +34,8 @@ pub(crate) struct Attempt {
     protocol: Protocol,
     /// The one stream that the connection is for (TCP); otherwise whoever is first in the queue.
     stream: Option<StreamIndex>,
+    /// Which of an origin's addresses it goes to; otherwise to the pool's.
+    target: Option<SocketAddr>,
     started: Instant,
     /// The same for spans, if it is traced.
     since: Option<Stamp>,
@@ -51,6 +55,7 @@ impl Attempts {
         place: Place,
         protocol: Protocol,
         stream: Option<StreamIndex>,
+        target: Option<SocketAddr>,
         started: Instant,
     ) -> AttemptId {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -59,8 +64,15 @@ impl Attempts {
         });
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
-        self.slots[slot as usize] =
-            Some(Attempt { id, place, protocol, stream, started, since: spans::connect_begins() });
+        self.slots[slot as usize] = Some(Attempt {
+            id,
+            place,
+            protocol,
+            stream,
+            target,
+            started,
+            since: spans::connect_begins(),
+        });
         id
     }
 
@@ -105,7 +117,19 @@ impl Worker {
         stream: Option<StreamIndex>,
         now: Instant,
     ) {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        self.begin_connect(place, protocol, stream, None, now);
+    }
+
+    /// Begins a connect to `target`, or to the pool's address.
+    pub(crate) fn begin_connect(
+        &mut self,
+        place: Place,
+        protocol: Protocol,
+        stream: Option<StreamIndex>,
+        target: Option<SocketAddr>,
+        now: Instant,
+    ) -> Option<AttemptId> {
+        let cluster = self.clusters.get_mut(place.cluster)?;
         let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
         cluster.load_mut(place).connections += 1;
         cluster.show_breakers(place);
@@ -115,15 +139,16 @@ impl Worker {
             Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
             Protocol::Raw => {}
         }
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let pool = cluster.pool_mut(place)?;
         pool.connections += 1;
         if stream.is_none() {
             pool.connecting += 1;
         }
-        let address = pool.address.clone();
-        let attempt = self.attempts.open(place, protocol, stream, now);
+        let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
+        let attempt = self.attempts.open(place, protocol, stream, target, now);
         self.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
         self.outputs.push_back(Output::Connect { attempt, address, options });
+        Some(attempt)
     }
 
     /// The driver connected.
@@ -153,7 +178,7 @@ impl Worker {
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connections_total += 1;
-        let peer = pool.address.clone();
+        let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
@@ -193,6 +218,9 @@ impl Worker {
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
                     stream.record.connect = Some((attempt.started, now));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
+                }
+                if attempt.target.is_some() {
+                    self.on_race_won(place.cluster, id, now);
                 }
                 self.offer(connection, now);
             }
@@ -269,6 +297,9 @@ impl Worker {
         cluster.stats.upstream_cx_connect_fail.inc();
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connect_failures += 1;
+        if attempt.target.is_some() {
+            return self.on_race_lost(place.cluster, attempt.id, trouble.failure(), now);
+        }
         let peer = pool.address.clone();
         let waiting: Vec<StreamIndex> = match attempt.stream {
             Some(stream) => vec![stream],

@@ -15,6 +15,7 @@ use towpath_proto::{Address, ConnectionId, Instant};
 
 use crate::deadlines::Deadlines;
 use crate::listener::Door;
+use crate::local::Call;
 use crate::pool::Place;
 use crate::spans::Threshold;
 use crate::stream::StreamIndex;
@@ -185,7 +186,7 @@ impl Connection {
             Codec::Client(client) => {
                 client.exchange_complete() && client.reusable() && !self.ended && !self.gone
             }
-            Codec::Server(_) | Codec::Raw(_) => false,
+            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
         }
     }
 
@@ -209,6 +210,8 @@ pub(crate) enum Codec {
     Client(http1::Client),
     /// Bytes as they are.
     Raw(Raw),
+    /// No socket: the app in this process.
+    Local(Box<Call>),
 }
 
 /// The codec of opaque bytes.
@@ -232,6 +235,7 @@ impl Codec {
             Self::Server(server) => server.receive(chunk),
             Self::Client(client) => client.receive(chunk),
             Self::Raw(raw) => raw.received = Some(chunk),
+            Self::Local(_) => {}
         }
     }
 
@@ -244,6 +248,7 @@ impl Codec {
                     raw.end = End::Seen;
                 }
             }
+            Self::Local(_) => {}
         }
     }
 
@@ -252,6 +257,7 @@ impl Codec {
             Self::Server(server) => server.poll(heads),
             Self::Client(client) => client.poll(heads),
             Self::Raw(raw) => Ok(raw.poll()),
+            Self::Local(_) => Ok(None),
         }
     }
 
@@ -259,7 +265,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_head(head, end, out),
             Self::Client(client) => client.encode_head(head, end, out),
-            Self::Raw(_) => {}
+            Self::Raw(_) | Self::Local(_) => {}
         }
     }
 
@@ -268,6 +274,7 @@ impl Codec {
             Self::Server(server) => server.encode_data(data, out),
             Self::Client(client) => client.encode_data(data, out),
             Self::Raw(_) => out.push(data),
+            Self::Local(_) => {}
         }
     }
 
@@ -275,7 +282,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_trailers(trailers, out),
             Self::Client(client) => client.encode_trailers(trailers, out),
-            Self::Raw(_) => {}
+            Self::Raw(_) | Self::Local(_) => {}
         }
     }
 
@@ -283,7 +290,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_end(out),
             Self::Client(client) => client.encode_end(out),
-            Self::Raw(_) => {}
+            Self::Raw(_) | Self::Local(_) => {}
         }
     }
 
@@ -291,7 +298,7 @@ impl Codec {
     pub(crate) fn buffered(&self) -> usize {
         match self {
             Self::Server(server) => server.buffered(),
-            Self::Client(_) => 0,
+            Self::Client(_) | Self::Local(_) => 0,
             Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
         }
     }
@@ -301,7 +308,7 @@ impl Codec {
         let leftover = match self {
             Self::Server(server) => server.upgraded(),
             Self::Client(client) => client.upgraded(),
-            Self::Raw(_) => return,
+            Self::Raw(_) | Self::Local(_) => return,
         };
         let received = (!leftover.is_empty()).then_some(leftover);
         *self = Self::Raw(Raw { received, end: End::Open });
@@ -326,6 +333,41 @@ impl Raw {
 pub(crate) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     len: usize,
+    locals: Locals,
+}
+
+/// Connections without a socket: the app's sides of its streams. Their slots are beyond those of any driver.
+#[derive(Debug, Default)]
+struct Locals {
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    serial: u32,
+}
+
+const FIRST_LOCAL: u32 = 1 << 29;
+
+impl Locals {
+    fn slot(id: ConnectionId) -> usize {
+        id.slot().wrapping_sub(FIRST_LOCAL as usize)
+    }
+
+    #[cold]
+    fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.slots.get(Self::slot(id))?.as_deref().filter(|connection| connection.id == id)
+    }
+
+    #[cold]
+    fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(Self::slot(id))?.as_deref_mut().filter(|connection| connection.id == id)
+    }
+
+    #[cold]
+    fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        let place = self.slots.get_mut(Self::slot(id))?;
+        let removed = place.take_if(|connection| connection.id == id)?;
+        self.free.push(u32::try_from(Self::slot(id)).unwrap_or(u32::MAX));
+        Some(removed)
+    }
 }
 
 impl Connections {
@@ -341,16 +383,38 @@ impl Connections {
         place.insert(Box::new(connection))
     }
 
+    /// Adds a connection without a socket.
+    pub(crate) fn insert_local(
+        &mut self,
+        make: impl FnOnce(ConnectionId) -> Connection,
+    ) -> ConnectionId {
+        let locals = &mut self.locals;
+        let slot = locals.free.pop().unwrap_or_else(|| {
+            locals.slots.push(None);
+            u32::try_from(locals.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        locals.serial = locals.serial.wrapping_add(1);
+        let id = ConnectionId::new(FIRST_LOCAL + slot, locals.serial);
+        locals.slots[slot as usize] = Some(Box::new(make(id)));
+        id
+    }
+
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
-        self.slots.get(id.slot())?.as_deref().filter(|connection| connection.id == id)
+        match self.slots.get(id.slot()) {
+            Some(slot) => slot.as_deref().filter(|connection| connection.id == id),
+            None => self.locals.get(id),
+        }
     }
 
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.slots.get_mut(id.slot())?.as_deref_mut().filter(|connection| connection.id == id)
+        match self.slots.get_mut(id.slot()) {
+            Some(slot) => slot.as_deref_mut().filter(|connection| connection.id == id),
+            None => self.locals.get_mut(id),
+        }
     }
 
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let place = self.slots.get_mut(id.slot())?;
+        let Some(place) = self.slots.get_mut(id.slot()) else { return self.locals.remove(id) };
         if place.as_ref().is_some_and(|connection| connection.id == id) {
             self.len -= 1;
             return place.take();

@@ -189,6 +189,9 @@ impl Worker {
     /// Completes `stream.response` and encodes it.
     pub(crate) fn send_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_local() {
+            return self.deliver_head(index, now);
+        }
         let door = stream.door.clone();
         let Some(http) = door.http() else { return };
         let config = &*http.config;

@@ -20,7 +20,7 @@ use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::retry::Trouble;
 use crate::spans::Part;
-use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::stream::{Direction, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -164,7 +164,7 @@ impl Worker {
         }
         let next = match &mut connection.codec {
             Codec::Server(server) if complete => server.next(),
-            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => Next::Close,
+            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => Next::Close,
         };
         let quiet = complete && connection.codec.buffered() == 0;
         match next {
@@ -200,6 +200,9 @@ impl Worker {
     /// Counts and logs a stream, and forgets it.
     pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
         self.release_retry(index);
+        if self.streams.get(index).is_some_and(Stream::is_local) {
+            self.withdraw_spare(index);
+        }
         let Some(mut stream) = self.streams.close(index) else { return };
         self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
         stream.trace_part(Part::Record);
@@ -224,6 +227,9 @@ impl Worker {
             self.log(&stream, crate::log::TCP_CONNECTION_END, now);
         }
         self.end_spans(&stream, now);
+        if stream.is_local() {
+            self.end_call(&mut stream, now);
+        }
         stream.body.reset();
         stream.request.reset();
         stream.response.reset();
@@ -238,6 +244,9 @@ impl Worker {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_local() {
+            return self.on_call_deadline(index, timer, now);
+        }
         let door = stream.door.clone();
         let Some(http) = door.http() else {
             self.on_tcp_deadline(index, timer, now);
@@ -326,7 +335,7 @@ impl Worker {
         details: &'static str,
         now: Instant,
     ) {
-        if self.streams.get(index).is_some_and(crate::stream::Stream::is_unanswered) {
+        if self.streams.get(index).is_some_and(Stream::is_unanswered) {
             self.local_reply(index, status, body, details, now);
         } else {
             self.count_tx_reset(index);

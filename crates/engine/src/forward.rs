@@ -139,6 +139,9 @@ impl Worker {
     pub(crate) fn write(&mut self, id: ConnectionId, item: Item) {
         self.encode_for(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
+        if matches!(connection.codec, Codec::Local(_)) {
+            return self.deliver(id, item);
+        }
         match item {
             Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.out),
             Item::Trailers(head) => {
@@ -216,6 +219,9 @@ impl Worker {
             id,
             if wanted == Reading::On { Congestion::Resumed } else { Congestion::Paused },
         );
+        if self.connections.get(id).is_some_and(|one| matches!(one.codec, Codec::Local(_))) {
+            return self.on_local_reading(id);
+        }
         self.push(Output::ReadInterest { connection: id, interest });
     }
 
@@ -250,7 +256,7 @@ impl Worker {
             (DoorKind::Tcp(tcp), Congestion::Resumed) => {
                 tcp.stats.downstream_flow_control_resumed_reading_total.inc();
             }
-            (_, Congestion::BackedUp | Congestion::Drained) => {}
+            (_, Congestion::BackedUp | Congestion::Drained) | (DoorKind::Local, _) => {}
         }
     }
 
@@ -278,7 +284,7 @@ impl Worker {
     }
 
     /// The connection at the other side of a connection's stream.
-    fn other_side(&self, id: ConnectionId) -> Option<ConnectionId> {
+    pub(crate) fn other_side(&self, id: ConnectionId) -> Option<ConnectionId> {
         let connection = self.connections.get(id)?;
         let stream = self.streams.get(connection.stream?)?;
         match (&connection.role, stream.upstream) {

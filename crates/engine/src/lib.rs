@@ -22,6 +22,7 @@ mod forward;
 pub mod grpc;
 pub mod header_ops;
 mod listener;
+pub mod local;
 mod log;
 pub mod matcher;
 pub mod message;

@@ -43,6 +43,8 @@ pub(crate) struct Door {
 pub(crate) enum DoorKind {
     Http(HttpDoor),
     Tcp(TcpDoor),
+    /// The app in this process.
+    Local,
 }
 
 /// An HTTP door.
@@ -61,10 +63,24 @@ pub(crate) struct TcpDoor {
 }
 
 impl Door {
+    /// The app's own door, which no listener has.
+    pub(crate) fn local(stats: Arc<ListenerStats>) -> Self {
+        let (listener, chain) = crate::local::no_listener();
+        Self {
+            listener: Arc::new(listener),
+            chain: Arc::new(chain),
+            stats,
+            kind: DoorKind::Local,
+            limits: Vec::new(),
+            slot: usize::MAX,
+            index: 0,
+        }
+    }
+
     pub(crate) fn http(&self) -> Option<&HttpDoor> {
         match &self.kind {
             DoorKind::Http(http) => Some(http),
-            DoorKind::Tcp(_) => None,
+            DoorKind::Tcp(_) | DoorKind::Local => None,
         }
     }
 
@@ -73,12 +89,13 @@ impl Door {
         match &self.kind {
             DoorKind::Http(http) => &http.config.access_logs,
             DoorKind::Tcp(tcp) => &tcp.config.access_logs,
+            DoorKind::Local => &[],
         }
     }
 
     pub(crate) fn tcp(&self) -> Option<&TcpDoor> {
         match &self.kind {
-            DoorKind::Http(_) => None,
+            DoorKind::Http(_) | DoorKind::Local => None,
             DoorKind::Tcp(tcp) => Some(tcp),
         }
     }
@@ -349,6 +366,8 @@ impl Worker {
                 tcp.stats.downstream_cx_total.inc();
                 Codec::Raw(Raw::default())
             }
+            // Nobody connects to it.
+            DoorKind::Local => return,
         };
         let serial = self.serial.next_connection();
         let role = Role::Downstream(Downstream {
@@ -371,6 +390,7 @@ impl Worker {
                 self.rest_downstream(id, now);
             }
             DoorKind::Tcp(_) => self.open_tcp(id, now),
+            DoorKind::Local => {}
         }
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
+use crate::local::message as local;
 use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
@@ -47,6 +48,8 @@ pub enum ToWorker {
         /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
         epoch_unix_ns: u64,
     },
+    /// What an app in this process wants.
+    Local(local::Command),
     /// Answer with [`FromWorker::Slow`] for each request that takes this long and is traced.
     ReportSlow {
         /// From its first byte to its end.
@@ -98,6 +101,8 @@ pub enum FromWorker {
         /// Live facts of each cluster.
         clusters: Vec<ClusterDescription>,
     },
+    /// What becomes of it.
+    Local(local::Event),
     /// A request took longer than [`ToWorker::ReportSlow`] allows.
     Slow(SlowStream),
 }

@@ -162,6 +162,9 @@ impl Worker {
     /// Opens a connection if more streams wait than connects are under way.
     pub(crate) fn open_for_pending(&mut self, place: Place, now: Instant) {
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        if cluster.races {
+            return self.race_for(place.cluster, now);
+        }
         let at_limit = cluster.load(place).connections >= cluster.limits(place).connections;
         let Some(pool) = cluster.pool_mut(place) else { return };
         if pool.pending.len() <= pool.connecting as usize {
@@ -212,6 +215,10 @@ impl Worker {
             let next = pool.pending.remove(next);
             cluster.left_queue(place);
             let Some(next) = next else { return Offer::Done };
+            if !self.takes_spare(next, now) {
+                return Offer::Refused;
+            }
+            let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Offer::Done };
             if cluster.load(place).requests < cluster.limits(place).requests {
                 self.attach(next, id, now);
                 return Offer::Done;
@@ -256,6 +263,10 @@ impl Worker {
             return false;
         }
         // What cannot be repeated does not go where the peer may be hanging up at this moment.
+        let races = self.clusters.get(place.cluster).is_some_and(|cluster| cluster.races);
+        if races && !repeatable && connection.idle_since(now) > PROVEN_ALIVE {
+            return false;
+        }
         let known = self.clusters.pool(place).and_then(|pool| pool.peer_idle);
         repeatable
             || known.is_none_or(|known| connection.idle_since(now) + PEER_IDLE_MARGIN < known)
@@ -264,5 +275,8 @@ impl Worker {
 
 /// Shorter idle times of a peer are taken for restarts and the like, not for its habit.
 const SHORTEST_PEER_IDLE: Duration = Duration::from_millis(1500);
+/// How lately an app's connection must have carried something to be trusted with what cannot be repeated; HTTP/1 has no
+/// other way to ask whether its peer is there than a new connection.
+const PROVEN_ALIVE: Duration = Duration::from_millis(1000);
 /// How long before the peer's own idle timeout a connection is not used any more.
 const PEER_IDLE_MARGIN: Duration = Duration::from_millis(1000);

@@ -50,6 +50,23 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// Why a connect failed.
+    pub(crate) const fn failure(self) -> Failure {
+        match self {
+            Self::Connect(failure) => failure,
+            Self::ConnectTimeout => Failure::TimedOut,
+            Self::Terminated
+            | Self::Reset
+            | Self::Protocol
+            | Self::PerTryTimeout
+            | Self::Overflow
+            | Self::NoHost
+            | Self::ClusterGone
+            | Self::RateLimited
+            | Self::Status(_) => Failure::Reset,
+        }
+    }
+
     /// The same in Envoy's words.
     pub(crate) const fn reset(self) -> Reset {
         match self {
@@ -224,6 +241,9 @@ impl Worker {
         if stream.door.tcp().is_some() {
             self.retry_tcp(index, trouble, now);
             return;
+        }
+        if stream.is_local() {
+            return self.reset_call(index, trouble, silent, request_sent, now);
         }
         if !stream.is_unanswered() {
             mark(stream, trouble);
@@ -405,7 +425,7 @@ impl Worker {
     }
 
     /// Whether anything came back for this stream's request: a part of a head, or an interim response.
-    fn response_has_begun(&self, stream: &Stream) -> bool {
+    pub(crate) fn response_has_begun(&self, stream: &Stream) -> bool {
         let UpstreamState::Active(id) = stream.upstream else { return false };
         self.connections
             .get(id)

@@ -435,6 +435,9 @@ impl Worker {
     /// Starts what bounds one try.
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
+        if stream.is_local() {
+            return self.begin_try(index, now);
+        }
         let per_try = stream.per_try_timeout;
         let idle = stream
             .routed()

@@ -24,6 +24,12 @@ impl Worker {
         else {
             return;
         };
+        if let UpstreamState::Active(before) = stream.upstream {
+            // It moves to a spare connection.
+            stream.upstream = UpstreamState::None;
+            self.sever(index, before, Close::Abort, now);
+            return self.attach(index, id, now);
+        }
         let tunnels = stream.door.tcp().is_some();
         stream.trace_part(if tunnels { Part::Tunnel } else { Part::Send });
         let sent_before = connection.bytes_sent;
@@ -280,7 +286,7 @@ impl Worker {
         connection.codec.ended();
         let unanswered = match &connection.codec {
             Codec::Client(client) => !client.response_started(),
-            Codec::Server(_) | Codec::Raw(_) => false,
+            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
         };
         if unanswered {
             self.reset_upstream(index, Trouble::Terminated, now);
@@ -295,7 +301,7 @@ impl Worker {
         connection.gone = true;
         let started = match &connection.codec {
             Codec::Client(client) => client.response_started(),
-            Codec::Server(_) | Codec::Raw(_) => false,
+            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
         };
         match connection.stream {
             Some(index) if started => {

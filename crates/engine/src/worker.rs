@@ -20,10 +20,11 @@ use crate::drain::Draining;
 use crate::forward::Congestion;
 use crate::header_ops::Scratch;
 use crate::listener::Listeners;
+use crate::local::Local;
 use crate::log::Logs;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::random::Random;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ClusterId, Snapshot};
 use crate::stats::Registry;
 use crate::stream::{StreamIndex, StreamTimer, Streams};
 use crate::wall_clock::WallClock;
@@ -72,6 +73,8 @@ pub struct Worker {
     pub(crate) slow_after: Duration,
     /// Lends its capacity to whoever needs a few bytes for a moment.
     pub(crate) scratch: Scratch,
+    /// Requests of the app in this process.
+    pub(crate) local: Box<Local>,
 }
 
 /// Numbers that name connections and streams in logs.
@@ -105,6 +108,8 @@ pub(crate) enum TimerSlot {
     Logs,
     /// The next step of a drain.
     Drain,
+    /// The next attempt or question of an origin.
+    Origin(u32),
 }
 
 impl TimerSlot {
@@ -115,6 +120,7 @@ impl TimerSlot {
             Self::Attempt(slot) => slot * 4 + 2,
             Self::Logs => 3,
             Self::Drain => 7,
+            Self::Origin(slot) => slot * 4 + 11,
         }
     }
 
@@ -124,7 +130,8 @@ impl TimerSlot {
             (1, slot) => Self::Stream(slot),
             (2, slot) => Self::Attempt(slot),
             (_, 0) => Self::Logs,
-            (_, _) => Self::Drain,
+            (_, 1) => Self::Drain,
+            (_, slot) => Self::Origin(slot - 2),
         }
     }
 }
@@ -158,7 +165,8 @@ impl Machine for Worker {
             Input::Listening { listener, outcome } => self.on_listening(listener, outcome),
             Input::Message(message) => self.on_message(message, now),
             Input::Timeout => self.on_timeout(now),
-            Input::Resolved { .. } | Input::Inspected { .. } => {}
+            Input::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
+            Input::Inspected { connection, facts } => self.on_inspected(connection, facts, now),
         }
         while let Some(connection) = self.resume.pop() {
             self.pump(connection, now);
@@ -202,6 +210,7 @@ impl Worker {
             out_for: None,
             resume: Vec::new(),
             scratch: Scratch::default(),
+            local: Box::default(),
             slow_after: Duration::MAX,
             serial: Serial {
                 connection: options.index.into(),
@@ -283,6 +292,7 @@ impl Worker {
             }
             Message::To(ToWorker::WallClock { epoch_unix_ns }) => self.clock.set(epoch_unix_ns),
             Message::To(ToWorker::ReportSlow { after }) => self.slow_after = after,
+            Message::To(ToWorker::Local(command)) => self.on_command(command, now),
             Message::From(_) => {}
         }
     }
@@ -295,6 +305,7 @@ impl Worker {
                 TimerSlot::Attempt(slot) => self.on_connect_timeout(slot, now),
                 TimerSlot::Logs => self.hand_over_logs(),
                 TimerSlot::Drain => self.on_drain_timer(now),
+                TimerSlot::Origin(slot) => self.advance_origin(ClusterId(slot), now),
             }
         }
     }
@@ -340,7 +351,7 @@ impl Worker {
         }
     }
 
-    fn on_sent(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
+    pub(crate) fn on_sent(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);

@@ -224,8 +224,8 @@ impl Server {
             What::Said(FromWorker::Log { sink, lines }) => {
                 self.control.logs.write(sink.0 as usize, lines)
             }
-            // Told on the worker's thread.
-            What::Said(FromWorker::Slow(_)) => {}
+            // Told on the worker's thread; and no app is in this process.
+            What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}
             What::Ended(Ok(())) => return Err(format!("worker {worker} ended unasked")),
             What::Ended(Err(error)) => return Err(format!("worker {worker} failed: {error}")),
         }

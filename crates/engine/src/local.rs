@@ -1,0 +1,429 @@
+//! The app's own door: requests that come from this process, not from a listener.
+//!
+//! Arrives: an app's [`Command`]s. Leaves: a stream as any other, whose downstream side is not a socket but the app; and
+//! [`Event`]s, of which exactly one ends each request.
+//!
+//! The app's side of a stream is a [`Connection`] without a socket: it has the same watermark, congestion and
+//! reading as one that has, so that the forwarding loop treats it alike. What it is "sent" leaves as events, and
+//! counts as outstanding until the app has used it.
+
+mod limits;
+pub mod message;
+mod origin;
+mod redo;
+pub mod report;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::head::{Head, Method};
+use towpath_proto::{Address, Close, ConnectionId, Instant, QueryId};
+
+use crate::client::budget::{Budget, Rate};
+use crate::client::memory::Memory;
+use crate::client::timeouts::Network;
+use crate::connection::{Codec, Connection, Downstream, Reading, Role};
+use crate::forward::Item;
+use crate::listener::{Door, DoorKind};
+use crate::message::FromWorker;
+use crate::retry::is_repeatable;
+use crate::router::NO_CLUSTER;
+use crate::snapshot::ClusterId;
+use crate::snapshot::TcpProxy;
+use crate::snapshot::listener::{ChainMatch, Direction as Way, FilterChain, Listener, Terminal};
+use crate::snapshot::route::ClusterChoice;
+use crate::spans::Part;
+use crate::stats::Scope;
+use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer};
+use crate::worker::Worker;
+
+use message::{CallId, Command, Error, Event, Open, Options, Outcome, Repeat, Settings};
+use origin::OriginState;
+use report::Report;
+
+/// What a worker keeps for its app.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) settings: Settings,
+    door: Option<Rc<Door>>,
+    calls: HashMap<CallId, ConnectionId>,
+    names: HashMap<message::Origin, ClusterId>,
+    pub(crate) origins: HashMap<ClusterId, OriginState>,
+    queries: HashMap<QueryId, ClusterId>,
+    next_query: u64,
+    pub(crate) memory: Memory,
+    pub(crate) probes: Rate,
+    pub(crate) budget: Budget,
+    kind: Network,
+    online: bool,
+}
+
+impl Default for Local {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            door: None,
+            calls: HashMap::new(),
+            names: HashMap::new(),
+            origins: HashMap::new(),
+            queries: HashMap::new(),
+            next_query: 0,
+            memory: Memory::new(),
+            probes: Rate::new(settings.probes_per_second, settings.probes_per_second * 2),
+            budget: Budget::new(20, settings.max_repetitions),
+            kind: Network::Fixed,
+            online: true,
+            settings,
+        }
+    }
+}
+
+/// The app's side of a stream: its codec's place in the [`Connection`].
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    pub(crate) options: Options,
+    pub(crate) report: Report,
+    /// Why it failed, once it has.
+    pub(crate) error: Option<Error>,
+    /// When it began, and until when it last waited for a connection.
+    pub(crate) began: Instant,
+    pub(crate) waited_until: Option<Instant>,
+    /// It waits for a spare connection while it is on another.
+    pub(crate) spare: Option<Spare>,
+    /// It has asked for one to see whether the network is there.
+    pub(crate) silent_asked: bool,
+    /// Bytes that were taken from the app while the stream was held back.
+    untaken: usize,
+}
+
+/// A wish for a connection beside the one that a request is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spare {
+    pub(crate) place: crate::pool::Place,
+    pub(crate) since: Instant,
+    pub(crate) reason: SpareReason,
+}
+
+/// What is held against the connection that a request is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpareReason {
+    /// What was sent is not acknowledged.
+    Stuck,
+    /// Nothing comes; whether the network or the server is to blame shows when the spare connects.
+    Silent,
+}
+
+impl Worker {
+    /// The app wants something.
+    pub(crate) fn on_command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Settings(settings) => self.take_settings(*settings),
+            Command::Open(open) => self.open_call(*open, now),
+            Command::Data { call, chunk } => self.on_call_data(call, chunk, now),
+            Command::End { call } => {
+                if let Some((_, index)) = self.streaming_call(call) {
+                    self.forward(index, Side::Request, Item::End, now);
+                }
+            }
+            Command::Consumed { call, bytes } => {
+                if let Some(id) = self.local.calls.get(&call).copied() {
+                    self.on_sent(id, bytes, now);
+                }
+            }
+            Command::Cancel { call } => {
+                if let Some(index) = self.stream_of(call) {
+                    self.fail_call(index, Error::Cancelled, now);
+                }
+            }
+            Command::Network(change) => self.on_network_change(change, now),
+            Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
+            Command::Restore(saved) => self.local.memory.restore(saved, now),
+            Command::Save => {
+                let saved = self.local.memory.save(now);
+                self.tell_app(Event::Saved(saved));
+            }
+        }
+    }
+
+    fn take_settings(&mut self, settings: Settings) {
+        self.local.probes =
+            Rate::new(settings.probes_per_second, settings.probes_per_second.saturating_mul(2));
+        self.local.budget = Budget::new(20, settings.max_repetitions);
+        self.local.settings = settings;
+    }
+
+    fn open_call(&mut self, open: Open, now: Instant) {
+        let full = self.local.calls.len() >= self.local.settings.max_calls;
+        let known = self.local.calls.contains_key(&open.call);
+        let refused = if full || known {
+            Some(Error::Overflow)
+        } else if !self.local.online && !open.options.waits {
+            Some(Error::Offline)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            return self.refuse_call(open.call, error, now);
+        }
+        let Some(cluster) = self.origin(&open.origin, now) else {
+            return self.refuse_call(open.call, Error::Overflow, now);
+        };
+        let call = Call {
+            id: open.call,
+            options: open.options,
+            report: Report {
+                network: Arc::clone(self.local.memory.network()),
+                ..Report::default()
+            },
+            error: None,
+            began: now,
+            waited_until: None,
+            spare: None,
+            silent_asked: false,
+            untaken: 0,
+        };
+        let (number, total) = (call.id, call.options.total);
+        let Some(index) = self.open_local_stream(call, now) else { return };
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        self.local.calls.insert(number, stream.downstream);
+        let unused = std::mem::replace(&mut stream.request, open.request);
+        self.heads.give(unused);
+        stream.trace_begin(Part::Route);
+        stream.head_only = stream.request.method() == Method::Head;
+        stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };
+        stream.record.protocol = Some(stream.request.version());
+        if open.end {
+            stream.record.request_end = Some(now);
+        }
+        stream.cluster = cluster;
+        self.prepare_retries(index);
+        self.local.budget.earn();
+        if let Some(total) = total {
+            self.set_stream_timer(index, StreamTimer::MaxDuration, now + total);
+        }
+        self.place_stream(index, now);
+    }
+
+    /// The stream, with the app as its downstream side.
+    fn open_local_stream(&mut self, call: Call, now: Instant) -> Option<StreamIndex> {
+        let door = self.local_door();
+        let serial = self.serial.next_connection();
+        let window = self.local.settings.window_bytes;
+        let role = Role::Downstream(Downstream { door, requests: 1, closing: false, serial });
+        let nowhere = Address::unspecified;
+        let codec = Codec::Local(Box::new(call));
+        let id = self
+            .connections
+            .insert_local(|id| Connection::new(id, codec, role, nowhere(), nowhere(), window, now));
+        self.open_stream(id, now).map(|(index, _)| index)
+    }
+
+    fn prepare_retries(&mut self, index: StreamIndex) {
+        let replay = self.local.settings.replay_bytes;
+        let Some(call) = self.call(index) else { return };
+        let (repeat, retries) = (call.options.repeat, call.options.retries);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.repeatable = match repeat {
+            Repeat::ByMethod => is_repeatable(stream.request.method()),
+            Repeat::Always => true,
+            Repeat::Never => false,
+        };
+        stream.retries.remaining = retries;
+        stream.retries.buffer_limit = replay;
+    }
+
+    fn on_call_data(&mut self, call: CallId, chunk: Bytes, now: Instant) {
+        let Some((id, index)) = self.streaming_call(call) else { return };
+        let bytes = chunk.len();
+        if bytes == 0 {
+            return;
+        }
+        self.forward(index, Side::Request, Item::Data(chunk), now);
+        self.restart_first_byte(index, now);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let held_back = connection.reading == Reading::Off;
+        let Codec::Local(call) = &mut connection.codec else { return };
+        if held_back {
+            call.untaken += bytes;
+        } else {
+            let call = call.id;
+            self.tell_app(Event::Room { call, bytes });
+        }
+    }
+
+    /// The app's side of a stream is read again, or not: what was held back is taken.
+    pub(crate) fn on_local_reading(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.reading == Reading::Off {
+            return;
+        }
+        let Codec::Local(call) = &mut connection.codec else { return };
+        let (bytes, call) = (std::mem::take(&mut call.untaken), call.id);
+        if bytes > 0 {
+            self.tell_app(Event::Room { call, bytes });
+        }
+    }
+
+    /// Hands a piece of the response to the app.
+    pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Codec::Local(state) = &connection.codec else { return };
+        let call = state.id;
+        match item {
+            Item::Data(chunk) => {
+                connection.outstanding += chunk.len();
+                connection.encoded += chunk.len() as u64;
+                let backs_up =
+                    !connection.congested && connection.outstanding > connection.high_watermark;
+                connection.congested |= backs_up;
+                self.tell_app(Event::Data { call, chunk });
+                if backs_up && let Some(source) = self.other_side(id) {
+                    self.update_reading(source);
+                }
+            }
+            Item::Trailers(trailers) => self.tell_app(Event::Trailers { call, trailers }),
+            Item::End => {}
+        }
+    }
+
+    /// Hands the head of the response to the app.
+    pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
+        self.withdraw_spare(index);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.status = stream.response.status();
+        stream.record.response_start = Some(now);
+        let head: Head = stream.response.clone();
+        self.begin_response_timers(index, now);
+        let Some(call) = self.call(index).map(|call| call.id) else { return };
+        self.tell_app(Event::Head { call, head });
+    }
+
+    /// Ends a request that cannot be answered.
+    pub(crate) fn fail_call(&mut self, index: StreamIndex, error: Error, now: Instant) {
+        if let Some(call) = self.call_mut(index) {
+            call.error.get_or_insert(error);
+        }
+        self.detach(index, Close::Abort, now);
+        self.finish(index, now);
+    }
+
+    /// The last word on a request; its stream is over.
+    pub(crate) fn end_call(&mut self, stream: &mut Stream, now: Instant) {
+        let id = stream.downstream;
+        let Some(mut connection) = self.connections.remove(id) else { return };
+        let Codec::Local(call) = &mut connection.codec else { return };
+        self.local.calls.remove(&call.id);
+        let outcome = match call.error {
+            None if stream.response_end == Direction::Ended => Outcome::Complete,
+            error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
+        };
+        let mut report = std::mem::take(&mut call.report);
+        self.complete_report(&mut report, call, stream.cluster, now);
+        report.record = std::mem::take(&mut stream.record);
+        self.learn_from(&report, outcome, stream.cluster);
+        let (call, report) = (call.id, Box::new(report));
+        self.tell_app(Event::Ended { call, outcome, report });
+    }
+
+    /// Ends a request that does not begin.
+    fn refuse_call(&mut self, call: CallId, error: Error, now: Instant) {
+        let mut report = Box::new(Report::default());
+        (report.record.start, report.record.end) = (now, Some(now));
+        self.tell_app(Event::Ended { call, outcome: Outcome::Failed(error), report });
+    }
+
+    pub(crate) fn tell_app(&mut self, event: Event) {
+        self.tell(FromWorker::Local(event));
+    }
+
+    /// The app's side of a stream, if it is the app's.
+    pub(crate) fn call(&self, index: StreamIndex) -> Option<&Call> {
+        let downstream = self.streams.get(index)?.downstream;
+        match &self.connections.get(downstream)?.codec {
+            Codec::Local(call) => Some(call),
+            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => None,
+        }
+    }
+
+    pub(crate) fn call_mut(&mut self, index: StreamIndex) -> Option<&mut Call> {
+        let downstream = self.streams.get(index)?.downstream;
+        match &mut self.connections.get_mut(downstream)?.codec {
+            Codec::Local(call) => Some(call),
+            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => None,
+        }
+    }
+
+    fn stream_of(&self, call: CallId) -> Option<StreamIndex> {
+        self.connections.get(*self.local.calls.get(&call)?)?.stream
+    }
+
+    /// A request whose body is under way.
+    fn streaming_call(&self, call: CallId) -> Option<(ConnectionId, StreamIndex)> {
+        let id = *self.local.calls.get(&call)?;
+        let index = self.connections.get(id)?.stream?;
+        let streams = self.streams.get(index)?.request_end == Direction::Streaming;
+        streams.then_some((id, index))
+    }
+
+    /// Requests of the app that are under way.
+    pub(crate) fn calls_in_flight(&self) -> u32 {
+        u32::try_from(self.local.calls.len()).unwrap_or(u32::MAX)
+    }
+
+    fn local_door(&mut self) -> Rc<Door> {
+        if let Some(door) = &self.local.door {
+            return Rc::clone(door);
+        }
+        let stats = self.registry.set(self.index, Scope::Listener(Arc::from("local")));
+        let door = Rc::new(Door::local(stats));
+        self.local.door = Some(Rc::clone(&door));
+        door
+    }
+}
+
+impl Stream {
+    /// Whether its request comes from the app in this process.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.door.kind, DoorKind::Local)
+    }
+}
+
+/// What stands for a listener where there is none.
+pub(crate) fn no_listener() -> (Listener, FilterChain) {
+    let listener = Listener {
+        name: "local".into(),
+        stat_prefix: "local".into(),
+        addresses: Vec::new(),
+        bind: false,
+        options: Arc::default(),
+        chains: Vec::new(),
+        default_chain: None,
+        buffer_limit: 0,
+        max_connections: None,
+        // It is none of those that the limit counts.
+        ignore_global_limit: true,
+        direction: Way::Unspecified,
+        modify_only: false,
+        access_logs: Vec::new(),
+    };
+    let nothing = TcpProxy {
+        stat_prefix: "local".into(),
+        cluster: ClusterChoice::One(NO_CLUSTER),
+        idle_timeout: None,
+        max_duration: None,
+        max_connect_attempts: 1,
+        access_logs: Vec::new(),
+    };
+    let chain = FilterChain {
+        name: "".into(),
+        matches: ChainMatch::default(),
+        filters: Vec::new(),
+        // Nobody asks: the door says what is behind it.
+        terminal: Terminal::Tcp(Arc::new(nothing)),
+        transport_timeout: None,
+    };
+    (listener, chain)
+}

@@ -1,0 +1,314 @@
+//! What passes between an app and the worker that carries its requests.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::Head;
+use towpath_proto::{Failure, QueryId};
+
+use super::report::Report;
+use crate::client::memory::Saved;
+use crate::client::race;
+use crate::client::timeouts::Network;
+
+/// A request of the app, named by the app; a number is never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// From the app.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// How to behave from here on. Without it the defaults hold.
+    Settings(Box<Settings>),
+    /// Begin a request. It ends with exactly one [`Event::Ended`].
+    Open(Box<Open>),
+    /// A piece of the request's body. The app sends no more than [`Event::Room`] has made room for.
+    Data {
+        /// Of which request.
+        call: CallId,
+        /// The bytes; never empty.
+        chunk: Bytes,
+    },
+    /// The request's body is complete.
+    End {
+        /// Of which request.
+        call: CallId,
+    },
+    /// The app has used so much of the response's body: that much more may come.
+    Consumed {
+        /// Of which request.
+        call: CallId,
+        /// Bytes of [`Event::Data`].
+        bytes: usize,
+    },
+    /// Give a request up. It ends with [`Outcome::Failed`], unless it has ended already.
+    Cancel {
+        /// Which.
+        call: CallId,
+    },
+    /// The platform's word on the network.
+    Network(NetworkChange),
+    /// The answer to [`Event::Resolve`].
+    Resolved {
+        /// Which question.
+        query: QueryId,
+        /// The addresses, the best first.
+        outcome: Result<Vec<IpAddr>, Failure>,
+    },
+    /// What was remembered of addresses in an earlier life.
+    Restore(Vec<Saved>),
+    /// Answer with [`Event::Saved`].
+    Save,
+}
+
+/// How an app's worker behaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How connections are raced.
+    pub race: race::Options,
+    /// Names are asked of the app ([`Event::Resolve`]), not of the driver.
+    pub app_resolves: bool,
+    /// Bytes of either body that may wait for the slower side, for each request: default 256 KiB.
+    pub window_bytes: usize,
+    /// Requests under way at the same time; one more is refused: default 1024.
+    pub max_calls: usize,
+    /// Connections to one origin: default 16.
+    pub max_connections: usize,
+    /// How long a connection may have no request: default 60 s.
+    pub idle_timeout: Duration,
+    /// How long an answer of the resolver is fresh: default 60 s. An older one is used while a new one is asked for.
+    pub fresh_for: Duration,
+    /// Attempts of the prober, of all origins together, in a second: default 8.
+    pub probes_per_second: u32,
+    /// Repetitions that may be saved up: default 10. Each request earns a fifth of one.
+    pub max_repetitions: u32,
+    /// How much of a request's body is kept to be sent again: default 64 KiB.
+    pub replay_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            race: race::Options::default(),
+            app_resolves: false,
+            window_bytes: 256 * 1024,
+            max_calls: 1024,
+            max_connections: 16,
+            idle_timeout: Duration::from_secs(60),
+            fresh_for: Duration::from_secs(60),
+            probes_per_second: 8,
+            max_repetitions: 10,
+            replay_bytes: 64 * 1024,
+        }
+    }
+}
+
+/// A request that begins.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// Its number.
+    pub call: CallId,
+    /// Its head: method, scheme, authority, path and fields.
+    pub request: Head,
+    /// Whether it has no body.
+    pub end: bool,
+    /// Where it goes.
+    pub origin: Origin,
+    /// How it is treated.
+    pub options: Options,
+}
+
+/// Who is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin {
+    /// A name, or an address as text (IPv6 without brackets).
+    pub host: Arc<str>,
+    /// The port.
+    pub port: u16,
+}
+
+/// How a request is treated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// From the beginning to the end, with all repetitions: default 60 s.
+    pub total: Option<Duration>,
+    /// From the last byte sent to the first received, in one attempt; by formula and history where not set.
+    pub first_byte: Option<Duration>,
+    /// Between two pieces of the response; by formula where not set.
+    pub gap: Option<Duration>,
+    /// One attempt; by formula where not set. It does not count once the response has begun.
+    pub attempt: Option<Duration>,
+    /// How often it is repeated after a failure: default 2.
+    pub retries: u32,
+    /// Whether it may be repeated when nobody knows what became of it.
+    pub repeat: Repeat,
+    /// Whether it waits when the platform says that there is no network.
+    pub waits: bool,
+    /// Bytes of its body, where known, for its timeouts.
+    pub body_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            total: Some(Duration::from_secs(60)),
+            first_byte: None,
+            gap: None,
+            attempt: None,
+            retries: 2,
+            repeat: Repeat::ByMethod,
+            waits: false,
+            body_bytes: 0,
+        }
+    }
+}
+
+/// Whether a request may be sent again when nobody knows whether it was processed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repeat {
+    /// As its method says (RFC 9110 §9.2.2).
+    #[default]
+    ByMethod,
+    /// It may: it carries a key by which the server knows it again.
+    Always,
+    /// It may not.
+    Never,
+}
+
+/// What the platform says of the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkChange {
+    /// A name by which it is known again.
+    pub label: Arc<str>,
+    /// Of what kind it is.
+    pub kind: Network,
+    /// Whether there is one.
+    pub online: bool,
+}
+
+/// To the app.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The response begins.
+    Head {
+        /// To which request.
+        call: CallId,
+        /// Its head.
+        head: Head,
+    },
+    /// A piece of the response's body.
+    Data {
+        /// Of which request.
+        call: CallId,
+        /// The bytes; never empty.
+        chunk: Bytes,
+    },
+    /// The response's trailers.
+    Trailers {
+        /// Of which request.
+        call: CallId,
+        /// The trailers.
+        trailers: Head,
+    },
+    /// So much of the request's body was taken: that much more may be sent.
+    Room {
+        /// Of which request.
+        call: CallId,
+        /// Bytes of [`Command::Data`].
+        bytes: usize,
+    },
+    /// It is over. Nothing more comes for it.
+    Ended {
+        /// Which request.
+        call: CallId,
+        /// What became of it.
+        outcome: Outcome,
+        /// What happened, with times.
+        report: Box<Report>,
+    },
+    /// A name to resolve; answered by [`Command::Resolved`].
+    Resolve {
+        /// The question's number.
+        query: QueryId,
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The answer to [`Command::Save`].
+    Saved(Vec<Saved>),
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The response is whole.
+    Complete,
+    /// There is no response, or only a part of one.
+    Failed(Error),
+}
+
+/// Why there is no whole response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The app took it back.
+    Cancelled,
+    /// The platform says that there is no network.
+    Offline,
+    /// The name has no addresses.
+    Resolve(Failure),
+    /// No address takes connections.
+    Connect(Failure),
+    /// A limit on time; which, is told by its layer.
+    TimedOut(Layer),
+    /// The connection ended before the response was whole.
+    Disconnected,
+    /// What came was not HTTP.
+    Protocol,
+    /// Too many requests are under way, or too many origins are known.
+    Overflow,
+}
+
+/// A limit on time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The first byte of the response.
+    FirstByte,
+    /// The next byte of the response.
+    Gap,
+    /// One attempt.
+    Attempt,
+    /// Everything.
+    Total,
+}
+
+impl Layer {
+    /// In a few words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstByte => "first byte",
+            Self::Gap => "gap",
+            Self::Attempt => "attempt",
+            Self::Total => "total",
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::Offline => f.write_str("there is no network"),
+            Self::Resolve(failure) => write!(f, "cannot resolve the name: {failure}"),
+            Self::Connect(failure) => write!(f, "cannot connect: {failure}"),
+            Self::TimedOut(layer) => write!(f, "timed out ({})", layer.as_str()),
+            Self::Disconnected => f.write_str("the connection ended before the response was whole"),
+            Self::Protocol => f.write_str("the response is not HTTP"),
+            Self::Overflow => f.write_str("too many requests are under way"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

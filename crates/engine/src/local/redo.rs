@@ -1,0 +1,262 @@
+//! Whether an app's request is sent again, and where.
+//!
+//! Arrives: a try that failed, a connection that does not move, a spare one that is usable. Leaves: the stream placed
+//! again, moved, or ended.
+//!
+//! Nothing whose bytes may have been processed is repeated, unless its method or its key allows it (RFC 9110 §9.2.2).
+//! Every repetition but one spends a token of the engine's budget: the exception is a reused connection that its
+//! server was closing as we used it.
+//!
+//! A connection is suspected on the kernel's evidence: bytes that nobody acknowledges. Where all is acknowledged and no
+//! answer comes, the server may be slow or its answer lost; a spare connection tells them apart. If it is usable at
+//! once the network is well, and the request stays where it is; if it had to wait, so had everything else.
+
+use std::time::Duration;
+
+use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
+
+use super::message::{Error, Layer};
+use super::{Call, Spare, SpareReason};
+use crate::client::progress::{self, Verdict};
+use crate::retry::Trouble;
+use crate::spans::Part;
+use crate::stream::{StreamIndex, StreamTimer, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// The upstream side of an app's stream is over before its response was; the stream has left it.
+    pub(crate) fn reset_call(
+        &mut self,
+        index: StreamIndex,
+        trouble: Trouble,
+        silent: bool,
+        request_sent: bool,
+        now: Instant,
+    ) {
+        self.note_trouble(index, trouble);
+        let Some(stream) = self.streams.get(index) else { return };
+        let (unanswered, whole) = (stream.is_unanswered(), stream.body.whole);
+        let may_repeat = unanswered && whole && (!request_sent || stream.retries.repeatable);
+        let spare = self.call_mut(index).and_then(|call| call.spare.take());
+        if let Some(spare) = spare {
+            if may_repeat {
+                return self.wait_for_spare(index, spare, now);
+            }
+            self.leave_queue(index, spare.place);
+        }
+        if silent {
+            return self.place_again(index, now);
+        }
+        let error = self.error_of(index, trouble);
+        let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
+        let worth = matches!(
+            trouble,
+            Trouble::Terminated | Trouble::Reset | Trouble::Protocol | Trouble::PerTryTimeout
+        );
+        if !(may_repeat && left && worth && self.local.budget.spend()) {
+            return self.fail_call(index, error, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.remaining -= 1;
+        stream.retries.done += 1;
+        stream.retries.wants_fresh = true;
+        stream.upstream = UpstreamState::BackingOff;
+        stream.trace_part(Part::BackOff);
+        let bound = FIRST_BACK_OFF.saturating_mul(1 << stream.retries.done.min(10)).min(LONGEST);
+        if let Some(call) = self.call_mut(index) {
+            call.report.retries += 1;
+            call.report.fired = None;
+        }
+        let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        let wait = Duration::from_nanos(self.random.below(most));
+        self.set_stream_timer(index, StreamTimer::BackOff, now + wait);
+    }
+
+    /// It was on its way to a spare connection already: it waits for that one alone.
+    fn wait_for_spare(&mut self, index: StreamIndex, spare: Spare, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.upstream = UpstreamState::Pending(spare.place);
+            stream.retries.wants_fresh = true;
+            stream.trace_part(Part::PoolWait);
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.report.redone += 1;
+        }
+        self.advance_origin(spare.place.cluster, now);
+    }
+
+    fn place_again(&mut self, index: StreamIndex, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.retries.wants_fresh = true;
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.report.retries += 1;
+        }
+        self.place_stream(index, now);
+    }
+
+    fn note_trouble(&mut self, index: StreamIndex, trouble: Trouble) {
+        let Some(call) = self.call_mut(index) else { return };
+        if let Some(last) = call.report.tries.last_mut().filter(|last| last.trouble.is_empty()) {
+            last.trouble = trouble.reset().reason();
+        }
+    }
+
+    fn error_of(&self, index: StreamIndex, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Connect(failure) => Error::Connect(failure),
+            Trouble::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
+            Trouble::Terminated | Trouble::Reset => Error::Disconnected,
+            Trouble::Protocol => Error::Protocol,
+            Trouble::PerTryTimeout => {
+                let fired = self.call(index).and_then(|call| call.report.fired);
+                Error::TimedOut(fired.unwrap_or(Layer::FirstByte))
+            }
+            Trouble::Overflow
+            | Trouble::NoHost
+            | Trouble::ClusterGone
+            | Trouble::RateLimited
+            | Trouble::Status(_) => Error::Overflow,
+        }
+    }
+
+    /// Looks at the connection of a request at that time, as long as it waits for an answer.
+    pub(super) fn watch_at(&mut self, index: StreamIndex, at: Instant) {
+        self.set_stream_timer(index, StreamTimer::PerTryIdle, at);
+    }
+
+    pub(super) fn watch(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if let UpstreamState::Active(connection) = stream.upstream
+            && stream.is_unanswered()
+        {
+            self.push(Output::Inspect { connection });
+        }
+    }
+
+    /// What the kernel knows of a connection.
+    pub(crate) fn on_inspected(
+        &mut self,
+        id: ConnectionId,
+        facts: Option<PathFacts>,
+        now: Instant,
+    ) {
+        let Some(index) = self.connections.get(id).and_then(|connection| connection.stream) else {
+            return;
+        };
+        let Some(stream) = self.streams.get(index) else { return };
+        if !stream.is_local() || !stream.is_unanswered() {
+            return;
+        }
+        let began = stream.record.upstream_first_sent.unwrap_or(now);
+        let verdict =
+            facts.map_or(Verdict::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
+        match verdict {
+            Verdict::Suspect(_) => {
+                if let Some(upstream) =
+                    self.connections.get_mut(id).and_then(|connection| connection.upstream_mut())
+                {
+                    upstream.retired = true;
+                }
+                self.want_spare(index, SpareReason::Stuck, now);
+                self.watch_at(index, now + AGAIN);
+            }
+            Verdict::Fine(again) => {
+                if now - began >= SILENT_AFTER {
+                    self.want_spare(index, SpareReason::Silent, now);
+                }
+                self.watch_at(index, again.max(now + SOONEST));
+            }
+        }
+    }
+
+    /// Asks for a connection to move a request to, where it may be repeated.
+    pub(super) fn want_spare(&mut self, index: StreamIndex, reason: SpareReason, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let UpstreamState::Active(id) = stream.upstream else { return };
+        let movable = stream.is_unanswered()
+            && stream.body.whole
+            && stream.retries.repeatable
+            && !self.response_has_begun(stream);
+        let Some(place) = self
+            .connections
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.place)
+        else {
+            return;
+        };
+        let Some(call) = self.call_mut(index) else { return };
+        if let Some(spare) = &mut call.spare {
+            if reason == SpareReason::Stuck {
+                spare.reason = reason;
+            }
+            return;
+        }
+        let asked_before = call.silent_asked && reason == SpareReason::Silent;
+        if !movable || asked_before || !self.local.budget.spend() {
+            return;
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.spare = Some(Spare { place, since: now, reason });
+            call.silent_asked |= reason == SpareReason::Silent;
+        }
+        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        cluster.joined_queue(place);
+        if let Some(pool) = cluster.pool_mut(place) {
+            pool.pending.push_back(index);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            // Another that lies idle may be as dead as the one it is on.
+            stream.retries.wants_fresh = true;
+        }
+        self.race_for(place.cluster, now);
+    }
+
+    /// A spare connection is usable: whether the request that asked for it should move there.
+    pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> bool {
+        let is_on = self
+            .streams
+            .get(index)
+            .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Active(_)));
+        if !is_on {
+            return true;
+        }
+        let Some(call) = self.call_mut(index) else { return true };
+        let Some(spare) = call.spare.take() else { return false };
+        let moves = match spare.reason {
+            SpareReason::Stuck => true,
+            SpareReason::Silent => now - spare.since >= OUT_AFTER,
+        };
+        if moves {
+            call.report.redone += 1;
+            call.waited_until = Some(now);
+            if let Some(last) = call.report.tries.last_mut() {
+                last.trouble = match spare.reason {
+                    SpareReason::Stuck => "nothing was acknowledged",
+                    SpareReason::Silent => "the network was away",
+                };
+            }
+        }
+        moves
+    }
+
+    /// The request needs no other connection any more.
+    pub(crate) fn withdraw_spare(&mut self, index: StreamIndex) {
+        let spare = self.call_mut(index).and_then(|call: &mut Call| call.spare.take());
+        if let Some(spare) = spare {
+            self.leave_queue(index, spare.place);
+        }
+    }
+}
+
+/// The first wait before another try, doubled for each; the wait is drawn below it.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(5);
+/// How long to let a suspected connection be before it is looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+const SOONEST: Duration = Duration::from_millis(100);
+/// No answer for so long, though all is acknowledged: a spare is opened to see whether the network is there.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// A spare that took so long to connect says that there was no network.
+const OUT_AFTER: Duration = Duration::from_secs(1);

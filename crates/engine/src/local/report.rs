@@ -1,0 +1,88 @@
+//! What happened to one request of the app: every question, attempt and try, with times.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use towpath_proto::{Address, Failure, Instant};
+
+use super::message::Layer;
+use crate::client::race::Why;
+use crate::client::timeouts::Layers;
+use crate::record::Record;
+
+/// The record of one request. Times are the driver's; [`Record::start`] is when it began.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What is known of every stream.
+    pub record: Record,
+    /// The label of the network that it began on.
+    pub network: Arc<str>,
+    /// Questions to the resolver that were under way while it waited.
+    pub lookups: Vec<Lookup>,
+    /// Connection attempts that were under way while it waited.
+    pub attempts: Vec<Attempt>,
+    /// Each time that it was given to a connection.
+    pub tries: Vec<Try>,
+    /// The limits on time that held for the last try.
+    pub layers: Option<Layers>,
+    /// The limit that ended it.
+    pub fired: Option<Layer>,
+    /// Repetitions after a failure.
+    pub retries: u32,
+    /// Repetitions on a spare connection, because the one it was on did not move.
+    pub redone: u32,
+}
+
+/// A question to the resolver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// When it was asked.
+    pub asked: Instant,
+    /// When it was answered.
+    pub answered: Option<Instant>,
+    /// How many addresses, or why none.
+    pub outcome: Option<Result<usize, Failure>>,
+}
+
+/// A connection attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Where to.
+    pub address: SocketAddr,
+    /// Why it was begun.
+    pub why: Why,
+    /// What was known of the address, in words; empty when nothing.
+    pub known: String,
+    /// When it began.
+    pub started: Instant,
+    /// When it came to something.
+    pub ended: Option<Instant>,
+    /// What it came to; `None` while it is under way.
+    pub outcome: Option<AttemptOutcome>,
+}
+
+/// What a connection attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// A usable connection.
+    Usable,
+    /// A failure.
+    Failed(Failure),
+    /// Given up: too old, or a fresher one took its place.
+    GivenUp,
+}
+
+/// One time that a request was given to a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// When.
+    pub began: Instant,
+    /// Whose connection.
+    pub peer: Address,
+    /// Which connection, as a number of this worker.
+    pub connection: u64,
+    /// It had carried a request before.
+    pub reused: bool,
+    /// Why it ended without an answer; empty if it did not.
+    pub trouble: &'static str,
+}
