@@ -10,6 +10,7 @@ use towpath_proto::{Address, Close, Instant};
 use crate::balancer::{Balancer, Host, membership};
 use crate::message::{ClusterDescription, HostDescription};
 use crate::pool::{Place, Pool, Priority};
+use crate::secure::ClusterTls;
 use crate::snapshot::cluster::{Endpoint, Limits};
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{ClusterStats, Scope};
@@ -21,6 +22,8 @@ pub(crate) struct ClusterState {
     pub(crate) id: ClusterId,
     pub(crate) config: Arc<Cluster>,
     pub(crate) stats: Arc<ClusterStats>,
+    /// How its hosts are spoken to, if not in plain text.
+    pub(crate) tls: Option<ClusterTls>,
     /// What is in use, by [`Priority`].
     loads: [Load; 2],
     /// What the balancer sees; `pools_of` says where each host's pools are.
@@ -49,6 +52,7 @@ impl ClusterState {
             id,
             config,
             stats,
+            tls: None,
             loads: [Load::default(); 2],
             hosts: Vec::new(),
             pools_of: Vec::new(),
@@ -388,6 +392,8 @@ impl Worker {
                 let stats =
                     self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
                 let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
+                cluster.tls =
+                    config.tls.as_ref().map(|tls| self.cluster_tls(tls, &config.stat_name));
                 cluster.update(&config.endpoints, self.random.next());
                 for priority in [Priority::Default, Priority::High] {
                     cluster.show_breakers_of(priority);

@@ -14,6 +14,7 @@ use crate::downstream::Closer;
 use crate::pool::Place;
 use crate::record::details::Reset;
 use crate::retry::Trouble;
+use crate::secure::Secured;
 use crate::snapshot::ClusterId;
 use crate::spans;
 use crate::stream::{StreamIndex, UpstreamState};
@@ -36,6 +37,8 @@ pub(crate) struct Attempt {
     stream: Option<StreamIndex>,
     /// Which of an origin's addresses it goes to; otherwise to the pool's.
     target: Option<SocketAddr>,
+    /// The connection whose handshake is under way.
+    securing: Option<ConnectionId>,
     started: Instant,
     /// The same for spans, if it is traced.
     since: Option<Stamp>,
@@ -64,16 +67,28 @@ impl Attempts {
         });
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
-        self.slots[slot as usize] = Some(Attempt {
-            id,
-            place,
-            protocol,
-            stream,
-            target,
-            started,
-            since: spans::connect_begins(),
-        });
+        let (securing, since) = (None, spans::connect_begins());
+        let attempt = Attempt { id, place, protocol, stream, target, securing, started, since };
+        self.slots[slot as usize] = Some(attempt);
         id
+    }
+
+    fn get(&self, id: AttemptId) -> Option<&Attempt> {
+        self.slots.get(Self::slot(id) as usize)?.as_ref().filter(|attempt| attempt.id == id)
+    }
+
+    /// Which host it is for, and what will be spoken to it.
+    pub(crate) fn purpose(&self, id: AttemptId) -> Option<(Place, Protocol)> {
+        self.get(id).map(|attempt| (attempt.place, attempt.protocol))
+    }
+
+    /// The driver has connected; the handshake begins.
+    pub(crate) fn secure(&mut self, id: AttemptId, connection: ConnectionId) {
+        if let Some(Some(attempt)) = self.slots.get_mut(Self::slot(id) as usize)
+            && attempt.id == id
+        {
+            attempt.securing = Some(connection);
+        }
     }
 
     fn close(&mut self, id: AttemptId) -> Option<Attempt> {
@@ -159,6 +174,20 @@ impl Worker {
         local: Address,
         now: Instant,
     ) {
+        if !self.begin_handshake(id, connection, &local, now) {
+            self.establish(id, connection, local, None, now);
+        }
+    }
+
+    /// A connection is usable.
+    pub(crate) fn establish(
+        &mut self,
+        id: AttemptId,
+        connection: ConnectionId,
+        local: Address,
+        secured: Option<Secured>,
+        now: Instant,
+    ) {
         let Some(attempt) = self.attempts.close(id) else {
             self.push(Output::Close { connection, how: Close::Abort });
             return;
@@ -195,6 +224,12 @@ impl Worker {
             limit,
             now,
         ));
+        let connected = secured.as_ref().map_or(now, |secured| secured.connected);
+        let handshake_since = secured.as_ref().and_then(|secured| secured.since);
+        if let Some(secured) = secured {
+            made.outstanding = secured.outstanding;
+            made.tls = Some(secured.layer);
+        }
         if let Some(age) = max_age {
             let slot = Self::connection_timer_slot(connection);
             made.deadlines.set(
@@ -207,8 +242,9 @@ impl Worker {
         match attempt.stream {
             Some(stream) => {
                 if let Some(stream) = self.streams.get_mut(stream) {
-                    stream.record.connect = Some((attempt.started, now));
+                    stream.record.connect = Some((attempt.started, connected));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
+                    stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }
                 self.attach(stream, connection, now);
             }
@@ -216,8 +252,9 @@ impl Worker {
                 let waiting =
                     self.clusters.pool(place).and_then(|pool| pool.pending.front().copied());
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
-                    stream.record.connect = Some((attempt.started, now));
+                    stream.record.connect = Some((attempt.started, connected));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
+                    stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }
                 if attempt.target.is_some() {
                     self.on_race_won(place.cluster, id, now);
@@ -234,12 +271,24 @@ impl Worker {
             Reset::LocalConnectionFailure(_) => Closer::Local,
             Reset::Overflow
             | Reset::RemoteConnectionFailure(_)
+            | Reset::Tls(_)
             | Reset::ConnectionTimeout
             | Reset::ConnectionTermination
             | Reset::ProtocolError
             | Reset::LocalReset
             | Reset::RemoteReset => Closer::Remote,
         };
+        self.fail_connect(id, closer, trouble, now);
+    }
+
+    /// A connect came to nothing.
+    pub(crate) fn fail_connect(
+        &mut self,
+        id: AttemptId,
+        closer: Closer,
+        trouble: Trouble,
+        now: Instant,
+    ) {
         if let Some(attempt) = self.end_attempt(id, closer) {
             self.fail_waiting(attempt, trouble, now);
         }
@@ -248,7 +297,7 @@ impl Worker {
     /// `connect_timeout` has passed.
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
         let Some(id) = self.attempts.in_slot(slot) else { return };
-        self.push(Output::CancelConnect { attempt: id });
+        self.take_back(id);
         let Some(attempt) = self.end_attempt(id, Closer::Local) else { return };
         if let Some(cluster) = self.clusters.get_mut(attempt.place.cluster) {
             cluster.stats.upstream_cx_connect_timeout.inc();
@@ -258,11 +307,19 @@ impl Worker {
 
     /// Nobody wants the connection any more.
     pub(crate) fn cancel_attempt(&mut self, id: AttemptId, _now: Instant) {
-        self.push(Output::CancelConnect { attempt: id });
+        self.take_back(id);
         if let Some(attempt) = self.end_attempt(id, Closer::Local)
             && let Some(cluster) = self.clusters.get_mut(attempt.place.cluster)
         {
             cluster.drop_if_unused(attempt.place);
+        }
+    }
+
+    /// Tells the driver that a connect, or the handshake that follows it, is given up.
+    fn take_back(&mut self, id: AttemptId) {
+        match self.attempts.get(id).and_then(|attempt| attempt.securing) {
+            Some(connection) => self.cancel_handshake(connection),
+            None => self.push(Output::CancelConnect { attempt: id }),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http1::{self, Event, Out};
+use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant};
 
 use crate::deadlines::Deadlines;
@@ -25,6 +26,8 @@ use crate::stream::StreamIndex;
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) codec: Codec,
+    /// Between bytes and codec; upstream only.
+    pub(crate) tls: Option<Box<Layer>>,
     pub(crate) role: Role,
     /// The stream it carries; HTTP/1 and TCP carry one at a time.
     pub(crate) stream: Option<StreamIndex>,
@@ -130,6 +133,7 @@ impl Connection {
         Self {
             id,
             codec,
+            tls: None,
             role,
             stream: None,
             outstanding: 0,
@@ -184,7 +188,11 @@ impl Connection {
     pub(crate) fn is_reusable(&self) -> bool {
         match &self.codec {
             Codec::Client(client) => {
-                client.exchange_complete() && client.reusable() && !self.ended && !self.gone
+                client.exchange_complete()
+                    && client.reusable()
+                    && !self.ended
+                    && !self.gone
+                    && self.tls.as_ref().is_none_or(|layer| !layer.is_worn())
             }
             Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
         }
@@ -193,6 +201,12 @@ impl Connection {
     /// Whether the peer ended it. Where both directions end by themselves (TCP, tunnels), who was last did.
     pub(crate) fn is_ended_by_peer(&self) -> bool {
         (self.ended && !self.ended_last) || self.gone
+    }
+
+    /// Plain bytes that were sent.
+    pub(crate) const fn plain_sent(&self) -> u64 {
+        // Of those under TLS the driver tells what became of their records only.
+        if self.tls.is_some() { self.encoded } else { self.bytes_sent }
     }
 
     /// How long it has had no stream.

@@ -152,6 +152,7 @@ impl Worker {
                 connection.codec.encode_end(&mut self.out);
                 if matches!(connection.codec, Codec::Raw(_)) {
                     connection.ended_last = connection.ended;
+                    self.say_goodbye(id);
                     self.push(Output::Close { connection: id, how: Close::Half });
                 }
             }
@@ -175,10 +176,19 @@ impl Worker {
             self.out.drain().for_each(drop);
             return;
         };
-        for chunk in self.out.drain() {
-            connection.outstanding += chunk.len();
-            connection.encoded += chunk.len() as u64;
-            self.outputs.push_back(Output::Send { connection: id, chunk });
+        if let Some(layer) = &mut connection.tls {
+            connection.encoded += self.out.len() as u64;
+            let chunk = self.handshakes.seal(id, layer, &mut self.out);
+            if !chunk.is_empty() {
+                connection.outstanding += chunk.len();
+                self.outputs.push_back(Output::Send { connection: id, chunk });
+            }
+        } else {
+            for chunk in self.out.drain() {
+                connection.outstanding += chunk.len();
+                connection.encoded += chunk.len() as u64;
+                self.outputs.push_back(Output::Send { connection: id, chunk });
+            }
         }
         if !connection.congested && connection.outstanding > connection.high_watermark {
             connection.congested = true;

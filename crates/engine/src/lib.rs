@@ -33,6 +33,7 @@ pub mod record;
 mod retry;
 pub mod route;
 mod router;
+mod secure;
 pub mod snapshot;
 mod spans;
 pub mod stats;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
+use towpath_proto::tls::Fault;
 use towpath_proto::{Close, Failure, Instant};
 
 use crate::pool::Place;
@@ -29,6 +30,8 @@ pub(crate) enum Trouble {
     Connect(Failure),
     /// `connect_timeout`.
     ConnectTimeout,
+    /// The connect succeeded and the TLS handshake failed.
+    Tls(Fault),
     /// The connection ended.
     Terminated,
     /// A connection of opaque bytes was reset.
@@ -55,7 +58,8 @@ impl Trouble {
         match self {
             Self::Connect(failure) => failure,
             Self::ConnectTimeout => Failure::TimedOut,
-            Self::Terminated
+            Self::Tls(_)
+            | Self::Terminated
             | Self::Reset
             | Self::Protocol
             | Self::PerTryTimeout
@@ -85,6 +89,7 @@ impl Trouble {
                 | _ => Reset::RemoteConnectionFailure(failure),
             },
             Self::ConnectTimeout => Reset::ConnectionTimeout,
+            Self::Tls(fault) => Reset::Tls(fault),
             Self::Terminated | Self::Reset => Reset::ConnectionTermination,
             Self::Protocol => Reset::ProtocolError,
             Self::Overflow => Reset::Overflow,
@@ -162,7 +167,7 @@ impl Retries {
     fn wants(&self, policy: Option<&RetryPolicy>, trouble: Trouble, request_sent: bool) -> bool {
         let on = self.on;
         match trouble {
-            Trouble::Connect(_) | Trouble::ConnectTimeout => on.has(
+            Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => on.has(
                 RetryOn::CONNECT_FAILURE
                     .with(RetryOn::STATUS_5XX)
                     .with(RetryOn::GATEWAY_ERROR)
@@ -385,6 +390,7 @@ impl Worker {
             Trouble::Status(_) | Trouble::RateLimited => return,
             Trouble::Connect(_)
             | Trouble::ConnectTimeout
+            | Trouble::Tls(_)
             | Trouble::Terminated
             | Trouble::Reset
             | Trouble::Protocol
@@ -446,7 +452,9 @@ fn may_repeat_silently(stream: &Stream, trouble: Trouble, bytes_sent: u64) -> bo
 /// Sets the response flag of a trouble.
 fn mark(stream: &mut Stream, trouble: Trouble) {
     let flag = match trouble {
-        Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
+        Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => {
+            Flags::UPSTREAM_CONNECTION_FAILURE
+        }
         Trouble::Terminated | Trouble::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
         Trouble::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
         Trouble::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,

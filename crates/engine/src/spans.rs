@@ -10,6 +10,7 @@
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 use towpath_proto::name::Name;
+use towpath_proto::tls::{CipherSuite, Layer, Version};
 use towpath_trace::{Callsite, Category, Flow, Level, Stamp, Track, Value, callsite, emit};
 
 use crate::connection::Connection;
@@ -96,6 +97,7 @@ callsite!(
 );
 callsite!(SLOW, Level::Info, Category::REQUEST, "slow request", method, path, status);
 callsite!(CONNECT, Level::Info, Category::REQUEST, "connect", upstream, outcome);
+callsite!(HANDSHAKE, Level::Info, Category::REQUEST, "tls handshake", version, cipher);
 callsite!(CONNECTION, Level::Info, Category::CONNECTION, "connection", peer, requests);
 callsite!(ACCEPT, Level::Info, Category::CONNECTION, "accept");
 
@@ -121,6 +123,12 @@ pub(crate) struct Threshold {
 #[inline]
 pub(crate) fn connect_begins() -> Option<Stamp> {
     CONNECT.enabled().then(Stamp::now)
+}
+
+/// A handshake begins now: when, if that is traced.
+#[inline]
+pub(crate) fn handshake_begins() -> Option<Stamp> {
+    HANDSHAKE.enabled().then(Stamp::now)
 }
 
 impl Connection {
@@ -228,6 +236,19 @@ impl Stream {
             let values = [Value::Text(&upstream), Value::Text(outcome)];
             if CONNECT.enabled() {
                 emit::complete(&CONNECT, trail.track, since, Stamp::now(), values);
+            }
+        }
+    }
+
+    /// A handshake that it waited for is over.
+    pub(crate) fn trace_handshake(&self, since: Option<Stamp>, layer: &Layer) {
+        if let (Some(trail), Some(since)) = (&self.trail, since) {
+            let since = since.later(trail.since);
+            let version = layer.version().map(Version::name);
+            let cipher = layer.cipher_suite().map(CipherSuite::name);
+            if HANDSHAKE.enabled() {
+                let values = [version.into(), cipher.into()];
+                emit::complete(&HANDSHAKE, trail.track, since, Stamp::now(), values);
             }
         }
     }

@@ -97,7 +97,8 @@ impl Worker {
     pub(crate) fn retry_tcp(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let cluster = stream.retries.place.map(|place| place.cluster);
-        let connecting = matches!(trouble, Trouble::Connect(_) | Trouble::ConnectTimeout);
+        let connecting =
+            matches!(trouble, Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_));
         match cluster {
             Some(cluster) if connecting && stream.retries.remaining > 0 => {
                 stream.retries.remaining -= 1;
@@ -126,7 +127,9 @@ impl Worker {
             Trouble::NoHost => Flags::NO_HEALTHY_UPSTREAM,
             Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
             Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
-            Trouble::Connect(_) | Trouble::ConnectTimeout => Flags::UPSTREAM_CONNECTION_FAILURE,
+            Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => {
+                Flags::UPSTREAM_CONNECTION_FAILURE
+            }
             Trouble::Reset => Flags::UPSTREAM_REMOTE_RESET,
             Trouble::Terminated
             | Trouble::Protocol
@@ -142,6 +145,7 @@ impl Worker {
                 | Trouble::Overflow
                 | Trouble::Connect(_)
                 | Trouble::ConnectTimeout
+                | Trouble::Tls(_)
                 | Trouble::Terminated
                 | Trouble::Reset
                 | Trouble::Protocol

@@ -10,7 +10,7 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant};
 
 use crate::connection::{Codec, Connection, ConnectionTimer};
 use crate::pool::Place;
-use crate::record::details;
+use crate::record::{UpstreamTls, details};
 use crate::retry::{Trouble, parse_number};
 use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
@@ -47,6 +47,7 @@ impl Worker {
         stream.upstream = UpstreamState::Active(id);
         stream.record.upstream_host = Some(connection.peer.clone());
         stream.record.upstream_local = Some(connection.local.clone());
+        stream.record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
         stream.record.upstream_first_sent = Some(now);
         if stream.request_end == Direction::Ended {
             stream.record.upstream_last_sent = Some(now);
@@ -277,6 +278,15 @@ impl Worker {
 
     /// The server sent FIN.
     pub(crate) fn on_upstream_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        match &connection.tls {
+            Some(layer) if !layer.is_ended() => self.on_cut(id, now),
+            Some(_) | None => self.on_upstream_end(id, now),
+        }
+    }
+
+    /// The server sends nothing more, and nobody else made it look so.
+    pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(index) = connection.stream else {
             self.learn_peer_idle(id, now);
@@ -444,6 +454,9 @@ impl Worker {
     /// Ends an upstream connection that carries no stream.
     pub(crate) fn close_upstream(&mut self, id: ConnectionId, how: Close, now: Instant) {
         let gone = self.connections.get(id).is_none_or(|connection| connection.gone);
+        if how == Close::Flush && !gone {
+            self.say_goodbye(id);
+        }
         self.forget_upstream(id, now);
         if !gone {
             self.push(towpath_proto::Output::Close { connection: id, how });
@@ -481,7 +494,7 @@ impl Worker {
             stats.upstream_rq_per_cx.record(upstream.requests.into());
         }
         stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
-        stats.upstream_cx_tx_bytes_total.add(connection.bytes_sent);
+        stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.connections -= 1;
         if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {

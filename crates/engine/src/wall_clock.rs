@@ -1,5 +1,7 @@
 //! The wall clock, derived from the driver's: a worker is told once where its epoch lies.
 
+use std::time::Duration;
+
 use towpath_proto::Instant;
 
 /// What is needed to say what time it is.
@@ -22,6 +24,11 @@ impl WallClock {
     pub(crate) fn set(&mut self, epoch_unix_ns: u64) {
         self.epoch_unix_ns = epoch_unix_ns;
         self.date.clear();
+    }
+
+    /// Now as the time since 1970.
+    pub(crate) const fn since_1970(&self, now: Instant) -> Duration {
+        Duration::from_nanos(self.epoch_unix_ns.saturating_add(now.as_nanos()))
     }
 
     /// Now as an HTTP date (RFC 9110 §5.6.7), made anew once a second.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use towpath_proto::head::HeadPool;
 use towpath_proto::http1::Out;
+use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Failure, Input, Instant, Machine, Output, Timers};
 
 use crate::cluster::Clusters;
@@ -24,6 +25,7 @@ use crate::local::Local;
 use crate::log::Logs;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::random::Random;
+use crate::secure::Handshakes;
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::stats::Registry;
 use crate::stream::{StreamIndex, StreamTimer, Streams};
@@ -55,6 +57,7 @@ pub struct Worker {
     pub(crate) connections: Connections,
     pub(crate) streams: Streams,
     pub(crate) attempts: Attempts,
+    pub(crate) handshakes: Handshakes,
     pub(crate) clusters: Clusters,
     pub(crate) timers: Timers,
     pub(crate) heads: HeadPool,
@@ -142,13 +145,19 @@ impl Machine for Worker {
     fn handle(&mut self, input: Input<Message>, now: Instant) {
         match input {
             Input::Received { connection, chunk } => {
-                let Some(state) = self.connections.get_mut(connection) else { return };
-                state.bytes_received += chunk.len() as u64;
-                if matches!(state.role, Role::Closing(_)) {
-                    return;
+                let Some(state) = self.connections.get_mut(connection) else {
+                    return self.on_handshake_received(connection, &chunk, now);
+                };
+                if state.tls.is_some() {
+                    self.on_sealed(connection, &chunk, now);
+                } else {
+                    state.bytes_received += chunk.len() as u64;
+                    if matches!(state.role, Role::Closing(_)) {
+                        return;
+                    }
+                    state.codec.receive(chunk);
+                    self.pump(connection, now);
                 }
-                state.codec.receive(chunk);
-                self.pump(connection, now);
             }
             Input::Sent { connection, bytes } => self.on_sent(connection, bytes, now),
             Input::Accepted { listener, connection, local, peer } => {
@@ -173,9 +182,10 @@ impl Machine for Worker {
         }
     }
 
-    fn poll(&mut self, _now: Instant) -> Output<Message> {
+    fn poll(&mut self, now: Instant) -> Output<Message> {
         if self.out_for.is_some() {
             self.flush_out();
+            self.end_broken(now);
         }
         if let Some(output) = self.outputs.pop_front() {
             return output;
@@ -196,6 +206,7 @@ impl Worker {
             connections: Connections::default(),
             streams: Streams::default(),
             attempts: Attempts::default(),
+            handshakes: Handshakes::default(),
             clusters: Clusters::default(),
             timers: Timers::new(),
             heads: HeadPool::default(),
@@ -352,7 +363,9 @@ impl Worker {
     }
 
     pub(crate) fn on_sent(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else {
+            return self.on_handshake_sent(id, bytes);
+        };
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);
         if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
@@ -362,8 +375,10 @@ impl Worker {
         }
     }
 
-    fn on_ended(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+    pub(crate) fn on_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return self.on_handshake_ended(id, Fault::Ended, now);
+        };
         connection.ended = true;
         match &connection.role {
             Role::Closing(_) => self.end_connection(id, Close::Flush),
@@ -376,7 +391,11 @@ impl Worker {
         if self.out_for == Some(id) {
             self.flush_out();
         }
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.get(id) else {
+            let reset = failure == Failure::Reset;
+            let fault = if reset { Fault::Reset } else { Fault::Ended };
+            return self.on_handshake_ended(id, fault, now);
+        };
         match &connection.role {
             Role::Closing(_) => drop(self.connections.remove(id)),
             Role::Downstream(_) => self.on_downstream_closed(id, failure, now),

@@ -8,6 +8,7 @@
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
 //! | [`machine`] | the [`Machine`] trait, its [`Input`] and [`Output`], ids and addresses |
 //! | [`time`] | [`Instant`]: 64-bit nanoseconds that only a driver or a simulator can advance |
+//! | [`tls`] | [`tls::Layer`]: TLS between bytes and codec |
 //! | [`timer`] | [`Timers`]: one lazily re-armed deadline for each slot |
 //!
 //! Nothing here opens a socket, starts a thread, reads a clock or a file. Bytes and time come in
@@ -21,6 +22,7 @@ pub mod machine;
 pub mod name;
 pub mod time;
 pub mod timer;
+pub mod tls;
 
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
 pub use machine::{

@@ -84,7 +84,11 @@ impl Converter<'_> {
         omit_empty_values: bool,
         at: &At,
     ) -> Option<Format> {
-        let options = FormatOptions { omit_empty_values, environment: Some(&environment) };
+        let options = FormatOptions {
+            omit_empty_values,
+            environment: Some(&environment),
+            ..FormatOptions::default()
+        };
         let result = Format::text(text, &options);
         self.format_result(result, at)
     }
@@ -97,7 +101,11 @@ impl Converter<'_> {
     }
 
     fn json_format(&mut self, node: &Node, omit_empty_values: bool, at: &At) -> Option<Format> {
-        let options = FormatOptions { omit_empty_values, environment: Some(&environment) };
+        let options = FormatOptions {
+            omit_empty_values,
+            environment: Some(&environment),
+            ..FormatOptions::default()
+        };
         let result = Format::json(&template(node), &options);
         self.format_result(result, at)
     }

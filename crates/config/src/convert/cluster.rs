@@ -71,6 +71,7 @@ impl Converter<'_> {
             balancer: balancer?,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
+            tls: None,
             buffer_limit: buffer_limit
                 .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             limits,

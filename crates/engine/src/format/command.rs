@@ -77,6 +77,8 @@ pub(crate) enum Command {
     UpstreamLocal(AddressForm),
     UpstreamProtocol,
     UpstreamRequestAttemptCount,
+    UpstreamTlsCipher,
+    UpstreamTlsVersion,
     UpstreamTransportFailureReason,
     UpstreamWireBytesReceived,
     UpstreamWireBytesSent,
@@ -127,8 +129,8 @@ pub(crate) enum TimePoint {
     ResponseStart,
     /// `DS_TX_END`: the last byte of the response went out.
     ResponseEnd,
-    /// A moment that only TLS has.
-    Never,
+    /// `US_HS_END`: the TLS handshake with the upstream ended.
+    HandshakeEnd,
 }
 
 /// What may stand beside a command's name.
@@ -242,9 +244,11 @@ pub(super) fn lookup(name: &str) -> Lookup {
         "UPSTREAM_PROTOCOL" => alone!(Command::UpstreamProtocol),
         "UPSTREAM_REQUEST_ATTEMPT_COUNT" => alone!(Command::UpstreamRequestAttemptCount),
         "UPSTREAM_TRANSPORT_FAILURE_REASON" => alone!(Command::UpstreamTransportFailureReason),
+        "UPSTREAM_TLS_CIPHER" => alone!(Command::UpstreamTlsCipher),
+        "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
         "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
         "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
-        // No filter that sets these, no virtual cluster, no tracer and no TLS can be configured.
+        // No filter that sets these, no virtual cluster, no tracer and no TLS downstream can be configured.
         "DYNAMIC_METADATA" | "FILTER_STATE" => Lookup::Command(Needs, |_| Ok(Command::Absent)),
         "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
             alone!(Command::Absent)
@@ -320,7 +324,7 @@ impl TimePoint {
             "DS_RX_END" => Self::RequestEnd,
             "US_CX_BEG" => Self::ConnectStart,
             "US_CX_END" => Self::ConnectEnd,
-            "US_HS_END" => Self::Never,
+            "US_HS_END" => Self::HandshakeEnd,
             "US_TX_BEG" => Self::UpstreamSendStart,
             "US_TX_END" => Self::UpstreamSendEnd,
             "US_RX_BEG" => Self::UpstreamReceiveStart,
@@ -366,7 +370,12 @@ impl Command {
     }
 }
 
-/// What only a TLS connection has.
+/// Whether a command is about an upstream's TLS and has no answer here.
+pub(super) fn is_of_upstream_tls(name: &str) -> bool {
+    name.starts_with("UPSTREAM_") && TLS_ONLY.contains(&name)
+}
+
+/// What only a TLS connection has, but for what is there.
 const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_HANDSHAKE_DURATION",
     "DOWNSTREAM_LOCAL_DNS_SAN",
@@ -404,10 +413,8 @@ const TLS_ONLY: &[&str] = &[
     "UPSTREAM_PEER_SUBJECT",
     "UPSTREAM_PEER_URI_SAN",
     "UPSTREAM_SERVER_NAME",
-    "UPSTREAM_TLS_CIPHER",
     "UPSTREAM_TLS_GROUP",
     "UPSTREAM_TLS_SESSION_ID",
-    "UPSTREAM_TLS_VERSION",
 ];
 
 /// Envoy's commands that are refused, because their answer would be a guess.

@@ -46,6 +46,8 @@ pub struct FormatOptions<'a> {
     pub omit_empty_values: bool,
     /// Answers `%ENVIRONMENT(NAME)%`; without it nothing is set.
     pub environment: Option<&'a Environment<'a>>,
+    /// Some upstream is spoken to under TLS, so that commands about it which are not there cannot say "nothing".
+    pub upstream_tls: bool,
 }
 
 /// Looks up an environment variable.

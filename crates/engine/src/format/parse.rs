@@ -1,6 +1,6 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
-use super::command::{Lookup, Usage, lookup};
+use super::command::{Lookup, Usage, is_of_upstream_tls, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 
 /// Compiles a text.
@@ -72,6 +72,9 @@ impl<'a> Spelt<'a> {
     }
 
     fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
+        if options.upstream_tls && is_of_upstream_tls(self.name) {
+            return Err(FormatReason::Unsupported);
+        }
         let (usage, make) = match lookup(self.name) {
             Lookup::Command(usage, make) => (usage, make),
             Lookup::Unsupported => return Err(FormatReason::Unsupported),

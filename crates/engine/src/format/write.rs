@@ -105,6 +105,12 @@ impl Command {
                     && text(out, Version::Http11.as_str())
             }
             Self::UpstreamRequestAttemptCount => number(out, u64::from(record.attempts)),
+            Self::UpstreamTlsCipher => {
+                record.upstream_tls.is_some_and(|tls| text(out, tls.cipher.name()))
+            }
+            Self::UpstreamTlsVersion => {
+                record.upstream_tls.is_some_and(|tls| text(out, tls.version.name()))
+            }
             Self::UpstreamTransportFailureReason => underscored(out, record.transport_failure),
             Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),
             Self::UpstreamWireBytesSent => number(out, record.upstream_wire_sent),
@@ -125,7 +131,7 @@ impl TimePoint {
             Self::UpstreamReceiveEnd => record.upstream_last_received,
             Self::ResponseStart => record.response_start,
             Self::ResponseEnd => record.response_end,
-            Self::Never => None,
+            Self::HandshakeEnd => record.secured,
         }
     }
 }

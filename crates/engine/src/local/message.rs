@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::head::Head;
+use towpath_proto::tls::Fault;
 use towpath_proto::{Failure, QueryId};
 
 use super::report::Report;
@@ -260,6 +261,8 @@ pub enum Error {
     Resolve(Failure),
     /// No address takes connections.
     Connect(Failure),
+    /// The TLS handshake failed.
+    Tls(Fault),
     /// A limit on time; which, is told by its layer.
     TimedOut(Layer),
     /// The connection ended before the response was whole.
@@ -303,6 +306,7 @@ impl std::fmt::Display for Error {
             Self::Offline => f.write_str("there is no network"),
             Self::Resolve(failure) => write!(f, "cannot resolve the name: {failure}"),
             Self::Connect(failure) => write!(f, "cannot connect: {failure}"),
+            Self::Tls(_) => f.write_str("the TLS handshake failed"),
             Self::TimedOut(layer) => write!(f, "timed out ({})", layer.as_str()),
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),

@@ -147,6 +147,7 @@ impl Worker {
             max_requests_per_connection: 0,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
             panic_threshold: 0,
+            tls: None,
         })
     }
 

@@ -106,6 +106,7 @@ impl Worker {
         match trouble {
             Trouble::Connect(failure) => Error::Connect(failure),
             Trouble::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
+            Trouble::Tls(fault) => Error::Tls(fault),
             Trouble::Terminated | Trouble::Reset => Error::Disconnected,
             Trouble::Protocol => Error::Protocol,
             Trouble::PerTryTimeout => {

@@ -2,6 +2,7 @@
 //!
 //! A loader builds them once; matching never allocates.
 
+mod alternative_name;
 mod header;
 mod log;
 mod query;
@@ -10,6 +11,7 @@ mod string;
 
 use std::fmt;
 
+pub use alternative_name::{AlternativeNameKind, AlternativeNameMatcher};
 pub use header::{HeaderMatcher, HeaderTest};
 pub use log::{Comparison, LogFilter, Operator};
 pub use query::{QueryMatcher, QueryTest};

@@ -1,6 +1,7 @@
 //! `%RESPONSE_CODE_DETAILS%` and its kin in the words of Envoy 1.40.
 
 use towpath_proto::Failure;
+use towpath_proto::tls::{Distrust, Fault};
 
 /// The upstream answered.
 pub const VIA_UPSTREAM: &str = "via_upstream";
@@ -130,6 +131,36 @@ macro_rules! failures {
     };
 }
 
+/// An error of BoringSSL's own library, by its number and name.
+macro_rules! ssl {
+    ($number:literal, $name:expr) => {
+        words!(
+            "remote_connection_failure",
+            concat!(
+                "TLS_error:|",
+                $number,
+                ":SSL routines:OPENSSL_internal:",
+                $name,
+                ":TLS_error_end"
+            )
+        )
+    };
+}
+
+/// A certificate that was refused, and why.
+macro_rules! refused {
+    ($why:expr) => {
+        ssl!("268435581", concat!("CERTIFICATE_VERIFY_FAILED:verify cert failed: ", $why))
+    };
+}
+
+/// A certificate whose chain was refused.
+macro_rules! distrusted {
+    ($why:literal) => {
+        refused!(concat!("X509_verify_cert: certificate verification error at depth 0: ", $why))
+    };
+}
+
 /// Why an upstream stream ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
@@ -139,6 +170,8 @@ pub enum Reset {
     LocalConnectionFailure(Failure),
     /// The connect failed.
     RemoteConnectionFailure(Failure),
+    /// The TLS handshake failed.
+    Tls(Fault),
     /// The connect took too long.
     ConnectionTimeout,
     /// The connection ended.
@@ -158,7 +191,7 @@ impl Reset {
         match self {
             Self::Overflow => "overflow",
             Self::LocalConnectionFailure(_) => "local connection failure",
-            Self::RemoteConnectionFailure(_) => "remote connection failure",
+            Self::RemoteConnectionFailure(_) | Self::Tls(_) => "remote connection failure",
             Self::ConnectionTimeout => "connection timeout",
             Self::ConnectionTermination => "connection termination",
             Self::ProtocolError => "protocol error",
@@ -193,6 +226,7 @@ impl Reset {
             Self::ProtocolError => words!("protocol_error"),
             Self::LocalReset => words!("local_reset"),
             Self::RemoteReset => words!("remote_reset"),
+            Self::Tls(fault) => tls_words(fault),
             Self::LocalConnectionFailure(failure) => {
                 failures!(failure, "local_connection_failure", "immediate_connect_error:_")
             }
@@ -200,6 +234,74 @@ impl Reset {
                 failures!(failure, "remote_connection_failure", "delayed_connect_error:_")
             }
         }
+    }
+}
+
+/// Why TLS failed, in the words of BoringSSL, whose error numbers are 2^28 and the reason's.
+const fn tls_words(fault: Fault) -> (&'static str, &'static str, &'static str) {
+    match fault {
+        Fault::Certificate(distrust) => match distrust {
+            Distrust::Expired => distrusted!("certificate has expired"),
+            Distrust::NotYetValid => distrusted!("certificate is not yet valid"),
+            Distrust::UnknownIssuer => distrusted!("unable to get local issuer certificate"),
+            Distrust::SelfSigned => distrusted!("self signed certificate"),
+            Distrust::Revoked => distrusted!("certificate revoked"),
+            Distrust::Signature => distrusted!("certificate signature failure"),
+            Distrust::Purpose => distrusted!("unsupported certificate purpose"),
+            Distrust::Name => refused!("SAN matcher"),
+            Distrust::Pin => refused!("cert hash and spki"),
+            Distrust::Missing => refused!("empty cert chain"),
+            Distrust::Malformed | Distrust::Invalid | _ => refused!("invalid certificate"),
+        },
+        Fault::Alert(number) => alert_words(number),
+        Fault::HelloRefused => ssl!(
+            "268436496",
+            "SSLV3_ALERT_HANDSHAKE_FAILURE|268435610:SSL routines:OPENSSL_internal:HANDSHAKE_FAILURE_ON_CLIENT_HELLO"
+        ),
+        Fault::NotTls => ssl!("268435703", "WRONG_VERSION_NUMBER"),
+        Fault::Version => ssl!("268435696", "UNSUPPORTED_PROTOCOL"),
+        Fault::Decrypt => ssl!("268435595", "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"),
+        Fault::Reset => words!(
+            "remote_connection_failure",
+            "TLS_error:|33554536:system library:OPENSSL_internal:Connection reset by peer:TLS_error_end"
+        ),
+        Fault::Ended => words!("remote_connection_failure"),
+        Fault::Incompatible => {
+            words!("remote_connection_failure", "TLS_error:nothing in common:TLS_error_end")
+        }
+        Fault::Violation => {
+            words!("remote_connection_failure", "TLS_error:protocol violation:TLS_error_end")
+        }
+        Fault::Time | Fault::Internal | _ => {
+            words!("remote_connection_failure", "TLS_error:internal error:TLS_error_end")
+        }
+    }
+}
+
+/// An alert that the peer sent.
+const fn alert_words(number: u8) -> (&'static str, &'static str, &'static str) {
+    match number {
+        10 => ssl!("268436466", "SSLV3_ALERT_UNEXPECTED_MESSAGE"),
+        20 => ssl!("268436476", "SSLV3_ALERT_BAD_RECORD_MAC"),
+        22 => ssl!("268436478", "TLSV1_ALERT_RECORD_OVERFLOW"),
+        40 => ssl!("268436496", "SSLV3_ALERT_HANDSHAKE_FAILURE"),
+        42 => ssl!("268436498", "SSLV3_ALERT_BAD_CERTIFICATE"),
+        43 => ssl!("268436499", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"),
+        44 => ssl!("268436500", "SSLV3_ALERT_CERTIFICATE_REVOKED"),
+        45 => ssl!("268436501", "SSLV3_ALERT_CERTIFICATE_EXPIRED"),
+        46 => ssl!("268436502", "SSLV3_ALERT_CERTIFICATE_UNKNOWN"),
+        47 => ssl!("268436503", "SSLV3_ALERT_ILLEGAL_PARAMETER"),
+        48 => ssl!("268436504", "TLSV1_ALERT_UNKNOWN_CA"),
+        49 => ssl!("268436505", "TLSV1_ALERT_ACCESS_DENIED"),
+        50 => ssl!("268436506", "TLSV1_ALERT_DECODE_ERROR"),
+        51 => ssl!("268436507", "TLSV1_ALERT_DECRYPT_ERROR"),
+        70 => ssl!("268436526", "TLSV1_ALERT_PROTOCOL_VERSION"),
+        71 => ssl!("268436527", "TLSV1_ALERT_INSUFFICIENT_SECURITY"),
+        80 => ssl!("268436536", "TLSV1_ALERT_INTERNAL_ERROR"),
+        112 => ssl!("268436568", "TLSV1_ALERT_UNRECOGNIZED_NAME"),
+        116 => ssl!("268436572", "TLSV1_ALERT_CERTIFICATE_REQUIRED"),
+        120 => ssl!("268436576", "TLSV1_ALERT_NO_APPLICATION_PROTOCOL"),
+        _ => words!("remote_connection_failure", "TLS_error:alert:TLS_error_end"),
     }
 }
 
@@ -227,5 +329,20 @@ mod tests {
             "upstream_reset_after_response_started{protocol_error}"
         );
         assert_eq!(Reset::Overflow.transport_failure(), "");
+        let expired = Reset::Tls(Fault::Certificate(Distrust::Expired));
+        assert_eq!(
+            expired.transport_failure(),
+            "TLS_error:|268435581:SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED:verify cert failed: \
+             X509_verify_cert: certificate verification error at depth 0: certificate has expired:TLS_error_end"
+        );
+        assert_eq!(
+            Reset::Tls(Fault::Alert(70)).before_response(),
+            "upstream_reset_before_response_started{remote_connection_failure|TLS_error:|268436526:\
+             SSL routines:OPENSSL_internal:TLSV1_ALERT_PROTOCOL_VERSION:TLS_error_end}"
+        );
+        assert_eq!(
+            Reset::Tls(Fault::Ended).before_response(),
+            "upstream_reset_before_response_started{remote_connection_failure}"
+        );
     }
 }

@@ -8,6 +8,7 @@ mod flags;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
 pub use flags::Flags;
@@ -35,6 +36,8 @@ pub struct Record {
     pub end: Option<Instant>,
     /// The connect of the upstream connection began and ended, where this stream waited for it.
     pub connect: Option<(Instant, Instant)>,
+    /// The TLS handshake of the upstream connection ended, where this stream waited for it.
+    pub secured: Option<Instant>,
     /// Body bytes of the request (TCP: bytes from downstream).
     pub bytes_received: u64,
     /// Body bytes of the response (TCP: bytes to downstream).
@@ -69,6 +72,8 @@ pub struct Record {
     pub upstream_host: Option<Address>,
     /// Our own address towards it.
     pub upstream_local: Option<Address>,
+    /// What is spoken below HTTP towards it, if that is TLS.
+    pub upstream_tls: Option<UpstreamTls>,
     /// The cluster's name.
     pub cluster: Option<Arc<str>>,
     /// Where the downstream connection was accepted.
@@ -87,6 +92,23 @@ pub struct Record {
     pub health_check: bool,
     /// The stream is traced.
     pub traceable: bool,
+}
+
+/// The TLS of an upstream connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// `%UPSTREAM_TLS_VERSION%`.
+    pub version: tls::Version,
+    /// `%UPSTREAM_TLS_CIPHER%`.
+    pub cipher: tls::CipherSuite,
+}
+
+impl UpstreamTls {
+    /// What is known of an established connection.
+    pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
+        let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
+        Some(Self { version, cipher })
+    }
 }
 
 impl Record {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use towpath_proto::{Address, ConnectOptions, http1};
 
+use super::tls::UpstreamTls;
+
 /// Envoy `config.cluster.v3.Cluster`.
 #[derive(Debug)]
 pub struct Cluster {
@@ -22,6 +24,8 @@ pub struct Cluster {
     pub connect_timeout: Duration,
     /// How to connect.
     pub connect: Arc<ConnectOptions>,
+    /// `transport_socket`: TLS; plain text without.
+    pub tls: Option<UpstreamTls>,
     /// `per_connection_buffer_limit_bytes`: default 64 KiB (Envoy: 1 MiB).
     pub buffer_limit: usize,
     /// Circuit breakers of the default priority.

@@ -9,6 +9,7 @@ pub mod http;
 pub mod listener;
 pub mod log;
 pub mod route;
+pub mod tls;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use http::Http;
 pub use listener::{FilterChain, Listener, TcpProxy};
 pub use log::{AccessLog, SinkId};
 pub use route::{Route, RouteTable, VirtualHost};
+pub use tls::UpstreamTls;
 
 /// One generation of configuration.
 #[derive(Debug, Default)]

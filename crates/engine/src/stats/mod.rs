@@ -28,7 +28,7 @@ pub use scope::Scope;
 pub use sets::{
     ClusterManagerStats, ClusterStats, ConnectionLimitStats, FilesystemStats, HttpStats,
     ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, RuntimeStats,
-    ServerStats, TcpStats,
+    ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -12,6 +12,8 @@ pub enum Scope {
     Cluster(Arc<str>),
     /// `cluster_manager`.
     ClusterManager,
+    /// `cluster.<name>.ssl`.
+    ClusterTls(Arc<str>),
     /// `connection_limit.<stat prefix>`.
     ConnectionLimit(Arc<str>),
     /// `towpath.worker_<n>`: a worker's driver.
@@ -53,6 +55,7 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(name) => write!(f, "cluster.{name}"),
+            Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Listener(address) => write!(f, "listener.{address}"),
@@ -82,6 +85,7 @@ impl Scope {
         match self {
             Self::Cluster(_) => "cluster",
             Self::ClusterManager => "cluster_manager",
+            Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
             Self::Driver(_) => "towpath_worker",
@@ -103,7 +107,9 @@ impl Scope {
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label = |name, value: &Arc<str>| (name, value.to_string());
         match self {
-            Self::Cluster(name) => vec![label("envoy_cluster_name", name)],
+            Self::Cluster(name) | Self::ClusterTls(name) => {
+                vec![label("envoy_cluster_name", name)]
+            }
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
             Self::Listener(address) => vec![label("envoy_listener_address", address)],

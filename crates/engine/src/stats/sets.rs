@@ -1,5 +1,7 @@
 //! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
-//! (HTTP/2, TLS, subsets, …) is not here, so that nothing is shown that would always be zero.
+//! (HTTP/2, subsets, …) is not here, so that nothing is shown that would always be zero.
+
+use towpath_proto::tls::{CipherSuite, Distrust, Fault, Layer, Version};
 
 use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet, Tracked};
 
@@ -111,6 +113,29 @@ stats! {
         Counter upstream_rq_timeout;
         Counter upstream_rq_total;
         Gauge version;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.ssl.…`
+    TlsStats {
+        Counter cipher_ecdsa_aes128 = "ciphers.ECDHE-ECDSA-AES128-GCM-SHA256";
+        Counter cipher_ecdsa_aes256 = "ciphers.ECDHE-ECDSA-AES256-GCM-SHA384";
+        Counter cipher_ecdsa_chacha20 = "ciphers.ECDHE-ECDSA-CHACHA20-POLY1305";
+        Counter cipher_rsa_aes128 = "ciphers.ECDHE-RSA-AES128-GCM-SHA256";
+        Counter cipher_rsa_aes256 = "ciphers.ECDHE-RSA-AES256-GCM-SHA384";
+        Counter cipher_rsa_chacha20 = "ciphers.ECDHE-RSA-CHACHA20-POLY1305";
+        Counter cipher_aes128 = "ciphers.TLS_AES_128_GCM_SHA256";
+        Counter cipher_aes256 = "ciphers.TLS_AES_256_GCM_SHA384";
+        Counter cipher_chacha20 = "ciphers.TLS_CHACHA20_POLY1305_SHA256";
+        Counter connection_error;
+        Counter fail_verify_cert_hash;
+        Counter fail_verify_error;
+        Counter fail_verify_san;
+        Counter handshake;
+        Counter session_reused;
+        Counter version_tls12 = "versions.TLSv1.2";
+        Counter version_tls13 = "versions.TLSv1.3";
     }
 }
 
@@ -326,6 +351,47 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), set.names().len());
+        }
+    }
+}
+
+impl TlsStats {
+    /// Counts a handshake that is over.
+    pub(crate) fn count_handshake(&self, layer: &Layer) {
+        self.handshake.inc();
+        if layer.is_resumed() {
+            self.session_reused.inc();
+        }
+        match layer.version() {
+            Some(Version::Tls12) => self.version_tls12.inc(),
+            Some(Version::Tls13) => self.version_tls13.inc(),
+            None => {}
+        }
+        let cipher = layer.cipher_suite().map_or("", CipherSuite::name);
+        let index =
+            Self::NAMES.iter().position(|name| name.strip_prefix("ciphers.") == Some(cipher));
+        if let Some(Stat::Counter(counter)) = index.map(|index| self.value(index)) {
+            counter.inc();
+        }
+    }
+
+    /// Counts why there is no TLS. A connection that its peer ends in the handshake is counted as a connection only.
+    pub(crate) fn count_fault(&self, fault: Fault) {
+        match fault {
+            Fault::Certificate(Distrust::Name) => self.fail_verify_san.inc(),
+            Fault::Certificate(Distrust::Pin) => self.fail_verify_cert_hash.inc(),
+            Fault::Certificate(_) => self.fail_verify_error.inc(),
+            Fault::Ended | Fault::Reset => {}
+            Fault::Alert(_)
+            | Fault::HelloRefused
+            | Fault::NotTls
+            | Fault::Version
+            | Fault::Incompatible
+            | Fault::Violation
+            | Fault::Decrypt
+            | Fault::Time
+            | Fault::Internal
+            | _ => self.connection_error.inc(),
         }
     }
 }

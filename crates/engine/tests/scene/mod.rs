@@ -61,6 +61,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         balancer: Balancer::RoundRobin,
         connect_timeout: Duration::from_secs(2),
         connect: Arc::default(),
+        tls: None,
         buffer_limit: 16 * 1024,
         limits: Limits::default(),
         high_limits: Limits::default(),
@@ -238,7 +239,17 @@ impl Plan {
 
 /// Adds a worker that obeys a plan.
 pub fn add_worker(world: &mut World<Message>, seed: u64, plan: Plan) -> NodeId {
-    let registry = Arc::new(Registry::default());
+    add_counted_worker(world, seed, plan, &Arc::default())
+}
+
+/// The same, with its counters in this registry.
+pub fn add_counted_worker(
+    world: &mut World<Message>,
+    seed: u64,
+    plan: Plan,
+    registry: &Arc<Registry>,
+) -> NodeId {
+    let registry = Arc::clone(registry);
     let worker = world.add(Worker::new(WorkerOptions {
         index: 0,
         workers: 1,

@@ -1,0 +1,34 @@
+//! TLS towards the hosts of a cluster.
+
+use std::sync::Arc;
+
+use towpath_proto::tls::{ClientTemplate, ServerName};
+
+/// How the hosts of a cluster are spoken to under TLS. Envoy `UpstreamTlsContext`, compiled.
+#[derive(Clone, Debug)]
+pub struct UpstreamTls {
+    /// Versions, trust, certificate: see [`towpath_proto::tls::ClientSettings`].
+    pub template: ClientTemplate,
+    /// Which name is asked for.
+    pub name: AskedName,
+}
+
+/// The name by which a server is asked for: it is sent as SNI, and what
+/// [`Names::Server`](towpath_proto::tls::Names::Server) compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskedName {
+    /// This one. Envoy `sni`; without it, [`ServerName::unnamed`].
+    Fixed(ServerName),
+    /// The endpoint's `hostname`, or this one where it has none that can be sent. Envoy `auto_host_sni`.
+    OfHost(ServerName),
+}
+
+impl AskedName {
+    /// The name for a host.
+    pub(crate) fn of(&self, hostname: &Arc<str>) -> ServerName {
+        match self {
+            Self::Fixed(name) => name.clone(),
+            Self::OfHost(other) => ServerName::new(hostname).unwrap_or_else(|_| other.clone()),
+        }
+    }
+}

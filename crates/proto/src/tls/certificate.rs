@@ -1,0 +1,289 @@
+//! What of a certificate is looked at beside its signature: who issued it, when it is valid, its key and its names.
+//!
+//! Arrives: DER (X.690) as a peer sent it. Leaves: slices of it. Reads RFC 5280 §4.1 and nothing more; whoever
+//! wants to know whether the certificate is to be believed asks the cryptography library.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A certificate, as ranges over its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Certificate<'a> {
+    issuer: &'a [u8],
+    validity: (i64, i64),
+    subject: &'a [u8],
+    key: &'a [u8],
+    names: &'a [u8],
+}
+
+/// Another name of a certificate's subject (RFC 5280 §4.2.1.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlternativeName<'a> {
+    /// A domain name, possibly with a wildcard.
+    Dns(&'a [u8]),
+    /// A URI, such as a SPIFFE id.
+    Uri(&'a [u8]),
+    /// A mail address.
+    Email(&'a [u8]),
+    /// An IP address.
+    Ip(IpAddr),
+    /// A name of a kind that is named by an object identifier.
+    Other {
+        /// The identifier's content octets.
+        kind: &'a [u8],
+        /// The value's content octets.
+        value: &'a [u8],
+    },
+}
+
+impl<'a> Certificate<'a> {
+    /// Reads a certificate; `None` if it is not one.
+    #[must_use]
+    pub fn parse(der: &'a [u8]) -> Option<Self> {
+        let mut whole = Reader(der);
+        let mut certificate = whole.enter(SEQUENCE)?;
+        if !whole.0.is_empty() {
+            return None;
+        }
+        let mut body = certificate.enter(SEQUENCE)?;
+        body.skip_if(VERSION)?;
+        body.enter(INTEGER)?;
+        body.enter(SEQUENCE)?;
+        let issuer = body.element(SEQUENCE)?;
+        let mut validity = body.enter(SEQUENCE)?;
+        let validity = (validity.time()?, validity.time()?);
+        let subject = body.element(SEQUENCE)?;
+        let key = body.element(SEQUENCE)?;
+        body.skip_if(ISSUER_ID)?;
+        body.skip_if(SUBJECT_ID)?;
+        let names = match body.0 {
+            [] => &[][..],
+            _ => alternative_names(body.enter(EXTENSIONS)?)?,
+        };
+        Some(Self { issuer, validity, subject, key, names })
+    }
+
+    /// Whether issuer and subject are the same.
+    #[must_use]
+    pub fn is_self_issued(&self) -> bool {
+        self.issuer == self.subject
+    }
+
+    /// First and last second at which it is valid, since 1970.
+    #[must_use]
+    pub const fn validity(&self) -> (i64, i64) {
+        self.validity
+    }
+
+    /// Its `SubjectPublicKeyInfo`, whole.
+    #[must_use]
+    pub const fn subject_public_key_info(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Its alternative names, but for kinds that nobody matches (X.400, directory and EDI names, registered ids).
+    pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
+        let mut rest = Reader(self.names);
+        std::iter::from_fn(move || rest.any()).filter_map(|(tag, content)| name(tag, content))
+    }
+}
+
+/// The content of the extension `subjectAltName`; empty when there is none.
+fn alternative_names(mut extensions: Reader<'_>) -> Option<&[u8]> {
+    let mut list = extensions.enter(SEQUENCE)?;
+    let mut names = &[][..];
+    while !list.0.is_empty() {
+        let mut extension = list.enter(SEQUENCE)?;
+        let id = extension.enter(OBJECT_ID)?.0;
+        extension.skip_if(BOOLEAN)?;
+        let value = extension.enter(OCTET_STRING)?;
+        if id == SUBJECT_ALT_NAME {
+            let mut value = value;
+            names = value.enter(SEQUENCE)?.0;
+        }
+    }
+    // A name that cannot be read makes the list unfit, not shorter.
+    let mut rest = Reader(names);
+    while !rest.0.is_empty() {
+        rest.any()?;
+    }
+    Some(names)
+}
+
+fn name(tag: u8, content: &[u8]) -> Option<AlternativeName<'_>> {
+    match tag {
+        0xa0 => {
+            let mut other = Reader(content);
+            let kind = other.enter(OBJECT_ID)?.0;
+            let (_, value) = other.enter(OTHER_NAME_VALUE)?.any()?;
+            Some(AlternativeName::Other { kind, value })
+        }
+        0x81 => Some(AlternativeName::Email(content)),
+        0x82 => Some(AlternativeName::Dns(content)),
+        0x86 => Some(AlternativeName::Uri(content)),
+        0x87 => {
+            let v4 = <[u8; 4]>::try_from(content).map(|octets| Ipv4Addr::from(octets).into());
+            let v6 = || <[u8; 16]>::try_from(content).map(|octets| Ipv6Addr::from(octets).into());
+            v4.or_else(|_| v6()).ok().map(AlternativeName::Ip)
+        }
+        _ => None,
+    }
+}
+
+/// What is left to read.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The next element's tag and content.
+    fn any(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
+        // Tags of more than one byte do not occur in certificates.
+        if tag & 0x1f == 0x1f {
+            return None;
+        }
+        let (length, rest) = length(first, rest)?;
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    /// The next element's content, if it has this tag.
+    fn enter(&mut self, tag: u8) -> Option<Self> {
+        let (found, content) = self.any()?;
+        (found == tag).then_some(Self(content))
+    }
+
+    /// The next element with its tag and length.
+    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let before = self.0;
+        self.enter(tag)?;
+        before.get(..before.len() - self.0.len())
+    }
+
+    /// Passes over the next element if it has this tag. `None` if it is malformed.
+    fn skip_if(&mut self, tag: u8) -> Option<()> {
+        if self.0.first() == Some(&tag) {
+            self.any()?;
+        }
+        Some(())
+    }
+
+    /// `UTCTime` or `GeneralizedTime` in the forms of RFC 5280 §4.1.2.5, as seconds since 1970.
+    fn time(&mut self) -> Option<i64> {
+        let (tag, text) = self.any()?;
+        let text = text.strip_suffix(b"Z")?;
+        let (year, rest) = match tag {
+            UTC_TIME => {
+                let (year, rest) = number(text, 2)?;
+                (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+            }
+            GENERALIZED_TIME => number(text, 4)?,
+            _ => return None,
+        };
+        let (month, rest) = number(rest, 2)?;
+        let (day, rest) = number(rest, 2)?;
+        let (hour, rest) = number(rest, 2)?;
+        let (minute, rest) = number(rest, 2)?;
+        let (second, rest) = number(rest, 2)?;
+        let sound = rest.is_empty()
+            && (1..=12).contains(&month)
+            && (1..=31).contains(&day)
+            && hour < 24
+            && minute < 60
+            && second < 60;
+        let days = days_since_1970(year, month, day);
+        sound.then_some(((days * 24 + hour) * 60 + minute) * 60 + second)
+    }
+}
+
+/// A length in its shortest form (X.690 §10.1), and what follows it.
+fn length(first: u8, rest: &[u8]) -> Option<(usize, &[u8])> {
+    if first < 0x80 {
+        return Some((first.into(), rest));
+    }
+    let octets = usize::from(first & 0x7f);
+    if !(1..=3).contains(&octets) {
+        return None;
+    }
+    let (length, rest) = rest.split_at_checked(octets)?;
+    let value = length.iter().fold(0, |value, &octet| value << 8 | usize::from(octet));
+    let shortest = length.first() != Some(&0) && value >= 0x80;
+    shortest.then_some((value, rest))
+}
+
+fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
+    let (number, rest) = text.split_at_checked(digits)?;
+    let digit =
+        |value: i64, &byte: &u8| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'));
+    Some((number.iter().try_fold(0, digit)?, rest))
+}
+
+/// Days from 1970-01-01, by counting in eras of 400 years that begin in March.
+const fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let month_from_march = (month + 9) % 12;
+    let of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+const BOOLEAN: u8 = 0x01;
+const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
+const OBJECT_ID: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const ISSUER_ID: u8 = 0x81;
+const SUBJECT_ID: u8 = 0x82;
+const EXTENSIONS: u8 = 0xa3;
+const OTHER_NAME_VALUE: u8 = 0xa0;
+/// 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(days_since_1970(1970, 1, 1), 0);
+        assert_eq!(days_since_1970(2000, 2, 29), 11_016);
+        assert_eq!(days_since_1970(1969, 12, 31), -1);
+        assert_eq!(days_since_1970(9999, 12, 31), 2_932_896);
+    }
+
+    #[test]
+    fn times_have_two_forms_and_no_other() {
+        let time = |tag: u8, text: &[u8]| {
+            let mut der = vec![tag, u8::try_from(text.len()).unwrap()];
+            der.extend(text);
+            Reader(&der).time()
+        };
+        assert_eq!(time(UTC_TIME, b"941106084937Z"), Some(784_111_777));
+        assert_eq!(time(UTC_TIME, b"491231235959Z"), Some(2_524_607_999));
+        assert_eq!(time(GENERALIZED_TIME, b"20500101000000Z"), Some(2_524_608_000));
+        for text in [&b"9411060849Z"[..], b"941106084937", b"941306084937Z", b"94110608493xZ", b""]
+        {
+            assert_eq!(time(UTC_TIME, text), None);
+        }
+    }
+
+    #[test]
+    fn lengths_have_their_shortest_form() {
+        assert_eq!(length(0x7f, &[]), Some((0x7f, &[][..])));
+        assert_eq!(length(0x81, &[0x80, 9]), Some((0x80, &[9][..])));
+        assert_eq!(length(0x82, &[1, 0]), Some((0x100, &[][..])));
+        for (first, rest) in [
+            (0x80, &[][..]),
+            (0x81, &[0x7f]),
+            (0x81, &[]),
+            (0x82, &[0, 0x80]),
+            (0x84, &[1, 0, 0, 0]),
+            (0xff, &[]),
+        ] {
+            assert_eq!(length(first, rest), None, "{first:x} {rest:?}");
+        }
+    }
+}

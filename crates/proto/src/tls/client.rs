@@ -1,0 +1,229 @@
+//! TLS towards servers: what is wanted, checked once, and a worker's own part of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::client::{Resumption, Tls12Resumption, UnbufferedClientConnection};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::time_provider::TimeProvider;
+
+use super::fault::Fault;
+use super::layer::Layer;
+use super::sessions::Sessions;
+use super::suites::{CipherSuite, Group, Version};
+use super::verify::{Trust, Verifier};
+
+/// What is wanted of TLS towards servers. The default speaks 1.2 and 1.3 and believes everybody: say whom to
+/// [`Trust`].
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// The oldest and the newest version to speak.
+    pub versions: (Version, Version),
+    /// Cipher suites of TLS 1.2, best first; all when empty. Those of 1.3 are always all.
+    pub cipher_suites: Vec<CipherSuite>,
+    /// Groups, best first; X25519, P-256 and P-384 when empty.
+    pub groups: Vec<Group>,
+    /// Protocols to offer (RFC 7301), best first; 1 to 255 bytes each.
+    pub alpn: Vec<Vec<u8>>,
+    /// Whom to believe.
+    pub trust: Trust,
+    /// Who we are, for servers that ask.
+    pub identity: Option<Identity>,
+    /// Sessions that a worker keeps to resume, of each version; 0 means none.
+    pub stored_sessions: usize,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            versions: (Version::Tls12, Version::Tls13),
+            cipher_suites: Vec::new(),
+            groups: Vec::new(),
+            alpn: Vec::new(),
+            trust: Trust::default(),
+            identity: None,
+            stored_sessions: 8,
+        }
+    }
+}
+
+/// A certificate with the certificates that lead to a root, and its private key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// From PEM: the certificate first, then those that have signed it; and one key (PKCS #8, PKCS #1 or SEC 1).
+    ///
+    /// # Errors
+    /// When there is no certificate or no key, or one is malformed.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, SettingsError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|_| SettingsError::MalformedPem)?;
+        if chain.is_empty() {
+            return Err(SettingsError::NoCertificate);
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| SettingsError::NoKey)?;
+        Ok(Self { chain, key })
+    }
+}
+
+/// What is wrong with settings. The caller's to mend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// Something that should be PEM is not.
+    #[error("malformed PEM")]
+    MalformedPem,
+    /// A trusted certificate cannot be read.
+    #[error("malformed trusted certificate")]
+    MalformedRoot,
+    /// There is no trusted certificate.
+    #[error("no trusted certificate")]
+    NoRoots,
+    /// There is no certificate to show.
+    #[error("no certificate")]
+    NoCertificate,
+    /// There is no private key, or it cannot be read.
+    #[error("no private key that can be read")]
+    NoKey,
+    /// The private key is not that of the certificate, or of a kind that does not sign.
+    #[error("the private key does not fit the certificate")]
+    WrongKey,
+    /// The oldest version is newer than the newest.
+    #[error("no TLS version is left")]
+    NoVersion,
+    /// No cipher suite and group for a version that is spoken.
+    #[error("no cipher suite is left for a version that is spoken")]
+    NoCipherSuite,
+    /// A protocol's name has no or more than 255 bytes.
+    #[error("a protocol's name has 1 to 255 bytes")]
+    Alpn,
+    /// Not a name that a server can have.
+    #[error("not a server's name")]
+    ServerName,
+}
+
+/// Settings that are sound: made once, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct ClientTemplate {
+    config: Arc<ClientConfig>,
+    stored_sessions: usize,
+}
+
+impl ClientSettings {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    pub fn build(self) -> Result<ClientTemplate, SettingsError> {
+        let provider = CryptoProvider {
+            cipher_suites: CipherSuite::with_tls13(&self.cipher_suites),
+            kx_groups: Group::or_default(&self.groups),
+            ..aws_lc_rs::default_provider()
+        };
+        let versions = Version::range(self.versions.0, self.versions.1);
+        if versions.is_empty() {
+            return Err(SettingsError::NoVersion);
+        }
+        if self.alpn.iter().any(|name| name.is_empty() || name.len() > 255) {
+            return Err(SettingsError::Alpn);
+        }
+        let verifier = Verifier::new(self.trust, provider.signature_verification_algorithms);
+        let config =
+            ClientConfig::builder_with_details(Arc::new(provider), Arc::new(Told::default()))
+                .with_protocol_versions(&versions)
+                .map_err(|_| SettingsError::NoCipherSuite)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match self.identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { chain, key }) => {
+                config.with_client_auth_cert(chain, key).map_err(|_| SettingsError::WrongKey)?
+            }
+        };
+        config.alpn_protocols = self.alpn;
+        Ok(ClientTemplate { config: Arc::new(config), stored_sessions: self.stored_sessions })
+    }
+}
+
+impl ClientTemplate {
+    /// A worker's own client, which goes by the worker's clock: what it learns of servers is not shared.
+    #[must_use]
+    pub fn client(&self, clock: &Clock) -> Client {
+        let mut config = (*self.config).clone();
+        config.time_provider = Arc::clone(&clock.0) as Arc<dyn TimeProvider>;
+        config.resumption = match self.stored_sessions {
+            0 => Resumption::disabled(),
+            most => Resumption::store(Arc::new(Sessions::new(most)))
+                .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
+        };
+        Client(Arc::new(config))
+    }
+}
+
+/// Begins TLS on connections of one worker.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<ClientConfig>);
+
+impl Client {
+    /// A layer for a new connection to `server`; its first bytes wait in [`Layer::take_output`].
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn connect(&self, server: &ServerName) -> Result<Layer, Fault> {
+        let connection = UnbufferedClientConnection::new(Arc::clone(&self.0), server.0.clone())
+            .map_err(|error| Fault::of(&error))?;
+        Layer::client(connection)
+    }
+}
+
+/// The name of a server: it is sent if it is a domain name (RFC 6066 §3), and sessions are kept by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerName(rustls::pki_types::ServerName<'static>);
+
+impl ServerName {
+    /// A domain name or an IP address.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn new(name: &str) -> Result<Self, SettingsError> {
+        let name = name.to_owned().try_into().map_err(|_| SettingsError::ServerName)?;
+        Ok(Self(name))
+    }
+
+    /// No name is sent.
+    #[must_use]
+    pub fn unnamed() -> Self {
+        Self(std::net::IpAddr::from([0; 4]).into())
+    }
+}
+
+/// The wall time as a worker is told it: by it certificates and tickets are judged. Until it is told once, none is valid.
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Arc<Told>);
+
+impl Clock {
+    /// Sets the time since 1970, which holds until the next call.
+    pub fn set(&self, since_1970: Duration) {
+        self.0.0.store(since_1970.as_secs(), Ordering::Relaxed);
+    }
+}
+
+/// Seconds since 1970; 0 when nobody has said.
+#[derive(Debug, Default)]
+struct Told(AtomicU64);
+
+impl TimeProvider for Told {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = self.0.load(Ordering::Relaxed);
+        (seconds > 0).then(|| UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}

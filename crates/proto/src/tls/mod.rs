@@ -1,0 +1,36 @@
+//! TLS between bytes and codec: [`Layer`], one for each connection, on [`rustls`].
+//!
+//! What arrives: records of the peer, and plain bytes to send. What leaves: records for the peer, and the peer's plain
+//! bytes. Whoever holds a layer must not take a connection for usable before [`Layer::is_established`], nor the end
+//! of its bytes for the end of a message unless [`Layer::is_ended`].
+//!
+//! | Type | What it is |
+//! |---|---|
+//! | [`ClientSettings`] | what a user wants of TLS towards servers; [`ClientSettings::build`] checks it |
+//! | [`ClientTemplate`] | the same, checked: shared by all workers |
+//! | [`Client`] | a worker's own, with its sessions to resume |
+//! | [`Clock`] | the wall time, as the worker is told it |
+//! | [`Layer`] | one connection |
+//! | [`Fault`] | why there is none |
+//!
+//! What it deliberately does not do: read files, ask for the time ([`Clock::set`] tells it), or any cryptography
+//! of its own. Random numbers come from the system, through the cryptography library.
+
+mod certificate;
+mod client;
+mod fault;
+mod layer;
+mod sessions;
+mod suites;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use certificate::{AlternativeName, Certificate};
+pub use client::{
+    Client, ClientSettings, ClientTemplate, Clock, Identity, ServerName, SettingsError,
+};
+pub use fault::{Distrust, Fault};
+pub use layer::Layer;
+pub use suites::{CipherSuite, Group, Version};
+pub use verify::{NameMatcher, Names, Roots, Trust};

@@ -1,0 +1,119 @@
+//! Versions, cipher suites and groups by the names that OpenSSL and Envoy give them.
+
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::aws_lc_rs::{cipher_suite as suite, kx_group};
+use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
+
+/// A version of TLS. Older ones are not spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// TLS 1.2 (RFC 5246).
+    Tls12,
+    /// TLS 1.3 (RFC 8446).
+    Tls13,
+}
+
+impl Version {
+    /// As OpenSSL and Envoy's `%UPSTREAM_TLS_VERSION%` write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls12 => "TLSv1.2",
+            Self::Tls13 => "TLSv1.3",
+        }
+    }
+
+    pub(super) fn of(version: ProtocolVersion) -> Option<Self> {
+        let all = [Self::Tls12, Self::Tls13];
+        all.into_iter().find(|known| known.supported().version == version)
+    }
+
+    const fn supported(self) -> &'static SupportedProtocolVersion {
+        match self {
+            Self::Tls12 => &rustls::version::TLS12,
+            Self::Tls13 => &rustls::version::TLS13,
+        }
+    }
+
+    /// The versions from `least` to `most`, newest first.
+    pub(super) fn range(least: Self, most: Self) -> Vec<&'static SupportedProtocolVersion> {
+        let wanted = [Self::Tls13, Self::Tls12].into_iter();
+        wanted.filter(|version| (least..=most).contains(version)).map(Self::supported).collect()
+    }
+}
+
+/// A cipher suite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CipherSuite(SupportedCipherSuite);
+
+impl Eq for CipherSuite {}
+
+impl CipherSuite {
+    /// The suite with this OpenSSL name, such as `ECDHE-RSA-AES128-GCM-SHA256`, if it is spoken here.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        SUITES.iter().find(|(known, _)| *known == name).map(|(_, suite)| Self(*suite))
+    }
+
+    /// Its OpenSSL name, as Envoy's `%UPSTREAM_TLS_CIPHER%` writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        SUITES.iter().find(|(_, suite)| *suite == self.0).map_or("", |(name, _)| name)
+    }
+
+    pub(super) const fn of(suite: SupportedCipherSuite) -> Self {
+        Self(suite)
+    }
+
+    /// Those of TLS 1.3, which cannot be chosen, and these of TLS 1.2; all when these are none.
+    pub(super) fn with_tls13(chosen: &[Self]) -> Vec<SupportedCipherSuite> {
+        let suites = SUITES.iter().map(|(_, suite)| *suite);
+        if chosen.is_empty() {
+            return suites.collect();
+        }
+        let tls13 = suites.filter(|suite| suite.tls13().is_some());
+        tls13.chain(chosen.iter().map(|suite| suite.0)).collect()
+    }
+}
+
+/// What is spoken, in the order in which it is offered: that of BoringSSL and Envoy, cheapest first.
+const SUITES: &[(&str, SupportedCipherSuite)] = &[
+    ("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
+    ("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
+    ("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
+    ("ECDHE-ECDSA-AES128-GCM-SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("ECDHE-ECDSA-CHACHA20-POLY1305", suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("ECDHE-RSA-AES128-GCM-SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("ECDHE-RSA-CHACHA20-POLY1305", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("ECDHE-ECDSA-AES256-GCM-SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    ("ECDHE-RSA-AES256-GCM-SHA384", suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+];
+
+/// A group for the exchange of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Group(&'static dyn SupportedKxGroup);
+
+impl Group {
+    /// The group with this name, such as `X25519` or `P-256`, if it is spoken here.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        GROUPS.iter().find(|(known, _)| *known == name).map(|(_, group)| Self(*group))
+    }
+
+    /// These; without any, all that are offered unless asked otherwise.
+    pub(super) fn or_default(chosen: &[Self]) -> Vec<&'static dyn SupportedKxGroup> {
+        if chosen.is_empty() {
+            return vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+        }
+        chosen.iter().map(|group| group.0).collect()
+    }
+}
+
+const GROUPS: &[(&str, &dyn SupportedKxGroup)] = &[
+    ("X25519", kx_group::X25519),
+    ("P-256", kx_group::SECP256R1),
+    ("prime256v1", kx_group::SECP256R1),
+    ("P-384", kx_group::SECP384R1),
+    ("secp384r1", kx_group::SECP384R1),
+    ("X25519MLKEM768", kx_group::X25519MLKEM768),
+];

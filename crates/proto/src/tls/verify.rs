@@ -1,0 +1,255 @@
+//! Whether a server's certificate is the one we want: chain, names, pins, as Envoy's `CertificateValidationContext`
+//! combines them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::hash::Hash;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedCipherSuite,
+};
+
+use super::certificate::{AlternativeName, Certificate};
+use super::client::SettingsError;
+use super::fault::Distrust;
+
+/// Whom to believe. The default believes everybody, as Envoy without a `validation_context` does.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// Who must have signed the certificate; without them its chain is not looked at. Envoy `trusted_ca`.
+    pub roots: Option<Roots>,
+    /// What the certificate must say.
+    pub names: Names,
+    /// SHA-256 of public keys (`SubjectPublicKeyInfo`) of which the certificate must have one, unless
+    /// `certificate_sha256` has it. Envoy `verify_certificate_spki`.
+    pub spki_sha256: Vec<[u8; 32]>,
+    /// SHA-256 of certificates of which it must be one, unless `spki_sha256` has it. Envoy `verify_certificate_hash`.
+    pub certificate_sha256: Vec<[u8; 32]>,
+    /// Takes whatever certificate comes. Envoy `trust_chain_verification: ACCEPT_UNTRUSTED`.
+    pub accept_untrusted: bool,
+}
+
+/// What names a certificate must have.
+#[derive(Clone, Debug, Default)]
+pub enum Names {
+    /// Any.
+    #[default]
+    Any,
+    /// That of the server we asked for, by the rules of RFC 6125. Envoy `auto_sni_san_validation`.
+    Server,
+    /// One that one of these matches. Envoy `match_typed_subject_alt_names`.
+    Matching(Vec<Arc<dyn NameMatcher>>),
+}
+
+/// Looks at an alternative name of a certificate.
+pub trait NameMatcher: Debug + Send + Sync {
+    /// Whether it is wanted.
+    fn matches(&self, name: &AlternativeName<'_>) -> bool;
+}
+
+/// Certificates that are trusted, with all that they have signed.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    store: Arc<RootCertStore>,
+    /// SHA-256 of each, because a trusted certificate may be the server's own.
+    fingerprints: Arc<[[u8; 32]]>,
+}
+
+impl Roots {
+    /// Those of a PEM file; other items in it are passed over.
+    ///
+    /// # Errors
+    /// When there is none, or one is malformed.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
+        let mut store = RootCertStore::empty();
+        let mut fingerprints = Vec::new();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|_| SettingsError::MalformedPem)?;
+            fingerprints.push(sha256(&certificate));
+            store.add(certificate).map_err(|_| SettingsError::MalformedRoot)?;
+        }
+        Self::of(store, fingerprints)
+    }
+
+    /// Those of the platform, as `rustls-native-certs` and others give them; malformed ones are passed over, because
+    /// platforms have such.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn from_der(
+        certificates: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Self, SettingsError> {
+        let mut store = RootCertStore::empty();
+        let mut fingerprints = Vec::new();
+        for certificate in certificates {
+            let fingerprint = sha256(&certificate);
+            if store.add(certificate.into()).is_ok() {
+                fingerprints.push(fingerprint);
+            }
+        }
+        Self::of(store, fingerprints)
+    }
+
+    fn of(store: RootCertStore, fingerprints: Vec<[u8; 32]>) -> Result<Self, SettingsError> {
+        if store.is_empty() {
+            return Err(SettingsError::NoRoots);
+        }
+        Ok(Self { store: Arc::new(store), fingerprints: fingerprints.into() })
+    }
+}
+
+/// Judges as [`Trust`] says.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    trust: Trust,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    pub(super) const fn new(trust: Trust, algorithms: WebPkiSupportedAlgorithms) -> Self {
+        Self { trust, algorithms }
+    }
+
+    fn judge(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        if let Some(roots) = &self.trust.roots {
+            self.judge_chain(roots, leaf, intermediates, now)?;
+        }
+        self.judge_names(leaf, server)?;
+        self.judge_pins(leaf)
+    }
+
+    fn judge_chain(
+        &self,
+        roots: &Roots,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        if roots.fingerprints.contains(&sha256(leaf)) {
+            return judge_validity(leaf, now);
+        }
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        let algorithms = self.algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &roots.store,
+            intermediates,
+            now,
+            algorithms,
+        )
+        .map_err(|error| match Certificate::parse(leaf) {
+            Some(leaf)
+                if leaf.is_self_issued()
+                    && error == Error::InvalidCertificate(CertificateError::UnknownIssuer) =>
+            {
+                Distrust::SelfSigned.error()
+            }
+            Some(_) | None => error,
+        })
+    }
+
+    fn judge_names(&self, leaf: &CertificateDer<'_>, server: &ServerName<'_>) -> Result<(), Error> {
+        match &self.trust.names {
+            Names::Any => Ok(()),
+            Names::Server => verify_server_name(&ParsedCertificate::try_from(leaf)?, server),
+            Names::Matching(matchers) => {
+                let leaf = Certificate::parse(leaf).ok_or_else(|| Distrust::Malformed.error())?;
+                let wanted = |name: AlternativeName<'_>| {
+                    matchers.iter().any(|matcher| matcher.matches(&name))
+                };
+                leaf.alternative_names()
+                    .any(wanted)
+                    .then_some(())
+                    .ok_or_else(|| Distrust::Name.error())
+            }
+        }
+    }
+
+    fn judge_pins(&self, leaf: &CertificateDer<'_>) -> Result<(), Error> {
+        let (keys, certificates) = (&self.trust.spki_sha256, &self.trust.certificate_sha256);
+        if keys.is_empty() && certificates.is_empty() {
+            return Ok(());
+        }
+        let parsed = Certificate::parse(leaf).ok_or_else(|| Distrust::Malformed.error())?;
+        let pinned = certificates.contains(&sha256(leaf))
+            || keys.contains(&sha256(parsed.subject_public_key_info()));
+        pinned.then_some(()).ok_or_else(|| Distrust::Pin.error())
+    }
+}
+
+/// A certificate that is trusted by itself needs no signature, but must be of its time.
+fn judge_validity(leaf: &[u8], now: UnixTime) -> Result<(), Error> {
+    let leaf = Certificate::parse(leaf).ok_or_else(|| Distrust::Malformed.error())?;
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    match leaf.validity() {
+        (not_before, _) if now < not_before => Err(Distrust::NotYetValid.error()),
+        (_, not_after) if now > not_after => Err(Distrust::Expired.error()),
+        (_, _) => Ok(()),
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if !self.trust.accept_untrusted {
+            self.judge(end_entity, intermediates, server_name, now)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// SHA-256, by the cryptography library.
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(sha256_hash().hash(bytes).as_ref());
+    digest
+}
+
+fn sha256_hash() -> &'static dyn Hash {
+    use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    match TLS13_AES_128_GCM_SHA256 {
+        SupportedCipherSuite::Tls12(suite) => suite.common.hash_provider,
+        SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider,
+    }
+}
