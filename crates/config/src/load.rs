@@ -152,7 +152,8 @@ fn convert(message: &Message, options: &Options, report: &mut Report) -> (Snapsh
     let rules = Rules::new(message.descriptor.parent_pool());
     let (snapshot, runtime) =
         (Snapshot { generation: 1, ..Snapshot::default() }, Runtime::default());
-    let mut converter = Converter { report, rules, options, snapshot, runtime };
+    let mut converter =
+        Converter { report, rules, options, snapshot, runtime, upstream_tls: false };
     let bootstrap = converter.bootstrap(message);
     (converter.snapshot, bootstrap)
 }

@@ -230,7 +230,8 @@ impl Worker {
 
     /// An established connection failed: it is of no more use.
     fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.ended = true;
         let (stream, place) = (connection.stream, connection.upstream().map(|up| up.place));
         if let Some(tls) = place
             .and_then(|place| self.clusters.get(place.cluster))

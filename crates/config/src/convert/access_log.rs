@@ -84,30 +84,30 @@ impl Converter<'_> {
         omit_empty_values: bool,
         at: &At,
     ) -> Option<Format> {
-        let options = FormatOptions {
-            omit_empty_values,
-            environment: Some(&environment),
-            ..FormatOptions::default()
-        };
+        let options = FormatOptions { omit_empty_values, ..self.format_options() };
         let result = Format::text(text, &options);
         self.format_result(result, at)
     }
 
     /// The value of a header operation.
     pub(super) fn header_format(&mut self, text: &str, at: &At) -> Option<Format> {
-        let options = FormatOptions { environment: Some(&environment), ..FormatOptions::default() };
+        let options = self.format_options();
         let result = Format::header(text, &options);
         self.format_result(result, at)
     }
 
     fn json_format(&mut self, node: &Node, omit_empty_values: bool, at: &At) -> Option<Format> {
-        let options = FormatOptions {
-            omit_empty_values,
-            environment: Some(&environment),
-            ..FormatOptions::default()
-        };
+        let options = FormatOptions { omit_empty_values, ..self.format_options() };
         let result = Format::json(&template(node), &options);
         self.format_result(result, at)
+    }
+
+    fn format_options(&self) -> FormatOptions<'static> {
+        FormatOptions {
+            environment: Some(&environment),
+            upstream_tls: self.upstream_tls,
+            ..FormatOptions::default()
+        }
     }
 
     fn format_result(&mut self, result: Result<Format, FormatError>, at: &At) -> Option<Format> {

@@ -9,6 +9,7 @@ use towpath_proto::{ConnectOptions, SocketState};
 
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
+use super::tls::is_under_tls;
 use super::upstream::Upstream;
 use crate::message::Message;
 
@@ -17,6 +18,7 @@ impl Converter<'_> {
     pub(super) fn name_clusters(&mut self, resources: &Message) {
         for cluster in resources.messages("clusters") {
             let name = cluster.text("name");
+            self.upstream_tls |= is_under_tls(cluster);
             if self.snapshot.cluster_id(name).is_some() {
                 self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
             }
@@ -44,9 +46,8 @@ impl Converter<'_> {
         let balancer = self.balancer(message);
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
-        if let Some(socket) = message.message("transport_socket") {
-            self.raw_buffer(socket);
-        }
+        let socket = message.message("transport_socket");
+        let tls = socket.and_then(|socket| self.upstream_socket(socket));
         let (limits, high_limits) = self.limits(message);
         let name = message.text("name");
         let stat_name = match message.text("alt_stat_name") {
@@ -71,7 +72,7 @@ impl Converter<'_> {
             balancer: balancer?,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
-            tls: None,
+            tls,
             buffer_limit: buffer_limit
                 .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             limits,

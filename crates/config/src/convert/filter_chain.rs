@@ -91,7 +91,7 @@ impl Converter<'_> {
     }
 
     /// A transport socket that must be plain text.
-    pub(super) fn raw_buffer(&mut self, socket: &Message) {
+    fn raw_buffer(&mut self, socket: &Message) {
         self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER]);
     }
 
@@ -106,7 +106,7 @@ impl Converter<'_> {
         if !matches!(protocol, "" | "raw_buffer") {
             self.report.unsupported(
                 matches.at("transport_protocol"),
-                "there is no TLS, so nothing would match",
+                "there is no TLS for clients, so nothing would match",
             );
         }
         ChainMatch {

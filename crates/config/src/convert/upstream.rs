@@ -105,7 +105,7 @@ impl Converter<'_> {
             _ => {
                 self.report.unsupported(
                     &field.at,
-                    "the protocol cannot be chosen by ALPN, because there is no TLS",
+                    "the protocol is not chosen by ALPN: HTTP/1 is spoken to clusters",
                 );
                 None
             }

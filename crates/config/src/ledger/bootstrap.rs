@@ -46,7 +46,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("fatal_actions", "actions on a crash are not there"),
             ("config_sources", "xDS is not there"),
             ("default_config_source", "xDS is not there"),
-            ("certificate_provider_instances", "TLS is not there"),
+            ("certificate_provider_instances", "certificate providers are not there"),
             ("xds_delegate_extension", "xDS is not there"),
             ("xds_config_tracker_extension", "xDS is not there"),
         ],
@@ -55,7 +55,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.config.bootstrap.v3.Bootstrap.StaticResources",
         honoured: &["listeners", "clusters"],
         harmless: &[],
-        changes: &[("secrets", "TLS is not there, so no secret is used")],
+        changes: &[("secrets", "secrets are written where they are used")],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager",

@@ -51,11 +51,14 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("original_dst_lb_config", "read with type ORIGINAL_DST only, which is refused"),
         ],
         changes: &[
-            ("transport_socket_matches", "TLS is not there"),
-            ("transport_socket_matcher", "TLS is not there"),
+            ("transport_socket_matches", "all hosts of a cluster have its transport_socket"),
+            ("transport_socket_matcher", "all hosts of a cluster have its transport_socket"),
             ("eds_cluster_config", "xDS is not there; write a load_assignment"),
             ("health_checks", "active health checks are not there; every host counts as healthy"),
-            ("upstream_http_protocol_options", "TLS is not there, so no name is sent"),
+            (
+                "upstream_http_protocol_options",
+                "the name is not taken from requests; write sni or auto_host_sni",
+            ),
             ("http2_protocol_options", "HTTP/2 is not spoken to clusters"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             ("outlier_detection", "outlier detection is not there; no host is ejected"),
@@ -284,7 +287,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         harmless: &[],
         changes: &[
-            ("upstream_http_protocol_options", "TLS is not there, so no name is sent"),
+            (
+                "upstream_http_protocol_options",
+                "the name is not taken from requests; write sni or auto_host_sni",
+            ),
             ("http_filters", "there are no upstream filters"),
             ("outlier_detection", "outlier detection is not there"),
             ("request_mirror_policies", "requests are not mirrored"),

@@ -54,8 +54,14 @@ pub(super) const ENTRIES: &[Entry] = &[
                 "stream_error_on_invalid_http_message",
                 "after an invalid HTTP/1 message the connection is always closed",
             ),
-            ("forward_client_cert_details", "there is no TLS, so no client has a certificate"),
-            ("set_current_client_cert_details", "there is no TLS, so no client has a certificate"),
+            (
+                "forward_client_cert_details",
+                "TLS is not there for clients, so none has a certificate",
+            ),
+            (
+                "set_current_client_cert_details",
+                "TLS is not there for clients, so none has a certificate",
+            ),
             (
                 "http1_safe_max_connection_duration",
                 "a connection past its age always finishes its request first",

@@ -1,7 +1,7 @@
 //! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
 //! (HTTP/2, subsets, …) is not here, so that nothing is shown that would always be zero.
 
-use towpath_proto::tls::{CipherSuite, Distrust, Fault, Layer, Version};
+use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Version};
 
 use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet, Tracked};
 
@@ -129,6 +129,10 @@ stats! {
         Counter cipher_aes256 = "ciphers.TLS_AES_256_GCM_SHA384";
         Counter cipher_chacha20 = "ciphers.TLS_CHACHA20_POLY1305_SHA256";
         Counter connection_error;
+        Counter group_p256 = "curves.P-256";
+        Counter group_p384 = "curves.P-384";
+        Counter group_x25519 = "curves.X25519";
+        Counter group_x25519mlkem768 = "curves.X25519MLKEM768";
         Counter fail_verify_cert_hash;
         Counter fail_verify_error;
         Counter fail_verify_san;
@@ -367,9 +371,13 @@ impl TlsStats {
             Some(Version::Tls13) => self.version_tls13.inc(),
             None => {}
         }
-        let cipher = layer.cipher_suite().map_or("", CipherSuite::name);
-        let index =
-            Self::NAMES.iter().position(|name| name.strip_prefix("ciphers.") == Some(cipher));
+        self.count_choice("ciphers.", layer.cipher_suite().map(CipherSuite::name));
+        self.count_choice("curves.", layer.group().map(Group::name));
+    }
+
+    fn count_choice(&self, kind: &str, choice: Option<&str>) {
+        let of = |name: &&str| choice.is_some() && name.strip_prefix(kind) == choice;
+        let index = Self::NAMES.iter().position(of);
         if let Some(Stat::Counter(counter)) = index.map(|index| self.value(index)) {
             counter.inc();
         }

@@ -199,6 +199,12 @@ impl ServerName {
         Ok(Self(name))
     }
 
+    /// Whether it is a domain name, which is sent.
+    #[must_use]
+    pub const fn is_sent(&self) -> bool {
+        matches!(self.0, rustls::pki_types::ServerName::DnsName(_))
+    }
+
     /// No name is sent.
     #[must_use]
     pub fn unnamed() -> Self {

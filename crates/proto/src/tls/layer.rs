@@ -12,7 +12,7 @@ use rustls::unbuffered::{
 };
 
 use super::fault::Fault;
-use super::suites::{CipherSuite, Version};
+use super::suites::{CipherSuite, Group, Version};
 
 /// One connection's TLS.
 pub struct Layer {
@@ -151,6 +151,12 @@ impl Layer {
     #[must_use]
     pub fn cipher_suite(&self) -> Option<CipherSuite> {
         self.connection.negotiated_cipher_suite().map(CipherSuite::of)
+    }
+
+    /// The group whose keys were exchanged, once that is known; none when TLS 1.2 resumes.
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        self.connection.negotiated_key_exchange_group().map(Group::of)
     }
 
     /// The protocol that the server chose, if it did.

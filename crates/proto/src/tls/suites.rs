@@ -100,6 +100,17 @@ impl Group {
         GROUPS.iter().find(|(known, _)| *known == name).map(|(_, group)| Self(*group))
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = GROUPS.iter().find(|(_, group)| group.name() == self.0.name());
+        found.map_or("", |(name, _)| name)
+    }
+
+    pub(super) const fn of(group: &'static dyn SupportedKxGroup) -> Self {
+        Self(group)
+    }
+
     /// These; without any, all that are offered unless asked otherwise.
     pub(super) fn or_default(chosen: &[Self]) -> Vec<&'static dyn SupportedKxGroup> {
         if chosen.is_empty() {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::case::Suite;
+use crate::secure;
 
 const CONNECTION_MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const TCP_PROXY: &str =
@@ -80,7 +81,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
             );
         }
     }
-    text.replace("${log}", &log.display().to_string())
+    secure::fill(&text.replace("${log}", &log.display().to_string()))
 }
 
 /// Nothing listens there.

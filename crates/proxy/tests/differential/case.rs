@@ -14,6 +14,9 @@ pub(crate) struct Suite {
     pub(crate) tcp: BTreeMap<String, Tcp>,
     #[serde(default)]
     pub(crate) cluster: BTreeMap<String, Cluster>,
+    /// Upstreams under TLS, by name.
+    #[serde(default)]
+    pub(crate) secure: BTreeMap<String, Secure>,
     /// Further fields of the bootstrap.
     #[serde(default)]
     pub(crate) bootstrap: String,
@@ -66,6 +69,47 @@ pub(crate) struct Cluster {
     /// Further fields, as YAML.
     #[serde(default)]
     pub(crate) fields: String,
+}
+
+/// TLS in front of an upstream of the same name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Secure {
+    /// Which certificate it shows.
+    pub(crate) certificate: String,
+    /// The only version that it speaks: `1.2` or `1.3`.
+    pub(crate) versions: Option<String>,
+    /// It wants a certificate of ours.
+    #[serde(default)]
+    pub(crate) asks_client: bool,
+    /// Protocols that it speaks.
+    #[serde(default)]
+    pub(crate) alpn: Vec<String>,
+    /// It lets clients resume their sessions.
+    #[serde(default)]
+    pub(crate) resumes: bool,
+    /// What it does wrong.
+    pub(crate) breaks: Option<Breaks>,
+}
+
+/// How a server under TLS is broken.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Breaks {
+    /// It answers nothing.
+    Stall,
+    /// It ends the connection in the handshake.
+    Close,
+    /// It resets the connection in the handshake.
+    Reset,
+    /// It answers in plain text.
+    Garbage,
+    /// It refuses with `handshake_failure`.
+    Alert,
+    /// It refuses with `unrecognized_name`.
+    OtherAlert,
+    /// It ends connections without `close_notify`.
+    Goodbye,
 }
 
 /// One conversation.

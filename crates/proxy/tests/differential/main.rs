@@ -15,6 +15,7 @@ mod client;
 mod outcome;
 mod peer;
 mod script;
+mod secure;
 mod upstream;
 mod wire;
 
@@ -54,7 +55,19 @@ macro_rules! suites {
     };
 }
 
-suites!(messages, routes, headers, timing, local_replies, logs, opaque, admin, drain, statistics);
+suites!(
+    messages,
+    routes,
+    headers,
+    timing,
+    local_replies,
+    logs,
+    opaque,
+    admin,
+    drain,
+    statistics,
+    tls
+);
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/differential")

@@ -1,8 +1,8 @@
 //! What a case came to with each of the two, made comparable, and what differs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use regex::{Captures, Regex};
@@ -32,7 +32,7 @@ pub(crate) fn differences(
     let declared: Vec<&Difference> = case.differs.iter().chain(&suite.differs).collect();
     let start = Instant::now();
     loop {
-        let names: BTreeSet<String> = towpath.stats().into_keys().collect();
+        let names = towpath.names();
         let seen =
             [Seen::of(case, &heard[0], envoy, &names), Seen::of(case, &heard[1], towpath, &names)];
         let logs =
@@ -56,10 +56,10 @@ pub(crate) fn differences(
 
 /// Counters that moved in Envoy and that Towpath does not have.
 pub(crate) fn not_kept(envoy: &mut Peer, towpath: &mut Peer) -> Vec<String> {
-    let ours = towpath.stats();
+    let ours = towpath.names();
     let theirs = envoy.stats().into_iter().filter(|(_, value)| *value != 0);
     let mut names: Vec<String> =
-        theirs.map(|(name, _)| name).filter(|name| !ours.contains_key(name)).collect();
+        theirs.map(|(name, _)| name).filter(|name| !ours.contains(name)).collect();
     for name in &mut names {
         *name = last_two(name).to_owned();
     }
@@ -221,8 +221,13 @@ fn compare(envoy: &[String], towpath: &[String], declared: &[&Difference], case:
     report
 }
 
+/// A pattern for whole lines; each is compiled once, which costs more than all else.
 fn whole(pattern: &str) -> Regex {
-    Regex::new(&format!("^(?:{pattern})$")).unwrap_or_else(|error| panic!("{pattern}: {error}"))
+    static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+    let compile = || {
+        Regex::new(&format!("^(?:{pattern})$")).unwrap_or_else(|error| panic!("{pattern}: {error}"))
+    };
+    COMPILED.lock().unwrap().entry(pattern.to_owned()).or_insert_with(compile).clone()
 }
 
 /// The lines of `a` that `b` does not have as often.

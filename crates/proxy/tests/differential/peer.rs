@@ -1,6 +1,6 @@
 //! One of the two proxies, running.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::bootstrap;
 use crate::case::Suite;
+use crate::secure;
 use crate::upstream::Upstreams;
 
 /// How long a proxy may take to start.
@@ -35,6 +36,8 @@ pub(crate) struct Peer {
     pub(crate) ports: BTreeMap<u16, String>,
     /// How much of the log was told, in bytes.
     pub(crate) logged: usize,
+    /// Every counter and gauge that was there at the start.
+    names: BTreeSet<String>,
     /// Counters and gauges when the last case was over.
     pub(crate) before: BTreeMap<String, i64>,
 }
@@ -46,7 +49,7 @@ impl Peer {
         let names =
             suite.cluster.values().flat_map(|cluster| &cluster.to).filter(|name| *name != "closed");
         let addresses: BTreeMap<String, SocketAddr> =
-            names.map(|name| (name.clone(), upstreams.open(name))).collect();
+            names.map(|name| (name.clone(), open(suite, &upstreams, name))).collect();
         let file = folder.join("bootstrap.yaml");
         std::fs::write(&file, bootstrap::write(suite, &addresses, &folder.join("log"))).unwrap();
         std::fs::write(folder.join("log"), "").unwrap();
@@ -80,6 +83,7 @@ impl Peer {
             upstreams,
             ports,
             logged: 0,
+            names: BTreeSet::new(),
             before: BTreeMap::new(),
         };
         peer.wait_until_live(kind);
@@ -114,6 +118,7 @@ impl Peer {
         self.ports
             .insert(self.admin.rsplit(':').next().unwrap().parse().unwrap(), "admin".to_owned());
         self.ports.insert(bootstrap::CLOSED_PORT, "closed".to_owned());
+        self.names = self.stats_at("/stats").into_keys().collect();
         self.before = self.stats();
     }
 
@@ -126,9 +131,18 @@ impl Peer {
         }
     }
 
-    /// Counters and gauges of clusters, listeners, connection managers and TCP proxies.
+    /// Counters and gauges of clusters, listeners, connection managers and TCP proxies that were ever touched.
     pub(crate) fn stats(&self) -> BTreeMap<String, i64> {
-        let text = self.get("/stats").unwrap();
+        self.stats_at("/stats?usedonly")
+    }
+
+    /// The names of all that it keeps.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.stats().into_keys().chain(self.names.iter().cloned()).collect()
+    }
+
+    fn stats_at(&self, path: &str) -> BTreeMap<String, i64> {
+        let text = self.get(path).unwrap();
         let values = text.lines().filter_map(|line| line.rsplit_once(": "));
         let values =
             values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
@@ -173,6 +187,11 @@ impl Drop for Peer {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+fn open(suite: &Suite, upstreams: &Arc<Upstreams>, name: &str) -> SocketAddr {
+    let plain = upstreams.open(name);
+    suite.secure.get(name).map_or(plain, |secure| secure::open(secure, plain))
 }
 
 fn is_compared(name: &str) -> bool {

@@ -1,0 +1,311 @@
+//! `UpstreamTlsContext`: how a cluster's hosts are spoken to under TLS.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use towpath_engine::matcher::{AlternativeNameKind, AlternativeNameMatcher};
+use towpath_engine::snapshot::UpstreamTls;
+use towpath_engine::snapshot::tls::AskedName;
+use towpath_proto::tls::{
+    CipherSuite, ClientSettings, Group, Identity, NameMatcher, Names, Roots, ServerName, Trust,
+    Version,
+};
+
+use super::Converter;
+use super::extension::TRANSPORT_SOCKET;
+use crate::message::{At, Message, Value};
+
+const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+/// A file of trusted certificates: that of a platform has 200 KiB.
+const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
+
+impl Converter<'_> {
+    /// A cluster's transport socket; `None` is plain text.
+    pub(super) fn upstream_socket(&mut self, socket: &Message) -> Option<UpstreamTls> {
+        let (config, at) = self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER, UPSTREAM_TLS])?;
+        if config.descriptor.full_name() == RAW_BUFFER {
+            return None;
+        }
+        self.upstream_tls(config, at)
+    }
+
+    fn upstream_tls(&mut self, config: &Message, at: &At) -> Option<UpstreamTls> {
+        let common = config.message("common_tls_context");
+        let sni = config.text("sni");
+        let name = self.server_name(sni, config);
+        let trust = self.trust(config, common, sni);
+        let parameters = common.and_then(|common| common.message("tls_params"));
+        let versions = self.versions(parameters);
+        let cipher_suites = self.cipher_suites(parameters);
+        let groups = self.groups(parameters);
+        let identity = common.map_or(Some(None), |common| self.identity(common));
+        let alpn = common.into_iter().flat_map(|common| common.texts("alpn_protocols"));
+        let settings = ClientSettings {
+            versions: versions?,
+            cipher_suites: cipher_suites?,
+            groups: groups?,
+            alpn: alpn.map(|(protocol, _)| protocol.as_bytes().to_vec()).collect(),
+            trust: trust?,
+            identity: identity?,
+            stored_sessions: config
+                .number("max_session_keys")
+                .map_or(1, |keys| usize::try_from(keys).unwrap_or(usize::MAX)),
+        };
+        match settings.build() {
+            Ok(template) => Some(UpstreamTls { template, name: name? }),
+            Err(error) => {
+                self.report.problem(at, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn server_name(&mut self, sni: &str, config: &Message) -> Option<AskedName> {
+        let fixed = match sni {
+            "" => ServerName::unnamed(),
+            sni => {
+                let name = ServerName::new(sni).ok().filter(ServerName::is_sent);
+                if name.is_none() {
+                    self.report.unsupported(config.at("sni"), "only a domain name can be sent");
+                }
+                name?
+            }
+        };
+        let of_host = config.flag("auto_host_sni");
+        Some(if of_host { AskedName::OfHost(fixed) } else { AskedName::Fixed(fixed) })
+    }
+
+    fn trust(&mut self, config: &Message, common: Option<&Message>, sni: &str) -> Option<Trust> {
+        let context = common.and_then(|common| common.message("validation_context"));
+        let by_sni = config.flag("auto_sni_san_validation");
+        let roots = context.and_then(|context| context.message("trusted_ca"));
+        if by_sni && roots.is_none() {
+            self.report.problem(
+                config.at("auto_sni_san_validation"),
+                "'auto_sni_san_validation' was configured without configuring a trusted CA",
+            );
+        }
+        let Some(context) = context else { return Some(Trust::default()) };
+        let has_roots = roots.is_some();
+        let roots = match roots {
+            None => None,
+            Some(source) => Some(self.roots(source)?),
+        };
+        let matchers = self.name_matchers(context)?;
+        if !matchers.is_empty() && !has_roots {
+            self.report.problem(
+                &context.at,
+                "SAN-based verification of peer certificates without trusted CA is insecure and not allowed",
+            );
+        }
+        // Envoy: with `auto_sni_san_validation` the name that is sent replaces all matchers, if one is sent.
+        let sends_name = !sni.is_empty() || config.flag("auto_host_sni");
+        let names = match matchers {
+            _ if by_sni && sends_name => Names::Server,
+            matchers if matchers.is_empty() => Names::Any,
+            matchers => Names::Matching(matchers),
+        };
+        Some(Trust {
+            roots,
+            names,
+            spki_sha256: self.digests(context, "verify_certificate_spki", "base64", from_base64)?,
+            certificate_sha256: self.digests(
+                context,
+                "verify_certificate_hash",
+                "hex",
+                from_hex,
+            )?,
+            accept_untrusted: context.choice("trust_chain_verification") == "ACCEPT_UNTRUSTED",
+        })
+    }
+
+    fn roots(&mut self, source: &Message) -> Option<Roots> {
+        let pem = self.data(source, MAX_PEM_BYTES)?;
+        if pem.windows(CRL.len()).any(|window| window == CRL) {
+            self.report.unsupported(&source.at, "revocation lists are not read");
+            return None;
+        }
+        match Roots::from_pem(&pem) {
+            Ok(roots) => Some(roots),
+            Err(error) => {
+                self.report.problem(&source.at, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn name_matchers(&mut self, context: &Message) -> Option<Vec<Arc<dyn NameMatcher>>> {
+        let mut matchers: Vec<Arc<dyn NameMatcher>> = Vec::new();
+        for typed in context.messages("match_typed_subject_alt_names") {
+            matchers.push(Arc::new(self.name_matcher(typed)?));
+        }
+        // The older list goes for names of every kind.
+        for matcher in context.messages("match_subject_alt_names") {
+            for kind in [
+                AlternativeNameKind::Dns,
+                AlternativeNameKind::Uri,
+                AlternativeNameKind::Email,
+                AlternativeNameKind::Ip,
+            ] {
+                matchers.push(Arc::new(self.name_matcher_of(kind, matcher)?));
+            }
+        }
+        Some(matchers)
+    }
+
+    fn name_matcher(&mut self, typed: &Message) -> Option<AlternativeNameMatcher> {
+        let kind = match typed.choice("san_type").as_str() {
+            "EMAIL" => AlternativeNameKind::Email,
+            "DNS" => AlternativeNameKind::Dns,
+            "URI" => AlternativeNameKind::Uri,
+            "IP_ADDRESS" => AlternativeNameKind::Ip,
+            _ => {
+                self.report
+                    .unsupported(typed.at("san_type"), "names of other kinds are not matched");
+                return None;
+            }
+        };
+        self.name_matcher_of(kind, typed.message("matcher")?)
+    }
+
+    fn name_matcher_of(
+        &mut self,
+        kind: AlternativeNameKind,
+        matcher: &Message,
+    ) -> Option<AlternativeNameMatcher> {
+        let exact = matcher.oneof("match_pattern").and_then(|field| match &field.value {
+            Value::String(text) if field.descriptor.name() == "exact" => Some(text),
+            _ => None,
+        });
+        match exact {
+            Some(domain) if kind == AlternativeNameKind::Dns && !matcher.flag("ignore_case") => {
+                Some(AlternativeNameMatcher::domain(domain))
+            }
+            _ => Some(AlternativeNameMatcher::new(kind, self.string_matcher(matcher)?)),
+        }
+    }
+
+    fn digests(
+        &mut self,
+        context: &Message,
+        field: &str,
+        form: &str,
+        read: fn(&str) -> Option<[u8; 32]>,
+    ) -> Option<Vec<[u8; 32]>> {
+        let mut digests = Vec::new();
+        for (text, at) in context.texts(field) {
+            let digest = read(text);
+            if digest.is_none() {
+                self.report.problem(at, format!("Invalid {form}-encoded SHA-256 {text}"));
+            }
+            digests.push(digest?);
+        }
+        Some(digests)
+    }
+
+    fn versions(&mut self, parameters: Option<&Message>) -> Option<(Version, Version)> {
+        let Some(parameters) = parameters else { return Some(DEFAULT_VERSIONS) };
+        let mut version = |field: &str, default| match parameters.choice(field).as_str() {
+            "TLSv1_2" => Some(Version::Tls12),
+            "TLSv1_3" => Some(Version::Tls13),
+            "TLSv1_0" | "TLSv1_1" => {
+                self.report
+                    .unsupported(parameters.at(field), "versions of TLS before 1.2 are not spoken");
+                None
+            }
+            _ => Some(default),
+        };
+        let least = version("tls_minimum_protocol_version", DEFAULT_VERSIONS.0);
+        let most = version("tls_maximum_protocol_version", DEFAULT_VERSIONS.1);
+        Some((least?, most?))
+    }
+
+    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good, which a client
+    /// has no use for.
+    fn cipher_suites(&mut self, parameters: Option<&Message>) -> Option<Vec<CipherSuite>> {
+        self.named(parameters, "cipher_suites", &[':', '|', '[', ']'], CipherSuite::named)
+    }
+
+    fn groups(&mut self, parameters: Option<&Message>) -> Option<Vec<Group>> {
+        let groups = self.named(parameters, "ecdh_curves", &[':'], Group::named)?;
+        let default = || DEFAULT_GROUPS.into_iter().filter_map(Group::named).collect();
+        Some(if groups.is_empty() { default() } else { groups })
+    }
+
+    fn named<T>(
+        &mut self,
+        parameters: Option<&Message>,
+        field: &str,
+        separators: &[char],
+        find: fn(&str) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let mut found = Vec::new();
+        let texts = parameters.into_iter().flat_map(|parameters| parameters.texts(field));
+        for (text, at) in texts {
+            for name in text.split(separators).filter(|name| !name.is_empty()) {
+                let item = find(name);
+                if item.is_none() {
+                    self.report.unsupported(at, format!("`{name}` is not there"));
+                }
+                found.push(item?);
+            }
+        }
+        Some(found)
+    }
+
+    fn identity(&mut self, common: &Message) -> Option<Option<Identity>> {
+        let mut certificates = common.messages("tls_certificates");
+        let Some(certificate) = certificates.next() else { return Some(None) };
+        if certificates.next().is_some() {
+            self.report.problem(
+                common.at("tls_certificates"),
+                "Multiple TLS certificates are not supported for client contexts",
+            );
+            return None;
+        }
+        let mut source = |field: &str| match certificate.message(field) {
+            Some(source) => self.data(source, MAX_PEM_BYTES),
+            None => {
+                self.report.problem(&certificate.at, format!("needs a `{field}`"));
+                None
+            }
+        };
+        let (chain, key) = (source("certificate_chain"), source("private_key"));
+        match Identity::from_pem(&chain?, &key?) {
+            Ok(identity) => Some(Some(identity)),
+            Err(error) => {
+                self.report.problem(&certificate.at, error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Whether a cluster's hosts are spoken to under TLS, as far as that can be told before it is converted.
+pub(super) fn is_under_tls(cluster: &Message) -> bool {
+    let socket = cluster.message("transport_socket").and_then(|socket| socket.any("typed_config"));
+    socket.is_some_and(|(any, _)| any.name == UPSTREAM_TLS)
+}
+
+fn from_base64(text: &str) -> Option<[u8; 32]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+/// 64 digits, or the form with a colon between all bytes that tools print.
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = if text.len() == 95 { text.replace(':', "") } else { text.to_owned() };
+    let mut digest = [0; 32];
+    let whole = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+    }
+    whole.then_some(digest)
+}
+
+/// What Envoy 1.40 offers.
+const DEFAULT_GROUPS: [&str; 3] = ["X25519MLKEM768", "X25519", "P-256"];
+/// Envoy's for clients.
+const DEFAULT_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls12);
+const CRL: &[u8] = b"-----BEGIN X509 CRL-----";

@@ -1,0 +1,102 @@
+//! TLS towards clusters.
+
+use super::Entry;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        honoured: &[
+            "common_tls_context",
+            "sni",
+            "auto_host_sni",
+            "auto_sni_san_validation",
+            "max_session_keys",
+        ],
+        harmless: &[],
+        changes: &[
+            ("allow_renegotiation", "a server that wants to renegotiate is left"),
+            ("enforce_rsa_key_usage", "the keyUsage of a certificate is not looked at"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext",
+        honoured: &["tls_params", "tls_certificates", "validation_context", "alpn_protocols"],
+        harmless: &[],
+        changes: &[
+            ("tls_certificate_sds_secret_configs", SDS),
+            ("validation_context_sds_secret_config", SDS),
+            ("combined_validation_context", SDS),
+            ("tls_certificate_provider_instance", PROVIDER),
+            ("tls_certificate_certificate_provider", PROVIDER),
+            ("tls_certificate_certificate_provider_instance", PROVIDER),
+            ("validation_context_certificate_provider", PROVIDER),
+            ("validation_context_certificate_provider_instance", PROVIDER),
+            ("custom_tls_certificate_selector", "TLS extensions are not there"),
+            ("custom_handshaker", "TLS extensions are not there"),
+            ("key_log", "keys are never written"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.TlsParameters",
+        honoured: &[
+            "tls_minimum_protocol_version",
+            "tls_maximum_protocol_version",
+            "cipher_suites",
+            "ecdh_curves",
+        ],
+        harmless: &[],
+        changes: &[
+            ("signature_algorithms", "signature algorithms cannot be chosen"),
+            ("compliance_policies", "write versions, cipher suites and curves"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
+        honoured: &["certificate_chain", "private_key"],
+        harmless: &[
+            ("watched_directory", "Envoy reads it for secrets of a control plane only"),
+            ("ocsp_staple", "a client shows none"),
+            ("signed_certificate_timestamp", "Envoy does not read it"),
+        ],
+        changes: &[
+            ("pkcs12", "write certificate_chain and private_key as PEM"),
+            ("private_key_provider", "TLS extensions are not there"),
+            ("password", "private keys are read without a password"),
+            ("tls_params", "write the parameters in the context"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext",
+        honoured: &[
+            "trusted_ca",
+            "verify_certificate_spki",
+            "verify_certificate_hash",
+            "match_typed_subject_alt_names",
+            "match_subject_alt_names",
+            "trust_chain_verification",
+        ],
+        harmless: &[
+            ("watched_directory", "Envoy reads it for secrets of a control plane only"),
+            ("only_verify_leaf_cert_crl", "read with revocation lists only, which are refused"),
+            ("suppress_client_ca_list", "only servers send such a list"),
+        ],
+        changes: &[
+            ("ca_certificate_provider_instance", PROVIDER),
+            ("system_root_certs", "write a trusted_ca with the platform's file"),
+            ("require_signed_certificate_timestamp", "Envoy has not implemented this field"),
+            ("crl", "revocation lists are not read"),
+            ("allow_expired_certificate", "an expired certificate is refused"),
+            ("custom_validator_config", "TLS extensions are not there"),
+            ("max_verify_depth", "the depth of a chain cannot be chosen"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.SubjectAltNameMatcher",
+        honoured: &["san_type", "matcher"],
+        harmless: &[("oid", "read with OTHER_NAME only, which is refused")],
+        changes: &[],
+    },
+];
+
+const SDS: &str = "SDS is not there; write files or text";
+const PROVIDER: &str = "certificate providers are not there";
