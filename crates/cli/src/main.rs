@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod get;
 mod trace;
 
 use std::ffi::OsString;
@@ -30,6 +31,8 @@ enum Command {
     },
     /// What of an Envoy configuration is not honoured
     Check(towpath_proxy::check::Check),
+    /// One request by the client library, explained
+    Get(get::Get),
     /// Load, bad networks and receipts
     #[command(subcommand)]
     Lab(towpath_lab::cli::Command),
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
             std::iter::once(OsString::from("towpath proxy")).chain(flags),
         ),
         Command::Check(check) => check.run(),
+        Command::Get(get) => get.run(),
         Command::Trace(trace) => trace.run(),
         Command::Lab(command) => towpath_lab::cli::run(command),
     }

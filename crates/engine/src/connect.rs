@@ -260,6 +260,9 @@ impl Worker {
                     self.on_race_won(place.cluster, id, now);
                 }
                 self.offer(connection, now);
+                if attempt.target.is_some() {
+                    self.advance_origin(place.cluster, now);
+                }
             }
         }
     }

@@ -80,6 +80,13 @@ impl Default for Local {
     }
 }
 
+impl Local {
+    /// Whether an app has ever made a request.
+    pub(crate) fn is_used(&self) -> bool {
+        self.door.is_some()
+    }
+}
+
 /// The app's side of a stream: its codec's place in the [`Connection`].
 #[derive(Debug)]
 pub(crate) struct Call {

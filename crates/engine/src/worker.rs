@@ -190,6 +190,10 @@ impl Machine for Worker {
         if let Some(output) = self.outputs.pop_front() {
             return output;
         }
+        if self.local.is_used() && self.streams.len() == 0 {
+            // An app's engine sleeps until something is due.
+            self.timers.prune();
+        }
         self.timers.next().map_or(Output::Idle, Output::Wait)
     }
 }

@@ -81,6 +81,25 @@ impl Timers {
         None
     }
 
+    /// Drops stale entries from the front, so that [`Timers::next`] is the earliest deadline itself. For whoever is about
+    /// to sleep for long: on a busy path it would cost what the lazy entries save.
+    pub fn prune(&mut self) {
+        while let Some(&Reverse((at, slot))) = self.heap.peek() {
+            let entry = &mut self.slots[slot as usize];
+            if entry.entry == at && entry.deadline == at {
+                return;
+            }
+            self.heap.pop();
+            if entry.entry != at {
+                continue;
+            }
+            entry.entry = entry.deadline;
+            if entry.deadline != Instant::FAR_FUTURE {
+                self.heap.push(Reverse((entry.deadline, slot)));
+            }
+        }
+    }
+
     /// The slot's deadline, if it has one.
     #[must_use]
     pub fn deadline(&self, slot: u32) -> Option<Instant> {
@@ -144,6 +163,27 @@ mod tests {
     }
 
     #[test]
+    fn pruned_it_wakes_for_deadlines_only() {
+        let mut timers = Timers::new();
+        timers.set(0, at(10));
+        timers.set(0, at(50));
+        timers.set(1, at(20));
+        timers.clear(1);
+        timers.set(2, at(40));
+        timers.set(2, at(30));
+        timers.prune();
+        assert_eq!(timers.next(), Some(at(30)));
+        timers.clear(2);
+        timers.prune();
+        assert_eq!(timers.next(), Some(at(50)));
+        timers.set(1, at(45));
+        assert_eq!(timers.expired(at(45)), Some(1));
+        assert_eq!(timers.expired(at(50)), Some(0));
+        timers.prune();
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
     fn agrees_with_a_plain_list() {
         let mut timers = Timers::new();
         let mut model = [Instant::FAR_FUTURE; 8];
@@ -151,6 +191,9 @@ mod tests {
         for now in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let slot = (state >> 60) as u32 % 8;
+            if state & 0x700 == 0 {
+                timers.prune();
+            }
             let deadline = at(now + (state >> 20) % 64);
             if state & 1 == 0 {
                 timers.set(slot, deadline);

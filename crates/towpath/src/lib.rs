@@ -1,1 +1,51 @@
-//! (front page follows)
+//! The engine inside an app: requests that survive networks which lose, stall and change.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`engine`] | [`Engine`]: one background thread for all requests, or [`Runner`]: the same on a thread of the app |
+//! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
+//! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
+//! | [`upload`] | [`Upload`]: a request's body in pieces |
+//! | [`timeline`] | what happened to a request, in order and in words |
+//! | [`error`] | [`Error`]: why there is no (whole) response |
+//!
+//! Every request can be awaited in three ways: blocking ([`Request::send`]), as a future of any runtime
+//! ([`Request::send_async`]), or by callbacks ([`Request::send_with`]).
+//!
+//! ```no_run
+//! let engine = towpath::Engine::new()?;
+//! let mut response = engine.client().get("http://192.0.2.1/hello").send()?;
+//! println!("{} {:?}", response.status(), response.body().bytes(1 << 20)?);
+//! if let Some(report) = response.body().report() {
+//!     towpath::timeline::entries(report).iter().for_each(|entry| println!("{entry}"));
+//! }
+//! # Ok::<(), towpath::Error>(())
+//! ```
+//!
+//! What it does and does not do, with all defaults: `docs/client.md`.
+#![forbid(unsafe_code)]
+
+mod call;
+pub mod engine;
+pub mod error;
+pub mod report {
+    //! What happened to a request: [`Report`](self::Report) and its parts. Times are the engine's own; see [`Time`].
+
+    pub use towpath_engine::local::report::*;
+    pub use towpath_engine::record::Record;
+    pub use towpath_proto::Instant as Time;
+}
+pub mod request;
+pub mod response;
+pub mod timeline;
+pub mod upload;
+mod url;
+
+pub use engine::{Builder, Engine, NetworkKind, Runner};
+pub use error::Error;
+pub use report::Report;
+pub use request::{Client, Handler, Request};
+pub use response::{Body, Response};
+pub use towpath_engine::client::race::Options as RaceOptions;
+pub use towpath_engine::local::message::{Layer, Repeat, Settings};
+pub use upload::Upload;

@@ -1,0 +1,263 @@
+//! `towpath get`: one request by the client library, explained.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use towpath::report::{AttemptOutcome, Report};
+use towpath::{Engine, Error, Response};
+
+/// Make one request and say what happened to it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Get {
+    /// What to ask for, as http://host[:port]/path
+    url: String,
+    /// The method; GET, or POST with a body
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    request: Option<String>,
+    /// A body to send; `@-` reads it from the standard input, `@FILE` from a file
+    #[arg(short, long, value_name = "BODY")]
+    data: Option<String>,
+    /// A field to send, as "Name: value"; may be repeated
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    header: Vec<String>,
+    /// Say on the standard error what is sent and what comes
+    #[arg(short, long)]
+    verbose: bool,
+    /// Say on the standard error every question, attempt, try and decision, with times
+    #[arg(long)]
+    timeline: bool,
+    /// Write a JSON report in place of the body
+    #[arg(long)]
+    json: bool,
+    /// Seconds for everything; 0 is without limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    max_time: f64,
+    /// How often to try again where that is allowed
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    retries: u32,
+    /// A key by which the server knows a repetition: any method may be repeated then
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Make the same request so often, on the same engine; the last one's body is shown
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    count: u64,
+    /// Milliseconds from the start of one request to the next
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    interval_ms: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  towpath get --timeline http://127.0.0.1:8080/
+  towpath get -X PUT -H 'Content-Type: text/plain' -d hello http://127.0.0.1:8080/greeting
+  towpath get --json http://127.0.0.1:8080/ | jq .attempts
+
+Exit codes: 0 a response came, whatever its status below 400; 1 its status is 400 or above; 2 the request cannot be
+sent as it is; 3 no whole response came; 4 a limit on time passed.";
+
+/// A request that came to its end.
+struct Done {
+    status: Option<u16>,
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+    report: Option<Report>,
+    error: Option<Error>,
+}
+
+impl Get {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.make() {
+            Ok(done) => self.show(&done),
+            Err(error) => {
+                eprintln!("towpath get: {error}");
+                ExitCode::from(UNUSABLE)
+            }
+        }
+    }
+
+    fn make(&self) -> io::Result<Done> {
+        if !(self.max_time.is_finite() && (0.0..1e9).contains(&self.max_time)) {
+            return Err(io::Error::other("--max-time is not a number of seconds"));
+        }
+        let body = self.body()?;
+        let engine = Engine::new().map_err(io::Error::other)?;
+        let client = engine.client();
+        let default = if body.is_some() { "POST" } else { "GET" };
+        let method = self.request.as_deref().unwrap_or(default);
+        let mut request = client
+            .request(method, &self.url)
+            .timeout(Duration::from_secs_f64(self.max_time))
+            .retries(self.retries);
+        for field in &self.header {
+            let Some((name, value)) = field.split_once(':') else {
+                return Err(io::Error::other(format!("{field:?} is not \"Name: value\"")));
+            };
+            request = request.header(name.trim(), value.trim());
+        }
+        if !self.header.iter().any(|field| field.to_ascii_lowercase().starts_with("user-agent:")) {
+            request = request.header("user-agent", concat!("towpath/", env!("CARGO_PKG_VERSION")));
+        }
+        if let Some(key) = &self.idempotency_key {
+            request = request.idempotency_key(key);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        if self.verbose {
+            eprintln!("> {method} {}", self.url);
+            self.header.iter().for_each(|field| eprintln!("> {field}"));
+        }
+        let started = std::time::Instant::now();
+        let mut done = Done::of(&request);
+        for number in 1..self.count {
+            let due = started + Duration::from_millis(self.interval_ms.saturating_mul(number));
+            std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
+            done = Done::of(&request);
+        }
+        Ok(done)
+    }
+
+    fn body(&self) -> io::Result<Option<Vec<u8>>> {
+        let Some(data) = &self.data else { return Ok(None) };
+        let body = match data.strip_prefix('@') {
+            Some("-") => {
+                let mut body = Vec::new();
+                io::stdin().lock().read_to_end(&mut body)?;
+                body
+            }
+            Some(path) => std::fs::read(path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?,
+            None => data.clone().into_bytes(),
+        };
+        Ok(Some(body))
+    }
+
+    fn show(&self, done: &Done) -> ExitCode {
+        if self.verbose {
+            if let Some(status) = done.status {
+                eprintln!("< {status}");
+            }
+            done.fields.iter().for_each(|(name, value)| eprintln!("< {name}: {value}"));
+        }
+        if self.timeline
+            && let Some(report) = &done.report
+        {
+            towpath::timeline::entries(report).iter().for_each(|entry| eprintln!("{entry}"));
+        }
+        let shown = if self.json {
+            format!("{:#}\n", done.json(&self.url)).into_bytes()
+        } else {
+            done.body.clone()
+        };
+        // A reader that has seen enough and closed the pipe is no failure.
+        let _ = io::stdout().write_all(&shown);
+        match &done.error {
+            None if done.status.is_some_and(|status| status >= 400) => ExitCode::from(REFUSED),
+            None => ExitCode::SUCCESS,
+            Some(error) => {
+                eprintln!("towpath get: {}: {error}", self.url);
+                ExitCode::from(match error {
+                    error if error.is_caller_s() => UNUSABLE,
+                    error if error.timed_out().is_some() => TIMED_OUT,
+                    _ => FAILED,
+                })
+            }
+        }
+    }
+}
+
+impl Done {
+    fn of(request: &towpath::Request) -> Self {
+        match request.clone().send() {
+            Ok(response) => Self::read(response),
+            Err(error) => Self {
+                status: None,
+                fields: Vec::new(),
+                body: Vec::new(),
+                report: error.report().cloned(),
+                error: Some(error),
+            },
+        }
+    }
+
+    fn read(mut response: Response) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let fields = response.headers().map(|(name, value)| (text(name), text(value))).collect();
+        let status = Some(response.status());
+        let mut body = Vec::new();
+        let error = loop {
+            match response.body().chunk() {
+                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let report = response.body().report().cloned();
+        Self { status, fields, body, report, error }
+    }
+
+    fn json(&self, url: &str) -> Value {
+        let mut value = json!({
+            "schema": 1,
+            "url": url,
+            "status": self.status,
+            "error": self.error.as_ref().map(ToString::to_string),
+            "body_bytes": self.body.len(),
+        });
+        if let Some(report) = &self.report {
+            add_report(&mut value, report);
+        }
+        value
+    }
+}
+
+/// Times are milliseconds since the request began.
+fn add_report(value: &mut Value, report: &Report) {
+    let record = &report.record;
+    let ms = |at: towpath::report::Time| at.since(record.start).as_secs_f64() * 1e3;
+    let attempts = report.attempts.iter().map(|attempt| {
+        let outcome = attempt.outcome.map(|outcome| match outcome {
+            AttemptOutcome::Usable => "connected".to_owned(),
+            AttemptOutcome::Failed(failure) => failure.to_string(),
+            AttemptOutcome::GivenUp => "given up".to_owned(),
+        });
+        json!({
+            "address": attempt.address.to_string(),
+            "why": attempt.why.as_str(),
+            "started_ms": ms(attempt.started),
+            "ended_ms": attempt.ended.map(ms),
+            "outcome": outcome,
+        })
+    });
+    let tries = report.tries.iter().map(|each| {
+        json!({
+            "began_ms": ms(each.began),
+            "peer": each.peer.to_string(),
+            "reused": each.reused,
+            "trouble": each.trouble,
+        })
+    });
+    let lookups = report.lookups.iter().map(|lookup| {
+        json!({
+            "asked_ms": ms(lookup.asked),
+            "answered_ms": lookup.answered.map(ms),
+            "addresses": lookup.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok()),
+        })
+    });
+    value["lookups"] = lookups.collect();
+    value["attempts"] = attempts.collect();
+    value["tries"] = tries.collect();
+    value["retries"] = report.retries.into();
+    value["redone"] = report.redone.into();
+    value["first_byte_ms"] = record.response_start.map(ms).into();
+    value["total_ms"] = record.end.map(ms).into();
+}
+
+const REFUSED: u8 = 1;
+const UNUSABLE: u8 = 2;
+const FAILED: u8 = 3;
+const TIMED_OUT: u8 = 4;

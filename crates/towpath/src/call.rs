@@ -1,0 +1,264 @@
+//! One request as the app's threads and the engine's share it.
+//!
+//! Arrives: the engine's events, on its thread. Leaves: what a caller waits for, whichever way it waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
+use towpath_engine::local::message::{CallId, Command, Error as Failed, Event, Outcome};
+use towpath_engine::local::report::Report;
+use towpath_engine::message::{Message, ToWorker};
+use towpath_io::{Handle, SendError};
+use towpath_proto::head::Head;
+
+use crate::Error;
+use crate::request::Handler;
+use crate::response::Response;
+
+/// What all users of one engine share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    handle: OnceLock<Handle<Message>>,
+    calls: Mutex<Calls>,
+    next: AtomicU64,
+    pub(crate) window_bytes: usize,
+}
+
+#[derive(Default)]
+struct Calls {
+    open: HashMap<CallId, Arc<Call>>,
+    stopped: bool,
+}
+
+/// One request.
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    shared: Arc<Shared>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What is known of a request, and who waits.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) head: Option<Head>,
+    pub(crate) chunks: VecDeque<Bytes>,
+    pub(crate) trailers: Option<Head>,
+    /// Bytes of the request's body that may still be sent.
+    pub(crate) room: usize,
+    pub(crate) ended: Option<Ended>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    handler: Option<Box<dyn Handler>>,
+}
+
+/// How a request ended.
+#[derive(Clone)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Result<(), Error>,
+    pub(crate) report: Option<Arc<Report>>,
+}
+
+impl Shared {
+    pub(crate) fn new(window_bytes: usize) -> Self {
+        Self { window_bytes, ..Self::default() }
+    }
+
+    pub(crate) fn set_handle(&self, handle: Handle<Message>) {
+        let _ = self.handle.set(handle);
+    }
+
+    pub(crate) fn handle(&self) -> Option<&Handle<Message>> {
+        self.handle.get()
+    }
+
+    /// Hands a command to the engine.
+    pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        let Some(handle) = self.handle.get() else { return Err(Error::Stopped) };
+        handle.send(Message::To(ToWorker::Local(command))).map_err(|error| match error {
+            SendError::Full(_) => Error::Engine("too much waits for it".to_owned()),
+            SendError::Gone(_) => Error::Stopped,
+        })
+    }
+
+    /// A new request; its number is used for nothing else.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        handler: Option<Box<dyn Handler>>,
+    ) -> Result<Arc<Call>, Error> {
+        let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        let state = State { room: self.window_bytes, handler, ..State::default() };
+        let call = Arc::new(Call {
+            id,
+            shared: Arc::clone(self),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let mut calls = self.calls();
+        if calls.stopped {
+            return Err(Error::Stopped);
+        }
+        calls.open.insert(id, Arc::clone(&call));
+        Ok(call)
+    }
+
+    /// A request that did not come to the engine.
+    pub(crate) fn forget(&self, id: CallId) {
+        self.calls().open.remove(&id);
+    }
+
+    /// An event of the engine, on its thread.
+    pub(crate) fn on_event(&self, event: Event) {
+        let id = match &event {
+            Event::Head { call, .. }
+            | Event::Data { call, .. }
+            | Event::Trailers { call, .. }
+            | Event::Room { call, .. }
+            | Event::Ended { call, .. } => *call,
+            Event::Resolve { .. } | Event::Saved(_) => return,
+        };
+        let ends = matches!(event, Event::Ended { .. });
+        let call = {
+            let mut calls = self.calls();
+            if ends { calls.open.remove(&id) } else { calls.open.get(&id).cloned() }
+        };
+        if let Some(call) = call {
+            call.on_event(event);
+        }
+    }
+
+    /// The engine is gone: what is still open ends.
+    pub(crate) fn stop(&self) {
+        let open = {
+            let mut calls = self.calls();
+            calls.stopped = true;
+            std::mem::take(&mut calls.open)
+        };
+        for call in open.into_values() {
+            call.end(Ended { outcome: Err(Error::Stopped), report: None });
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Call {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits on this thread until `look` finds something.
+    pub(crate) fn wait<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return found;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        self.shared.command(command)
+    }
+
+    /// Gives the request up, unless it has ended. What comes then is nobody's any more.
+    pub(crate) fn cancel(&self) {
+        if self.state().ended.is_none() {
+            let _ = self.command(Command::Cancel { call: self.id });
+        }
+    }
+
+    /// The app has used bytes of the response.
+    pub(crate) fn consumed(&self, bytes: usize) {
+        let _ = self.command(Command::Consumed { call: self.id, bytes });
+    }
+
+    fn on_event(self: &Arc<Self>, event: Event) {
+        if self.state().handler.is_some() {
+            return self.call_back(event);
+        }
+        match event {
+            Event::Head { head, .. } => self.change(|state| state.head = Some(head)),
+            Event::Data { chunk, .. } => self.change(|state| state.chunks.push_back(chunk)),
+            Event::Trailers { trailers, .. } => {
+                self.change(|state| state.trailers = Some(trailers));
+            }
+            Event::Room { bytes, .. } => self.change(|state| state.room += bytes),
+            Event::Ended { outcome, report, .. } => self.end(Ended::new(outcome, report)),
+            Event::Resolve { .. } | Event::Saved(_) => {}
+        }
+    }
+
+    /// The same for those who want to be called: on the engine's thread, with nothing locked.
+    fn call_back(self: &Arc<Self>, event: Event) {
+        let Some(mut handler) = self.state().handler.take() else { return };
+        match event {
+            Event::Head { head, .. } => handler.on_head(&Response::headless(head)),
+            Event::Data { chunk, .. } => {
+                let bytes = chunk.len();
+                handler.on_data(chunk);
+                self.consumed(bytes);
+            }
+            Event::Ended { outcome, report, .. } => {
+                let ended = Ended::new(outcome, report);
+                handler.on_end(ended.outcome.clone(), ended.report.as_deref());
+                self.end(ended);
+                return;
+            }
+            Event::Room { bytes, .. } => self.change(|state| state.room += bytes),
+            Event::Trailers { .. } | Event::Resolve { .. } | Event::Saved(_) => {}
+        }
+        self.state().handler = Some(handler);
+    }
+
+    fn end(&self, ended: Ended) {
+        let stopped = self.state().handler.take();
+        if let Some(mut handler) = stopped {
+            handler.on_end(ended.outcome.clone(), ended.report.as_deref());
+        }
+        self.change(|state| state.ended = Some(ended));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        let wakers = [state.reader.take(), state.writer.take()];
+        drop(state);
+        self.changed.notify_all();
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Wants to be woken when something came.
+    pub(crate) fn wake_reader(&mut self, waker: &Waker) {
+        self.reader = Some(waker.clone());
+    }
+
+    /// Wants to be woken when there is room.
+    pub(crate) fn wake_writer(&mut self, waker: &Waker) {
+        self.writer = Some(waker.clone());
+    }
+}
+
+impl Ended {
+    fn new(outcome: Outcome, report: Box<Report>) -> Self {
+        let report = Arc::new(*report);
+        let outcome = match outcome {
+            Outcome::Complete => Ok(()),
+            Outcome::Failed(error) => Err(Error::failed(error, Some(Arc::clone(&report)))),
+        };
+        Self { outcome, report: Some(report) }
+    }
+
+    /// Why there is no response, where none has begun.
+    pub(crate) fn error(&self) -> Error {
+        self.outcome.clone().err().unwrap_or_else(|| Failed::Disconnected.into())
+    }
+}

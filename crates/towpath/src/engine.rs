@@ -1,0 +1,255 @@
+//! The engine: one thread that carries all requests of an app.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use towpath_engine::client::timeouts::Network;
+use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
+use towpath_engine::message::{FromWorker, Message, ToWorker};
+use towpath_engine::stats::Registry;
+use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_io::readiness::{Driver, Options};
+use towpath_proto::Failure;
+
+use crate::call::Shared;
+use crate::{Client, Error};
+
+/// A running engine. When the last one is dropped its thread ends, and with it every request.
+#[derive(Clone)]
+pub struct Engine {
+    life: Arc<Life>,
+}
+
+struct Life {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Answers what a name's addresses are, the best first. Called on the engine's thread: it must not block.
+type Resolver = Box<dyn FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send>;
+
+/// How to start an engine.
+#[derive(Default)]
+#[must_use = "nothing runs until it is started"]
+pub struct Builder {
+    settings: Settings,
+    resolver: Option<Resolver>,
+}
+
+/// What kind of network it is: limits on time depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkKind {
+    /// Wi-Fi or cable.
+    #[default]
+    Fixed,
+    /// A mobile network.
+    Mobile,
+}
+
+impl Engine {
+    /// An engine on a background thread of its own, with default settings. It needs no network to start.
+    ///
+    /// # Errors
+    /// When the system gives no thread or descriptors.
+    pub fn new() -> Result<Self, Error> {
+        Self::builder().start()
+    }
+
+    /// An engine with other settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What makes requests on it.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.life.shared))
+    }
+
+    /// The platform says what network there is: `label` is a name by which it is known again (what is remembered of
+    /// addresses belongs to it). Connections of the network before are let go, addresses are asked for anew, and
+    /// requests that may be repeated move. Without a network no attempt is made.
+    ///
+    /// # Errors
+    /// When the engine is gone.
+    pub fn network_changed(
+        &self,
+        label: &str,
+        kind: NetworkKind,
+        online: bool,
+    ) -> Result<(), Error> {
+        let kind = match kind {
+            NetworkKind::Fixed => Network::Fixed,
+            NetworkKind::Mobile => Network::Mobile,
+        };
+        let change = NetworkChange { label: label.into(), kind, online };
+        self.life.shared.command(Command::Network(change))
+    }
+
+    /// How often its thread has woken up since it started.
+    #[must_use]
+    pub fn wakeups(&self) -> u64 {
+        self.life.shared.handle().map_or(0, |handle| handle.counters().wakeups.value())
+    }
+}
+
+impl Builder {
+    /// How the engine behaves.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Resolves names by this, not by the system. It is called on the engine's thread and must not block.
+    pub fn resolver(
+        mut self,
+        resolver: impl FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send + 'static,
+    ) -> Self {
+        self.resolver = Some(Box::new(resolver));
+        self.settings.app_resolves = true;
+        self
+    }
+
+    /// Starts it on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread or descriptors.
+    pub fn start(self) -> Result<Engine, Error> {
+        let shared = Arc::new(Shared::new(self.settings.window_bytes));
+        let (ready, outcome) = mpsc::channel();
+        let theirs = Arc::clone(&shared);
+        let run = move || match Runner::new(self, theirs) {
+            Ok(mut runner) => {
+                let _ = ready.send(Ok(()));
+                let _ = runner.run();
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("towpath".to_owned())
+            .spawn(run)
+            .map_err(|error| Error::Engine(error.to_string()))?;
+        outcome.recv().unwrap_or(Err(Error::Stopped))?;
+        Ok(Engine { life: Arc::new(Life { shared, thread: Some(thread) }) })
+    }
+
+    /// Makes an engine that runs on whatever thread of the app calls its [`Runner`].
+    ///
+    /// # Errors
+    /// When the system gives no descriptors.
+    pub fn lend(self) -> Result<(Engine, Runner), Error> {
+        let shared = Arc::new(Shared::new(self.settings.window_bytes));
+        let runner = Runner::new(self, Arc::clone(&shared))?;
+        Ok((Engine { life: Arc::new(Life { shared, thread: None }) }, runner))
+    }
+}
+
+/// An engine's work, for a thread of the app. It stays on the thread that it was made on.
+pub struct Runner {
+    driver: Driver<Worker>,
+    shared: Arc<Shared>,
+}
+
+impl Runner {
+    fn new(builder: Builder, shared: Arc<Shared>) -> Result<Self, Error> {
+        let Builder { settings, resolver } = builder;
+        let worker = Worker::new(WorkerOptions {
+            index: 0,
+            workers: 1,
+            seed: random_seed(),
+            registry: Arc::new(Registry::default()),
+            hostname: Arc::from(""),
+        });
+        let options = Options { read_bytes: READ_BYTES, ..Options::default() };
+        let mailbox = mailbox(Arc::clone(&shared), resolver);
+        let driver = Driver::new(worker, options, mailbox)
+            .map_err(|error| Error::Engine(error.to_string()))?;
+        shared.set_handle(driver.handle());
+        shared.command(Command::Settings(Box::new(settings)))?;
+        Ok(Self { driver, shared })
+    }
+
+    /// Works until the last [`Engine`] is dropped.
+    ///
+    /// # Errors
+    /// When waiting for events fails, which it does not for reasons of the outside world.
+    pub fn run(&mut self) -> Result<(), Error> {
+        self.driver.run().map_err(|error| Error::Engine(error.to_string()))
+    }
+
+    /// Does what there is to do, and waits no longer than `limit` for something to do.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn turn(&mut self, limit: Duration) -> Result<(), Error> {
+        self.driver.turn(Some(limit)).map_err(|error| Error::Engine(error.to_string()))
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(handle) = self.shared.handle() {
+            handle.stop();
+        }
+        let own = std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where the engine's events go, on its thread.
+fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Message) {
+    move |message| {
+        let Message::From(FromWorker::Local(event)) = message else { return };
+        match (event, &mut resolver) {
+            (Event::Resolve { query, name }, Some(resolver)) => {
+                let outcome = resolver(&name);
+                let answer = Command::Resolved { query, outcome };
+                if let Some(handle) = shared.handle() {
+                    let _ = handle.send(Message::To(ToWorker::Local(answer)));
+                }
+            }
+            (event, _) => shared.on_event(event),
+        }
+    }
+}
+
+/// From the randomness that the standard library's maps have of the system.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// What one connection is read into at once: a client's links carry less than a proxy's.
+const READ_BYTES: usize = 64 * 1024;
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,306 @@
+//! What to ask, how long to wait for it, and whether it may be asked twice.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_engine::local::message::{Command, Open, Options, Origin, Repeat};
+use towpath_engine::local::report::Report;
+use towpath_proto::head::Head;
+
+use crate::call::{Call, Shared, State};
+use crate::url::Url;
+use crate::{Error, Response, Upload};
+
+/// Makes requests on an engine; cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// A request that has not been sent.
+#[derive(Clone)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct Request {
+    shared: Arc<Shared>,
+    url: Result<Url, Error>,
+    method: String,
+    fields: Vec<(String, String)>,
+    body: Option<Bytes>,
+    options: Options,
+}
+
+/// Called on the engine's thread as a response comes. It must not block, and not wait for another request.
+pub trait Handler: Send {
+    /// The head is there. The body comes by [`Handler::on_data`].
+    fn on_head(&mut self, response: &Response);
+
+    /// A piece of the body; never empty.
+    fn on_data(&mut self, chunk: Bytes);
+
+    /// It is over; called exactly once, and nothing after it. Without a report the engine was stopped.
+    fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>);
+}
+
+/// Gives a request up from elsewhere; see [`Request::send_with`].
+#[derive(Clone)]
+pub struct Canceller {
+    call: Arc<Call>,
+}
+
+impl Canceller {
+    /// Gives it up, unless it has ended.
+    pub fn cancel(&self) {
+        self.call.cancel();
+    }
+}
+
+impl Client {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// A request of any method.
+    pub fn request(&self, method: &str, url: &str) -> Request {
+        Request {
+            shared: Arc::clone(&self.shared),
+            url: Url::parse(url),
+            method: method.to_owned(),
+            fields: Vec::new(),
+            body: None,
+            options: Options::default(),
+        }
+    }
+
+    /// A GET.
+    pub fn get(&self, url: &str) -> Request {
+        self.request("GET", url)
+    }
+
+    /// A POST with this body.
+    pub fn post(&self, url: &str, body: impl Into<Bytes>) -> Request {
+        self.request("POST", url).body(body)
+    }
+}
+
+impl Request {
+    /// Adds a field. `host` replaces what the URL says; those that belong to a connection are not sent.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.fields.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The whole body, whose length is sent with it.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// From the beginning to the end of the response, with all repetitions: default 60 s; zero means no limit.
+    pub const fn timeout(mut self, total: Duration) -> Self {
+        self.options.total = if total.is_zero() { None } else { Some(total) };
+        self
+    }
+
+    /// From the request's last byte to the response's first, in one attempt. By default Mars's formula and the
+    /// origin's history decide: 12 s and more without history, 2 s and more with it.
+    pub const fn first_byte_timeout(mut self, limit: Duration) -> Self {
+        self.options.first_byte = Some(limit);
+        self
+    }
+
+    /// Between two pieces of the response: default 8 s, on a mobile network 12 s.
+    pub const fn gap_timeout(mut self, limit: Duration) -> Self {
+        self.options.gap = Some(limit);
+        self
+    }
+
+    /// How often to try again after a failure, where that is allowed: default 2.
+    pub const fn retries(mut self, retries: u32) -> Self {
+        self.options.retries = retries;
+        self
+    }
+
+    /// Whether it may be sent again when nobody knows whether it was processed: by default as its method says.
+    pub const fn repeat(mut self, repeat: Repeat) -> Self {
+        self.options.repeat = repeat;
+        self
+    }
+
+    /// Sends `idempotency-key` with this value: the server knows a repetition by it, so that it may be repeated.
+    pub fn idempotency_key(self, key: &str) -> Self {
+        self.header("idempotency-key", key).repeat(Repeat::Always)
+    }
+
+    /// Waits while the platform says that there is no network, where by default it fails.
+    pub const fn wait_for_network(mut self) -> Self {
+        self.options.waits = true;
+        self
+    }
+
+    /// Sends it and blocks until the response's head is there.
+    ///
+    /// # Errors
+    /// When it cannot be sent as it is, or no response came.
+    pub fn send(self) -> Result<Response, Error> {
+        let call = self.open(None)?;
+        let guard = Guard(Some(call));
+        let head = guard.call().wait(begun)?;
+        Ok(Response::new(head, guard.release()))
+    }
+
+    /// Sends it; the future is done when the response's head is there. Dropping it gives the request up. Any executor
+    /// will do.
+    ///
+    /// # Errors
+    /// As [`Request::send`].
+    pub async fn send_async(self) -> Result<Response, Error> {
+        let guard = Guard(Some(self.open(None)?));
+        let head = std::future::poll_fn(|context| {
+            let mut state = guard.call().state();
+            match begun(&mut state) {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    state.wake_reader(context.waker());
+                    Poll::Pending
+                }
+            }
+        })
+        .await?;
+        Ok(Response::new(head, guard.release()))
+    }
+
+    /// Sends it; what becomes of it is told to `handler`.
+    ///
+    /// # Errors
+    /// When it cannot be sent as it is; then `handler` is not called.
+    pub fn send_with(self, handler: impl Handler + 'static) -> Result<Canceller, Error> {
+        Ok(Canceller { call: self.open(Some(Box::new(handler)))? })
+    }
+
+    /// Sends the head, and lets the body follow in pieces. `length` is sent as `content-length`; without it the body
+    /// is sent in chunks (RFC 9112 §7.1).
+    ///
+    /// # Errors
+    /// When it cannot be sent as it is, or has a body already.
+    pub fn upload(mut self, length: Option<u64>) -> Result<Upload, Error> {
+        if self.body.is_some() {
+            return Err(Error::Upload("it was given already"));
+        }
+        self.options.body_bytes = length.unwrap_or(0);
+        let mut head = self.head()?;
+        if let Some(length) = length {
+            head.set_bytes(b"content-length", length.to_string().as_bytes());
+        }
+        let call = self.begin(head, length == Some(0), None)?;
+        Ok(Upload::new(call, length))
+    }
+
+    fn open(self, handler: Option<Box<dyn Handler>>) -> Result<Arc<Call>, Error> {
+        let mut head = self.head()?;
+        let body = self.body.clone().filter(|body| !body.is_empty());
+        if let Some(body) = &body {
+            head.set_bytes(b"content-length", body.len().to_string().as_bytes());
+        }
+        let mut this = self;
+        this.options.body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
+        let call = this.begin(head, body.is_none(), handler)?;
+        if let Some(chunk) = body {
+            // It is in memory as a whole already: pieces and room would not make it smaller.
+            call.command(Command::Data { call: call.id, chunk })?;
+            call.command(Command::End { call: call.id })?;
+        }
+        Ok(call)
+    }
+
+    fn begin(
+        self,
+        request: Head,
+        end: bool,
+        handler: Option<Box<dyn Handler>>,
+    ) -> Result<Arc<Call>, Error> {
+        let url = self.url?;
+        let call = self.shared.add(handler)?;
+        let origin = Origin { host: url.host.into(), port: url.port };
+        let open = Open { call: call.id, request, end, origin, options: self.options };
+        if let Err(error) = self.shared.command(Command::Open(Box::new(open))) {
+            self.shared.forget(call.id);
+            return Err(error);
+        }
+        Ok(call)
+    }
+
+    fn head(&self) -> Result<Head, Error> {
+        let url = self.url.as_ref().map_err(Clone::clone)?;
+        let mut head = Head::default();
+        if !head.set_method(self.method.as_bytes()) || self.method == "CONNECT" {
+            return Err(Error::NotAToken(self.method.clone()));
+        }
+        head.set_scheme(b"http");
+        head.set_authority(url.authority.as_bytes());
+        head.set_path(url.target.as_bytes());
+        for (name, value) in &self.fields {
+            let name = name.to_ascii_lowercase();
+            match name.as_str() {
+                "host" => head.set_authority(value.as_bytes()),
+                // The body's length is known here.
+                "content-length" => {}
+                _ if head.append_bytes(name.as_bytes(), value.as_bytes()) => {}
+                _ => return Err(Error::NotAToken(name)),
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// Gives a request up that nobody waits for any more.
+struct Guard(Option<Arc<Call>>);
+
+impl Guard {
+    fn call(&self) -> &Arc<Call> {
+        self.0.as_ref().expect("it is there until it is released, which takes the guard")
+    }
+
+    fn release(mut self) -> Arc<Call> {
+        self.0.take().expect("it is released once")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(call) = &self.0 {
+            call.cancel();
+        }
+    }
+}
+
+/// Whether there is a head, or an end without one.
+pub(crate) fn begun(state: &mut State) -> Option<Result<Head, Error>> {
+    if let Some(head) = state.head.take() {
+        return Some(Ok(head));
+    }
+    state.ended.as_ref().map(|ended| Err(ended.error()))
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").field("call", &self.call.id).finish()
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! What comes back: a head, and a body in pieces.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use towpath_engine::local::report::Report;
+use towpath_proto::head::Head;
+
+use crate::Error;
+use crate::call::{Call, State};
+
+/// A response whose head is there. Dropping it before its end gives the request up.
+pub struct Response {
+    head: Head,
+    body: Body,
+}
+
+/// A response's body. What is not read stays with the server: no more than
+/// [`Settings::window_bytes`](crate::Settings::window_bytes) waits here.
+pub struct Body {
+    call: Option<Arc<Call>>,
+    /// What was taken and not used by [`Read`].
+    rest: Bytes,
+    report: Option<Arc<Report>>,
+}
+
+impl Response {
+    pub(crate) fn new(head: Head, call: Arc<Call>) -> Self {
+        Self { head, body: Body { call: Some(call), rest: Bytes::new(), report: None } }
+    }
+
+    /// For callbacks, whose body comes by another way.
+    pub(crate) fn headless(head: Head) -> Self {
+        Self { head, body: Body { call: None, rest: Bytes::new(), report: None } }
+    }
+
+    /// The status: 200 to 599.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.head.status()
+    }
+
+    /// The first field of this name, whatever its case, if its value is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let name = name.to_ascii_lowercase();
+        self.head.get_bytes(name.as_bytes()).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// All fields in their order: names as they came, values as bytes.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.iter().map(|field| (field.name_bytes, field.value))
+    }
+
+    /// The body.
+    pub const fn body(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The body alone.
+    #[must_use]
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+}
+
+impl Body {
+    /// The next piece; `None` after the last. Blocks until there is one.
+    ///
+    /// # Errors
+    /// When the response ended before it was whole.
+    pub fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest)));
+        }
+        let Some(call) = self.call.clone() else { return Ok(None) };
+        let next = call.wait(look);
+        self.took(&call, next)
+    }
+
+    /// The next piece, for futures: as [`Body::chunk`], but answers [`Poll::Pending`] where that blocks.
+    ///
+    /// # Errors
+    /// As [`Body::chunk`].
+    pub fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
+        }
+        let Some(call) = self.call.clone() else { return Poll::Ready(Ok(None)) };
+        let mut state = call.state();
+        let Some(next) = look(&mut state) else {
+            state.wake_reader(context.waker());
+            return Poll::Pending;
+        };
+        drop(state);
+        Poll::Ready(self.took(&call, next))
+    }
+
+    /// The next piece, awaited.
+    ///
+    /// # Errors
+    /// As [`Body::chunk`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        std::future::poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    /// All of it. Blocks.
+    ///
+    /// # Errors
+    /// When it is larger than `limit` bytes, and as [`Body::chunk`].
+    pub fn bytes(&mut self, limit: usize) -> Result<Bytes, Error> {
+        let mut all = BytesMut::new();
+        while let Some(chunk) = self.chunk()? {
+            gather(&mut all, &chunk, limit)?;
+        }
+        Ok(all.freeze())
+    }
+
+    /// All of it, awaited.
+    ///
+    /// # Errors
+    /// As [`Body::bytes`].
+    pub async fn bytes_async(&mut self, limit: usize) -> Result<Bytes, Error> {
+        let mut all = BytesMut::new();
+        while let Some(chunk) = self.next().await? {
+            gather(&mut all, &chunk, limit)?;
+        }
+        Ok(all.freeze())
+    }
+
+    /// What happened to the request, once it is over.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_deref()
+    }
+
+    /// The end of a request goes to the report, a piece to the account of what was used.
+    fn took(&mut self, call: &Arc<Call>, next: Next) -> Result<Option<Bytes>, Error> {
+        match next {
+            Next::Chunk(chunk) => {
+                call.consumed(chunk.len());
+                Ok(Some(chunk))
+            }
+            Next::End(outcome, report) => {
+                self.report = report;
+                self.call = None;
+                outcome.map(|()| None)
+            }
+        }
+    }
+}
+
+enum Next {
+    Chunk(Bytes),
+    End(Result<(), Error>, Option<Arc<Report>>),
+}
+
+fn look(state: &mut State) -> Option<Next> {
+    if let Some(chunk) = state.chunks.pop_front() {
+        return Some(Next::Chunk(chunk));
+    }
+    let ended = state.ended.as_ref()?;
+    Some(Next::End(ended.outcome.clone(), ended.report.clone()))
+}
+
+fn gather(all: &mut BytesMut, chunk: &[u8], limit: usize) -> Result<(), Error> {
+    if all.len() + chunk.len() > limit {
+        return Err(Error::TooLarge(limit));
+    }
+    all.extend_from_slice(chunk);
+    Ok(())
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            match self.chunk().map_err(io::Error::other)? {
+                Some(chunk) => self.rest = chunk,
+                None => return Ok(0),
+            }
+        }
+        let bytes = buffer.len().min(self.rest.len());
+        self.rest.copy_to_slice(&mut buffer[..bytes]);
+        Ok(bytes)
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Some(call) = &self.call {
+            call.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("ended", &self.call.is_none()).finish_non_exhaustive()
+    }
+}

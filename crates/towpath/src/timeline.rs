@@ -1,0 +1,91 @@
+//! What happened to a request, in the order in which it happened, in words.
+
+use std::fmt;
+use std::time::Duration;
+
+use towpath_engine::local::report::{AttemptOutcome, Report};
+use towpath_proto::Instant;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Since the request began.
+    pub at: Duration,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10.1} ms  {}", self.at.as_secs_f64() * 1e3, self.what)
+    }
+}
+
+/// Everything that a report tells.
+#[must_use]
+pub fn entries(report: &Report) -> Vec<Entry> {
+    let record = &report.record;
+    let start = record.start;
+    let mut list = Vec::new();
+    let mut add = |at: Instant, what: String| list.push((at, what));
+    for lookup in &report.lookups {
+        add(lookup.asked, "ask for addresses".to_owned());
+        if let (Some(at), Some(outcome)) = (lookup.answered, &lookup.outcome) {
+            add(
+                at,
+                match outcome {
+                    Ok(1) => "1 address".to_owned(),
+                    Ok(count) => format!("{count} addresses"),
+                    Err(failure) => format!("no addresses: {failure}"),
+                },
+            );
+        }
+    }
+    for (number, attempt) in report.attempts.iter().enumerate() {
+        let number = number + 1;
+        let known = if attempt.known.is_empty() {
+            String::new()
+        } else {
+            format!("; known: {}", attempt.known)
+        };
+        let (address, why) = (attempt.address, attempt.why.as_str());
+        add(attempt.started, format!("attempt {number}: connect to {address} ({why}{known})"));
+        if let (Some(at), Some(outcome)) = (attempt.ended, attempt.outcome) {
+            add(
+                at,
+                match outcome {
+                    AttemptOutcome::Usable => format!("attempt {number}: connected"),
+                    AttemptOutcome::Failed(failure) => format!("attempt {number}: {failure}"),
+                    AttemptOutcome::GivenUp => format!("attempt {number}: given up"),
+                },
+            );
+        }
+    }
+    for (number, each) in report.tries.iter().enumerate() {
+        let reused = if each.reused { "used before" } else { "new" };
+        let again = if number == 0 { "send" } else { "send again" };
+        add(
+            each.began,
+            format!("{again} on connection {} to {} ({reused})", each.connection, each.peer),
+        );
+        if !each.trouble.is_empty() {
+            let next = report.tries.get(number + 1).map(|next| next.began).or(record.end);
+            add(next.unwrap_or(each.began), format!("given up there: {}", each.trouble));
+        }
+    }
+    if let Some(at) = record.upstream_last_sent {
+        add(at, format!("request sent: {} bytes of body", record.bytes_received));
+    }
+    if let Some(at) = record.response_start {
+        add(at, format!("response begins: {}", record.status));
+    }
+    if let Some(at) = record.end {
+        let end = match report.fired {
+            Some(layer) => format!("end: the limit on time for the {} passed", layer.as_str()),
+            None => format!("end: {} bytes of body", record.bytes_sent),
+        };
+        add(at, end);
+    }
+    list.sort_by_key(|(at, _)| *at);
+    list.into_iter().map(|(at, what)| Entry { at: at - start, what }).collect()
+}

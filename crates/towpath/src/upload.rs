@@ -1,0 +1,184 @@
+//! A request's body in pieces.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use towpath_engine::local::message::Command;
+
+use crate::call::{Call, State};
+use crate::request::begun;
+use crate::{Error, Response};
+
+/// A request whose head is on its way and whose body follows. No more than
+/// [`Settings::window_bytes`](crate::Settings::window_bytes) of it waits here. Dropping it gives the request up.
+pub struct Upload {
+    call: Option<Arc<Call>>,
+    /// What is left of the promised length.
+    left: Option<u64>,
+}
+
+impl Upload {
+    pub(crate) const fn new(call: Arc<Call>, length: Option<u64>) -> Self {
+        Self { call: Some(call), left: length }
+    }
+
+    /// Sends a piece. Blocks while there is no room for it.
+    ///
+    /// # Errors
+    /// When more is written than was promised, or the request has ended: [`Upload::finish`] has its response, if it
+    /// was answered early.
+    pub fn write(&mut self, chunk: impl Into<Bytes>) -> Result<(), Error> {
+        let mut chunk: Bytes = chunk.into();
+        self.promise(chunk.len())?;
+        let call = self.call()?;
+        while !chunk.is_empty() {
+            let room = call.wait(room)?;
+            send(&call, chunk.split_to(room.min(chunk.len())))?;
+        }
+        Ok(())
+    }
+
+    /// Sends as much of a piece as there is room for, and answers how much that was; for futures.
+    ///
+    /// # Errors
+    /// As [`Upload::write`].
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        chunk: &Bytes,
+    ) -> Poll<Result<usize, Error>> {
+        let call = match self.call() {
+            Ok(call) => call,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if chunk.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let mut state = call.state();
+        let room = match room(&mut state) {
+            None => {
+                state.wake_writer(context.waker());
+                return Poll::Pending;
+            }
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            Some(Ok(room)) => room.min(chunk.len()),
+        };
+        drop(state);
+        Poll::Ready(
+            self.promise(room).and_then(|()| send(&call, chunk.slice(..room))).map(|()| room),
+        )
+    }
+
+    /// Sends a piece, awaited.
+    ///
+    /// # Errors
+    /// As [`Upload::write`].
+    pub async fn write_async(&mut self, chunk: impl Into<Bytes>) -> Result<(), Error> {
+        let mut chunk: Bytes = chunk.into();
+        while !chunk.is_empty() {
+            let sent = std::future::poll_fn(|context| self.poll_write(context, &chunk)).await?;
+            let _ = chunk.split_to(sent);
+        }
+        Ok(())
+    }
+
+    /// Ends the body and blocks until the response's head is there.
+    ///
+    /// # Errors
+    /// When less was written than was promised, or no response came.
+    pub fn finish(mut self) -> Result<Response, Error> {
+        let call = self.end()?;
+        let head = call.wait(begun)?;
+        self.call = None;
+        Ok(Response::new(head, call))
+    }
+
+    /// Ends the body; the future is done when the response's head is there.
+    ///
+    /// # Errors
+    /// As [`Upload::finish`].
+    pub async fn finish_async(mut self) -> Result<Response, Error> {
+        let call = self.end()?;
+        let head = std::future::poll_fn(|context| {
+            let mut state = call.state();
+            match begun(&mut state) {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    state.wake_reader(context.waker());
+                    Poll::Pending
+                }
+            }
+        })
+        .await?;
+        self.call = None;
+        Ok(Response::new(head, call))
+    }
+
+    fn end(&self) -> Result<Arc<Call>, Error> {
+        let call = self.call()?;
+        let answered = {
+            let state = call.state();
+            state.head.is_some() || state.ended.is_some()
+        };
+        if !answered && self.left.is_some_and(|left| left > 0) {
+            return Err(Error::Upload("less was written than promised"));
+        }
+        call.command(Command::End { call: call.id })?;
+        Ok(call)
+    }
+
+    fn promise(&mut self, bytes: usize) -> Result<(), Error> {
+        let Some(left) = &mut self.left else { return Ok(()) };
+        let Some(rest) = left.checked_sub(bytes as u64) else {
+            return Err(Error::Upload("more was written than promised"));
+        };
+        *left = rest;
+        Ok(())
+    }
+
+    fn call(&self) -> Result<Arc<Call>, Error> {
+        self.call.clone().ok_or(Error::Upload("it has ended"))
+    }
+}
+
+/// Room for some bytes; an error when there will be none.
+fn room(state: &mut State) -> Option<Result<usize, Error>> {
+    if let Some(ended) = &state.ended {
+        let early = ended.outcome.clone().err();
+        return Some(Err(early.unwrap_or(Error::Upload("it was answered early"))));
+    }
+    (state.room > 0).then_some(Ok(state.room))
+}
+
+fn send(call: &Call, chunk: Bytes) -> Result<(), Error> {
+    call.state().room -= chunk.len();
+    call.command(Command::Data { call: call.id, chunk })
+}
+
+impl io::Write for Upload {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        Self::write(self, Bytes::copy_from_slice(buffer)).map_err(io::Error::other)?;
+        Ok(buffer.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(call) = &self.call {
+            call.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("left", &self.left).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! As much of a URL as a request needs (RFC 3986, RFC 9110 §4.2).
+
+use crate::Error;
+
+/// Who is asked for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// A name in lower case, or an address without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// What `host` says: with brackets, and with the port unless it is the scheme's.
+    pub(crate) authority: String,
+    /// Path and query, beginning with `/`.
+    pub(crate) target: String,
+}
+
+impl Url {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(Error::Url("it has no scheme"));
+        };
+        if scheme.eq_ignore_ascii_case("https") {
+            return Err(Error::Url("https is not supported yet"));
+        }
+        if !scheme.eq_ignore_ascii_case("http") {
+            return Err(Error::Url("its scheme is not http"));
+        }
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        // RFC 9110 §4.2.4: what stands before an `@` is not to be sent, and mostly meant to deceive.
+        if authority.contains('@') {
+            return Err(Error::Url("it names a user"));
+        }
+        let (host, port) = split_port(authority)?;
+        let host = host.to_ascii_lowercase();
+        let bare = match host.strip_prefix('[') {
+            Some(inside) => {
+                let Some(inside) = inside.strip_suffix(']') else {
+                    return Err(Error::Url("its brackets do not close"));
+                };
+                if inside.parse::<std::net::Ipv6Addr>().is_err() {
+                    return Err(Error::Url("its address is not IPv6"));
+                }
+                inside.to_owned()
+            }
+            None => host.clone(),
+        };
+        if bare.is_empty() {
+            return Err(Error::Url("it has no host"));
+        }
+        let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}%".contains(&byte);
+        if !bare.bytes().all(fits) || bare.len() > 255 {
+            return Err(Error::Url("its host has characters that no host has"));
+        }
+        let authority = if port == DEFAULT_PORT { host } else { format!("{host}:{port}") };
+        let target = target.split('#').next().unwrap_or_default();
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        Ok(Self { host: bare, port, authority, target })
+    }
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), Error> {
+    let after_brackets = authority.rfind(']').map_or(0, |at| at + 1);
+    let Some(colon) = authority[after_brackets..].find(':').map(|at| at + after_brackets) else {
+        return Ok((authority, DEFAULT_PORT));
+    };
+    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
+    if port.is_empty() {
+        return Ok((host, DEFAULT_PORT));
+    }
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Error::Url("its port is not a number"));
+    }
+    match port.parse() {
+        Ok(0) | Err(_) => Err(Error::Url("its port is not from 1 to 65535")),
+        Ok(port) => Ok((host, port)),
+    }
+}
+
+const DEFAULT_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (String, u16, String, String) {
+        let url = Url::parse(text).unwrap();
+        (url.host, url.port, url.authority, url.target)
+    }
+
+    fn all(host: &str, port: u16, authority: &str, target: &str) -> (String, u16, String, String) {
+        (host.to_owned(), port, authority.to_owned(), target.to_owned())
+    }
+
+    #[test]
+    fn urls_fall_into_their_parts() {
+        let plain = all("example.org", 80, "example.org", "/");
+        assert_eq!(parts("http://example.org"), plain);
+        assert_eq!(parts("HTTP://Example.ORG:80/#there"), plain);
+        assert_eq!(parts("http://example.org:"), plain);
+        assert_eq!(parts("http://a:8080?q=1"), all("a", 8080, "a:8080", "/?q=1"));
+        assert_eq!(parts("http://[::1]:81/a/b?c=d/e"), all("::1", 81, "[::1]:81", "/a/b?c=d/e"));
+        assert_eq!(parts("http://127.0.0.1/x"), all("127.0.0.1", 80, "127.0.0.1", "/x"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused() {
+        for text in [
+            "",
+            "example.org",
+            "ftp://example.org",
+            "https://example.org",
+            "http://",
+            "http:///path",
+            "http://user@example.org",
+            "http://example.org:0",
+            "http://example.org:65536",
+            "http://example.org:8x",
+            "http://[::1",
+            "http://[x]",
+            "http://a b/",
+            "http://a\r\nb/",
+            "http://%41/",
+        ] {
+            assert!(matches!(Url::parse(text), Err(Error::Url(_))), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The library against servers that keep to the rules and servers that do not, on loopback.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+
+mod server;
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use server::{Server, answer, read_head, read_request};
+use towpath::request::Handler;
+use towpath::{Engine, Error, Layer, Report, Response};
+use towpath_engine::local::message::Error as Failed;
+use towpath_proto::Failure;
+
+#[test]
+fn a_response_comes_whole_with_its_fields_and_its_report() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            assert!(request.starts_with("GET /path?q=1 HTTP/1.1\r\n"), "{request}");
+            assert!(request.contains("x-mine: yes\r\n"));
+            answer(stream, "200 OK", "X-Theirs: also\r\n", b"hello");
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let request = engine.client().get(&server.url("/path?q=1")).header("X-Mine", "yes");
+    for round in 0..3 {
+        let mut response = request.clone().send().unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.header("x-theirs"), Some("also"));
+        assert_eq!(response.body().bytes(5).unwrap(), "hello");
+        let report = response.body().report().unwrap();
+        assert_eq!(report.tries.len(), 1);
+        assert_eq!(report.tries[0].reused, round > 0);
+        assert_eq!(report.attempts.len(), usize::from(round == 0));
+        assert_eq!(report.record.bytes_sent, 5);
+        assert!(!towpath::timeline::entries(report).is_empty());
+    }
+    assert_eq!(server.connections(), 1);
+    let too_large = request.send().unwrap().body().bytes(4);
+    assert_eq!(too_large, Err(Error::TooLarge(4)));
+}
+
+#[test]
+fn a_body_goes_up_whole_or_in_pieces() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            let body = request.split_once("\r\n\r\n").unwrap().1.len().to_string();
+            answer(stream, "200 OK", "", body.as_bytes());
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let client = engine.client();
+    let mut whole = client.post(&server.url("/"), vec![b'x'; 300_000]).send().unwrap();
+    assert_eq!(whole.body().bytes(100).unwrap(), "300000");
+    let mut upload = client.request("PUT", &server.url("/")).upload(Some(1_000_000)).unwrap();
+    for _ in 0..10 {
+        upload.write(vec![b'y'; 100_000]).unwrap();
+    }
+    assert_eq!(upload.finish().unwrap().body().bytes(100).unwrap(), "1000000");
+    let mut chunked = client.request("PUT", &server.url("/")).upload(None).unwrap();
+    chunked.write("abc").unwrap();
+    chunked.write("defg").unwrap();
+    assert_eq!(chunked.finish().unwrap().body().bytes(100).unwrap(), "7");
+    let mut broken = client.request("PUT", &server.url("/")).upload(Some(3)).unwrap();
+    assert!(matches!(broken.write("four"), Err(Error::Upload(_))));
+}
+
+#[test]
+fn a_connection_that_was_closed_while_idle_costs_nothing() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        answer(stream, "200 OK", "", b"once");
+    });
+    let engine = Engine::new().unwrap();
+    for method in ["GET", "POST", "GET", "POST"] {
+        let mut response = engine.client().request(method, &server.url("/")).send().unwrap();
+        assert_eq!(response.body().bytes(100).unwrap(), "once");
+        // A POST that meets the server's FIN half-way may have been processed, and is not repeated.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+#[test]
+fn what_may_be_processed_twice_is_repeated_and_nothing_else() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+    });
+    let engine = Engine::new().unwrap();
+    let client = engine.client();
+    let disconnected = Error::from(Failed::Disconnected);
+    assert_eq!(client.get(&server.url("/")).send().unwrap_err(), disconnected);
+    assert_eq!(server.connections(), 3, "two retries");
+    assert_eq!(client.post(&server.url("/"), "x").send().unwrap_err(), disconnected);
+    assert_eq!(server.connections(), 4, "none for what may have been processed");
+    let keyed = client.post(&server.url("/"), "x").idempotency_key("k1").retries(1);
+    assert_eq!(keyed.send().unwrap_err(), disconnected);
+    assert_eq!(server.connections(), 6, "one, as asked, for what the server knows again");
+}
+
+#[test]
+fn a_response_that_is_cut_is_an_error_after_what_came_of_it() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    });
+    let engine = Engine::new().unwrap();
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    assert_eq!(response.body().chunk().unwrap().unwrap(), "half");
+    assert!(matches!(response.body().chunk(), Err(Error::Failed(_))));
+    assert!(response.body().report().is_some());
+}
+
+#[test]
+fn what_is_not_http_is_an_error() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH\r\n\r\n");
+    });
+    let engine = Engine::new().unwrap();
+    let failed = engine.client().get(&server.url("/")).retries(0).send().unwrap_err();
+    assert_eq!(failed, Error::from(Failed::Protocol));
+}
+
+#[test]
+fn each_limit_on_time_ends_what_it_is_for_and_is_named() {
+    let server = Server::new(|stream, _| {
+        let request = read_request(stream).unwrap_or_default();
+        if request.starts_with("GET /gap") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+        }
+        // Until the client hangs up.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let engine = Engine::new().unwrap();
+    let limit = Duration::from_millis(150);
+    let started = Instant::now();
+    let get = |path: &str| engine.client().get(&server.url(path)).retries(0);
+    let first = get("/silent").first_byte_timeout(limit).send().unwrap_err();
+    assert_eq!(first.timed_out(), Some(Layer::FirstByte));
+    let total = get("/silent").timeout(limit).send().unwrap_err();
+    assert_eq!(total.timed_out(), Some(Layer::Total));
+    let mut response = get("/gap").gap_timeout(limit).send().unwrap();
+    assert_eq!(response.body().bytes(100).unwrap_err().timed_out(), Some(Layer::Gap));
+    assert_eq!(response.body().report().unwrap().fired, Some(Layer::Gap));
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn an_answer_before_the_body_is_complete_ends_the_upload() {
+    let server = Server::new(|stream, _| {
+        read_head(stream);
+        answer(stream, "413 Too Large", "Connection: close\r\n", b"no");
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    let engine = Engine::new().unwrap();
+    let mut upload = engine.client().request("PUT", &server.url("/")).upload(None).unwrap();
+    let mut written = Ok(());
+    for _ in 0..10_000 {
+        written = upload.write(vec![0; 16_384]);
+        if written.is_err() {
+            break;
+        }
+    }
+    assert_eq!(written, Err(Error::Upload("it was answered early")));
+    assert_eq!(upload.finish().unwrap().status(), 413);
+}
+
+#[test]
+fn where_nobody_listens_it_fails_at_once() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let engine = Engine::new().unwrap();
+    let started = Instant::now();
+    let failed = engine.client().get(&format!("http://{closed}/")).send().unwrap_err();
+    assert_eq!(failed, Error::from(Failed::Connect(Failure::Refused)));
+    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(matches!(engine.client().get("nonsense").send(), Err(Error::Url(_))));
+    let tokens = engine.client().request("G T", &format!("http://{closed}/")).send();
+    assert!(matches!(tokens, Err(Error::NotAToken(_))));
+}
+
+#[test]
+fn an_address_that_refuses_costs_nothing_beside_one_that_answers() {
+    let server = Server::new(|stream, _| {
+        while read_request(stream).is_some() {
+            answer(stream, "200 OK", "", b"hello");
+        }
+    });
+    let addresses: Vec<IpAddr> = vec![[127, 0, 0, 2].into(), [127, 0, 0, 1].into()];
+    let engine = Engine::builder()
+        .resolver(move |name| match name {
+            "app.test" => Ok(addresses.clone()),
+            _ => Err(Failure::NoSuchName),
+        })
+        .start()
+        .unwrap();
+    let url = format!("http://app.test:{}/", server.address.port());
+    let started = Instant::now();
+    let mut response = engine.client().get(&url).send().unwrap();
+    assert_eq!(response.body().bytes(10).unwrap(), "hello");
+    assert!(started.elapsed() < Duration::from_millis(200), "no stagger was waited for");
+    let report = response.body().report().unwrap();
+    assert_eq!((report.lookups.len(), report.attempts.len()), (1, 2), "{report:?}");
+    let missing = engine.client().get("http://nowhere.test/").send().unwrap_err();
+    assert_eq!(missing, Error::from(Failed::Resolve(Failure::NoSuchName)));
+}
+
+struct Told {
+    events: mpsc::Sender<String>,
+}
+
+impl Handler for Told {
+    fn on_head(&mut self, response: &Response) {
+        let _ = self.events.send(format!("head {}", response.status()));
+    }
+
+    fn on_data(&mut self, chunk: Bytes) {
+        let _ = self.events.send(format!("data {}", String::from_utf8_lossy(&chunk)));
+    }
+
+    fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        let _ = self.events.send(format!("end {outcome:?} {}", report.is_some()));
+    }
+}
+
+#[test]
+fn callbacks_come_in_order_and_end_once() {
+    let server = Server::new(|stream, number| {
+        read_request(stream);
+        if number > 0 {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        answer(stream, "200 OK", "", b"hello");
+    });
+    let engine = Engine::new().unwrap();
+    let (events, told) = mpsc::channel();
+    let request = engine.client().get(&server.url("/"));
+    request.clone().send_with(Told { events: events.clone() }).unwrap();
+    let wait = Duration::from_secs(5);
+    assert_eq!(told.recv_timeout(wait).unwrap(), "head 200");
+    assert_eq!(told.recv_timeout(wait).unwrap(), "data hello");
+    assert_eq!(told.recv_timeout(wait).unwrap(), "end Ok(()) true");
+    let canceller = request.send_with(Told { events }).unwrap();
+    canceller.cancel();
+    canceller.cancel();
+    assert_eq!(told.recv_timeout(wait).unwrap(), "end Err(Failed(Cancelled)) true");
+    assert!(told.recv_timeout(wait).is_err(), "nothing after the end");
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn futures_need_no_runtime() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            let body = request.split_once("\r\n\r\n").unwrap().1.to_owned();
+            answer(stream, "200 OK", "", body.as_bytes());
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let client = engine.client();
+    let echoed = block_on(async {
+        let mut upload = client.request("PUT", &server.url("/")).upload(Some(600_000))?;
+        upload.write_async(vec![b'z'; 600_000]).await?;
+        let mut response = upload.finish_async().await?;
+        let up = response.body().bytes_async(1 << 20).await?.len();
+        let mut response = client.post(&server.url("/"), "ping").send_async().await?;
+        Ok::<_, Error>((up, response.body().bytes_async(100).await?))
+    });
+    assert_eq!(echoed.unwrap(), (600_000, Bytes::from("ping")));
+}
+
+#[test]
+fn a_body_that_is_not_read_stays_with_the_server() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+        stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let mut total = 0;
+        while let Ok(written) = stream.write(&[0; 65_536]) {
+            total += written;
+        }
+        server::SENT.store(total, Ordering::SeqCst);
+    });
+    let engine = Engine::new().unwrap();
+    let response = engine.client().get(&server.url("/")).gap_timeout(Duration::from_secs(60));
+    let response = response.send().unwrap();
+    while server::SENT.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = server::SENT.load(Ordering::SeqCst);
+    // The window, and what two kernels hold.
+    assert!(sent < 20_000_000, "{sent}");
+    drop(response);
+}
+
+#[test]
+fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
+    let server = Server::new(|stream, number| {
+        read_request(stream);
+        if number == 0 {
+            answer(stream, "200 OK", "", b"hello");
+        }
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let engine = Engine::new().unwrap();
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    response.body().bytes(10).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let before = engine.wakeups();
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(engine.wakeups(), before, "nothing woke it");
+    let (events, told) = mpsc::channel();
+    let client = engine.client();
+    client.post(&server.url("/"), "x").send_with(Told { events }).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(engine);
+    assert_eq!(told.recv().unwrap(), "end Err(Stopped) false");
+    assert_eq!(client.get(&server.url("/")).send().unwrap_err(), Error::Stopped);
+}
+
+#[test]
+fn an_engine_runs_on_a_thread_of_the_app() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        answer(stream, "200 OK", "", b"hello");
+    });
+    let (engine, mut runner) = Engine::builder().lend().unwrap();
+    let (events, told) = mpsc::channel();
+    engine.client().get(&server.url("/")).send_with(Told { events }).unwrap();
+    let mut all = Vec::new();
+    while all.len() < 3 {
+        runner.turn(Duration::from_millis(100)).unwrap();
+        all.extend(told.try_iter());
+    }
+    assert_eq!(all, ["head 200", "data hello", "end Ok(()) true"]);
+}
