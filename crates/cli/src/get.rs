@@ -223,6 +223,7 @@ fn add_report(value: &mut Value, report: &Report) {
         let outcome = attempt.outcome.map(|outcome| match outcome {
             AttemptOutcome::Usable => "connected".to_owned(),
             AttemptOutcome::Failed(failure) => failure.to_string(),
+            AttemptOutcome::Tls(fault) => fault.to_string(),
             AttemptOutcome::GivenUp => "given up".to_owned(),
         });
         json!({

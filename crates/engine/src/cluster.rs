@@ -412,6 +412,7 @@ impl Worker {
         let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
         let stats = self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
+        cluster.tls = config.tls.as_ref().map(|tls| self.cluster_tls(tls, &config.stat_name));
         cluster.races = true;
         cluster.update(&config.endpoints, self.random.next());
         self.clusters.put(id, Some(Box::new(cluster)));

@@ -176,6 +176,8 @@ impl Worker {
     ) {
         if !self.begin_handshake(id, connection, &local, now) {
             self.establish(id, connection, local, None, now);
+        } else if let Some(attempt) = self.attempts.get(id).filter(|one| one.target.is_some()) {
+            self.on_race_moved(attempt.place.cluster, now);
         }
     }
 
@@ -358,7 +360,7 @@ impl Worker {
         let Some(pool) = cluster.pool_mut(place) else { return };
         pool.counts.connect_failures += 1;
         if attempt.target.is_some() {
-            return self.on_race_lost(place.cluster, attempt.id, trouble.failure(), now);
+            return self.on_race_lost(place.cluster, attempt.id, trouble, now);
         }
         let peer = pool.address.clone();
         let waiting: Vec<StreamIndex> = match attempt.stream {

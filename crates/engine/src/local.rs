@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::head::{Head, Method};
+use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{Address, Close, ConnectionId, Instant, QueryId};
 
 use crate::client::budget::{Budget, Rate};
@@ -39,7 +40,7 @@ use crate::stats::Scope;
 use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer};
 use crate::worker::Worker;
 
-use message::{CallId, Command, Error, Event, Open, Options, Outcome, Repeat, Settings};
+use message::{CallId, Command, Error, Event, Open, Options, Outcome, Repeat, Settings, Transport};
 use origin::OriginState;
 use report::Report;
 
@@ -47,6 +48,7 @@ use report::Report;
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) settings: Settings,
+    tls: Option<ClientTemplate>,
     door: Option<Rc<Door>>,
     calls: HashMap<CallId, ConnectionId>,
     names: HashMap<message::Origin, ClusterId>,
@@ -64,6 +66,7 @@ impl Default for Local {
     fn default() -> Self {
         let settings = Settings::default();
         Self {
+            tls: None,
             door: None,
             calls: HashMap::new(),
             names: HashMap::new(),
@@ -128,6 +131,7 @@ impl Worker {
     pub(crate) fn on_command(&mut self, command: Command, now: Instant) {
         match command {
             Command::Settings(settings) => self.take_settings(*settings),
+            Command::Tls(template) => self.local.tls = Some(template),
             Command::Open(open) => self.open_call(*open, now),
             Command::Data { call, chunk } => self.on_call_data(call, chunk, now),
             Command::End { call } => {
@@ -169,6 +173,8 @@ impl Worker {
             Some(Error::Overflow)
         } else if !self.local.online && !open.options.waits {
             Some(Error::Offline)
+        } else if open.origin.transport == Transport::Tls && self.local.tls.is_none() {
+            Some(Error::NoTls)
         } else {
             None
         };

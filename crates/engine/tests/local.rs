@@ -20,7 +20,7 @@ use scene::origin::{Habits, Log, origin, pattern, text};
 use towpath_engine::client::timeouts::Network;
 use towpath_engine::local::message::{
     CallId, Command, Error, Event, Layer, NetworkChange, Open, Options, Origin, Outcome, Repeat,
-    Settings,
+    Settings, Transport,
 };
 use towpath_engine::local::report::{AttemptOutcome, Report};
 use towpath_engine::message::{FromWorker, Message, ToWorker};
@@ -125,7 +125,7 @@ impl App {
         let body = pattern(&ask.id, ask.body);
         let state = Call { id: ask.id.clone(), body, room: 16 * 1024, ..Call::default() };
         self.calls.insert(call, state);
-        let origin = Origin { host: host.into(), port: ORIGIN.1 };
+        let origin = Origin { host: host.into(), port: ORIGIN.1, transport: Transport::Plain };
         let end = ask.body == 0;
         self.command(Command::Open(Box::new(Open { call, request, end, origin, options })));
         call

@@ -59,7 +59,7 @@ pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
 
 /// Elsewhere it does not say.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const fn path_facts<S>(_socket: S) -> Option<PathFacts> {
+pub(crate) const fn path_facts<S>(_socket: &S) -> Option<PathFacts> {
     None
 }
 

@@ -4,10 +4,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
+use towpath_engine::client::memory::Saved;
 use towpath_engine::local::message::{CallId, Command, Error as Failed, Event, Outcome};
 use towpath_engine::local::report::Report;
 use towpath_engine::message::{Message, ToWorker};
@@ -17,6 +19,7 @@ use towpath_proto::head::Head;
 use crate::Error;
 use crate::request::Handler;
 use crate::response::Response;
+use crate::tls::Tls;
 
 /// What all users of one engine share.
 #[derive(Default)]
@@ -25,6 +28,21 @@ pub(crate) struct Shared {
     calls: Mutex<Calls>,
     next: AtomicU64,
     pub(crate) window_bytes: usize,
+    tls: Mutex<TlsState>,
+    /// Who waits for what is remembered.
+    memory: Mutex<Vec<mpsc::Sender<Vec<Saved>>>>,
+}
+
+/// Made when the first request wants it: reading the platform's roots takes milliseconds.
+enum TlsState {
+    Wanted(Tls),
+    Ready,
+}
+
+impl Default for TlsState {
+    fn default() -> Self {
+        Self::Wanted(Tls::default())
+    }
 }
 
 #[derive(Default)]
@@ -63,8 +81,19 @@ pub(crate) struct Ended {
 }
 
 impl Shared {
-    pub(crate) fn new(window_bytes: usize) -> Self {
-        Self { window_bytes, ..Self::default() }
+    pub(crate) fn new(window_bytes: usize, tls: Tls) -> Self {
+        Self { window_bytes, tls: Mutex::new(TlsState::Wanted(tls)), ..Self::default() }
+    }
+
+    /// Tells the engine how TLS is spoken, once.
+    pub(crate) fn prepare_tls(&self) -> Result<(), Error> {
+        let mut state = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let TlsState::Wanted(tls) = &mut *state {
+            let template = tls.template()?;
+            self.command(Command::Tls(template))?;
+            *state = TlsState::Ready;
+        }
+        Ok(())
     }
 
     pub(crate) fn set_handle(&self, handle: Handle<Message>) {
@@ -82,6 +111,18 @@ impl Shared {
             SendError::Full(_) => Error::Engine("too much waits for it".to_owned()),
             SendError::Gone(_) => Error::Stopped,
         })
+    }
+
+    /// What is remembered of addresses. Blocks until the engine has told.
+    pub(crate) fn ask_for_memory(&self) -> Result<Vec<Saved>, Error> {
+        let (sender, told) = mpsc::channel();
+        self.memory().push(sender);
+        self.command(Command::Save)?;
+        told.recv().map_err(|_| Error::Stopped)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Vec<Saved>>>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new request; its number is used for nothing else.
@@ -118,7 +159,13 @@ impl Shared {
             | Event::Trailers { call, .. }
             | Event::Room { call, .. }
             | Event::Ended { call, .. } => *call,
-            Event::Resolve { .. } | Event::Saved(_) => return,
+            Event::Saved(saved) => {
+                for waiting in self.memory().drain(..) {
+                    let _ = waiting.send(saved.clone());
+                }
+                return;
+            }
+            Event::Resolve { .. } => return,
         };
         let ends = matches!(event, Event::Ended { .. });
         let call = {
@@ -137,6 +184,7 @@ impl Shared {
             calls.stopped = true;
             std::mem::take(&mut calls.open)
         };
+        self.memory().clear();
         for call in open.into_values() {
             call.end(Ended { outcome: Err(Error::Stopped), report: None });
         }

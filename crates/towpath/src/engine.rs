@@ -4,9 +4,10 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_engine::client::timeouts::Network;
 use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
@@ -17,6 +18,8 @@ use towpath_io::readiness::{Driver, Options};
 use towpath_proto::Failure;
 
 use crate::call::Shared;
+use crate::store;
+use crate::tls::Tls;
 use crate::{Client, Error};
 
 /// A running engine. When the last one is dropped its thread ends, and with it every request.
@@ -39,6 +42,8 @@ type Resolver = Box<dyn FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send>;
 pub struct Builder {
     settings: Settings,
     resolver: Option<Resolver>,
+    tls: Tls,
+    memory: Option<PathBuf>,
 }
 
 /// What kind of network it is: limits on time depend on it.
@@ -91,6 +96,17 @@ impl Engine {
         self.life.shared.command(Command::Network(change))
     }
 
+    /// Saves what is remembered of addresses to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
+    /// old file or the new one. Blocks while the file is written: call it when the app goes to the background.
+    ///
+    /// # Errors
+    /// When the engine is gone, or the file cannot be written.
+    pub fn save_memory(&self, path: &Path) -> Result<(), Error> {
+        let saved = self.life.shared.ask_for_memory()?;
+        store::write(path, &saved, unix_ns() / 1_000_000_000)
+            .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))
+    }
+
     /// How often its thread has woken up since it started.
     #[must_use]
     pub fn wakeups(&self) -> u64 {
@@ -115,12 +131,26 @@ impl Builder {
         self
     }
 
+    /// How `https` is spoken: whom to believe, and who we are.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Begins with what [`Engine::save_memory`] saved; with nothing where there is no such file. A file that is none of ours
+    /// keeps the engine from starting.
+    pub fn memory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.memory = Some(path.into());
+        self
+    }
+
     /// Starts it on a thread of its own.
     ///
     /// # Errors
     /// When the system gives no thread or descriptors.
-    pub fn start(self) -> Result<Engine, Error> {
-        let shared = Arc::new(Shared::new(self.settings.window_bytes));
+    pub fn start(mut self) -> Result<Engine, Error> {
+        let tls = std::mem::take(&mut self.tls);
+        let shared = Arc::new(Shared::new(self.settings.window_bytes, tls));
         let (ready, outcome) = mpsc::channel();
         let theirs = Arc::clone(&shared);
         let run = move || match Runner::new(self, theirs) {
@@ -144,8 +174,9 @@ impl Builder {
     ///
     /// # Errors
     /// When the system gives no descriptors.
-    pub fn lend(self) -> Result<(Engine, Runner), Error> {
-        let shared = Arc::new(Shared::new(self.settings.window_bytes));
+    pub fn lend(mut self) -> Result<(Engine, Runner), Error> {
+        let tls = std::mem::take(&mut self.tls);
+        let shared = Arc::new(Shared::new(self.settings.window_bytes, tls));
         let runner = Runner::new(self, Arc::clone(&shared))?;
         Ok((Engine { life: Arc::new(Life { shared, thread: None }) }, runner))
     }
@@ -159,7 +190,13 @@ pub struct Runner {
 
 impl Runner {
     fn new(builder: Builder, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Builder { settings, resolver } = builder;
+        let Builder { settings, resolver, tls: _, memory } = builder;
+        let now_s = unix_ns() / 1_000_000_000;
+        let known = match &memory {
+            Some(path) => store::read(path, now_s)
+                .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))?,
+            None => Vec::new(),
+        };
         let worker = Worker::new(WorkerOptions {
             index: 0,
             workers: 1,
@@ -171,8 +208,14 @@ impl Runner {
         let mailbox = mailbox(Arc::clone(&shared), resolver);
         let driver = Driver::new(worker, options, mailbox)
             .map_err(|error| Error::Engine(error.to_string()))?;
-        shared.set_handle(driver.handle());
+        let handle = driver.handle();
+        let epoch_unix_ns = unix_ns();
+        handle
+            .send(Message::To(ToWorker::WallClock { epoch_unix_ns }))
+            .map_err(|_| Error::Stopped)?;
+        shared.set_handle(handle);
         shared.command(Command::Settings(Box::new(settings)))?;
+        shared.command(Command::Restore(known))?;
         Ok(Self { driver, shared })
     }
 
@@ -226,6 +269,12 @@ fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Me
             (event, _) => shared.on_event(event),
         }
     }
+}
+
+/// The wall time at the driver's epoch, which is now: certificates are judged by it.
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// From the randomness that the standard library's maps have of the system.

@@ -20,6 +20,8 @@ pub enum Error {
     Failed(FailedRequest),
     /// The response's body is larger than the caller takes, in bytes.
     TooLarge(usize),
+    /// The caller's fault, or the platform's: TLS cannot be set up as asked.
+    Tls(String),
     /// A resource is missing: the engine could not be started, or too much waits for it.
     Engine(String),
     /// The engine was stopped.
@@ -70,6 +72,7 @@ impl Error {
             | Self::NotAToken(_)
             | Self::Upload(_)
             | Self::TooLarge(_)
+            | Self::Tls(_)
             | Self::Engine(_)
             | Self::Stopped => None,
         }
@@ -85,6 +88,7 @@ impl Error {
             | Self::NotAToken(_)
             | Self::Upload(_)
             | Self::TooLarge(_)
+            | Self::Tls(_)
             | Self::Engine(_)
             | Self::Stopped => None,
         }
@@ -105,6 +109,7 @@ impl fmt::Display for Error {
             Self::Upload(why) => write!(f, "the request's body: {why}"),
             Self::Failed(failed) => failed.why.fmt(f),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
+            Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Engine(why) => write!(f, "the engine cannot be used: {why}"),
             Self::Stopped => f.write_str("the engine was stopped"),
         }

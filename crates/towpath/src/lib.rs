@@ -6,6 +6,7 @@
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
+//! | [`tls`] | [`Tls`]: whom to believe behind `https`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
 //! | [`error`] | [`Error`]: why there is no (whole) response |
 //!
@@ -37,7 +38,9 @@ pub mod report {
 }
 pub mod request;
 pub mod response;
+mod store;
 pub mod timeline;
+pub mod tls;
 pub mod upload;
 mod url;
 
@@ -46,6 +49,7 @@ pub use error::Error;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
 pub use response::{Body, Response};
+pub use tls::Tls;
 pub use towpath_engine::client::race::Options as RaceOptions;
 pub use towpath_engine::local::message::{Layer, Repeat, Settings};
 pub use upload::Upload;

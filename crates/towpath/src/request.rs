@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_engine::local::message::{Command, Open, Options, Origin, Repeat};
+use towpath_engine::local::message::{Command, Open, Options, Origin, Repeat, Transport};
 use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
@@ -222,11 +222,15 @@ impl Request {
         handler: Option<Box<dyn Handler>>,
     ) -> Result<Arc<Call>, Error> {
         let url = self.url?;
-        let call = self.shared.add(handler)?;
-        let origin = Origin { host: url.host.into(), port: url.port };
+        let shared = Arc::clone(&self.shared);
+        if url.transport == Transport::Tls {
+            shared.prepare_tls()?;
+        }
+        let origin = Origin { host: url.host.into(), port: url.port, transport: url.transport };
+        let call = shared.add(handler)?;
         let open = Open { call: call.id, request, end, origin, options: self.options };
-        if let Err(error) = self.shared.command(Command::Open(Box::new(open))) {
-            self.shared.forget(call.id);
+        if let Err(error) = shared.command(Command::Open(Box::new(open))) {
+            shared.forget(call.id);
             return Err(error);
         }
         Ok(call)
@@ -238,7 +242,7 @@ impl Request {
         if !head.set_method(self.method.as_bytes()) || self.method == "CONNECT" {
             return Err(Error::NotAToken(self.method.clone()));
         }
-        head.set_scheme(b"http");
+        head.set_scheme(url.scheme.as_bytes());
         head.set_authority(url.authority.as_bytes());
         head.set_path(url.target.as_bytes());
         for (name, value) in &self.fields {

@@ -25,16 +25,17 @@ pub struct Body {
     /// What was taken and not used by [`Read`].
     rest: Bytes,
     report: Option<Arc<Report>>,
+    trailers: Option<Head>,
 }
 
 impl Response {
     pub(crate) fn new(head: Head, call: Arc<Call>) -> Self {
-        Self { head, body: Body { call: Some(call), rest: Bytes::new(), report: None } }
+        Self { head, body: Body::new(Some(call)) }
     }
 
     /// For callbacks, whose body comes by another way.
     pub(crate) fn headless(head: Head) -> Self {
-        Self { head, body: Body { call: None, rest: Bytes::new(), report: None } }
+        Self { head, body: Body::new(None) }
     }
 
     /// The status: 200 to 599.
@@ -68,6 +69,10 @@ impl Response {
 }
 
 impl Body {
+    const fn new(call: Option<Arc<Call>>) -> Self {
+        Self { call, rest: Bytes::new(), report: None, trailers: None }
+    }
+
     /// The next piece; `None` after the last. Blocks until there is one.
     ///
     /// # Errors
@@ -131,6 +136,14 @@ impl Body {
         Ok(all.freeze())
     }
 
+    /// The first trailer of this name, whatever its case, once the body has ended.
+    #[must_use]
+    pub fn trailer(&self, name: &str) -> Option<&str> {
+        let name = name.to_ascii_lowercase();
+        let value = self.trailers.as_ref()?.get_bytes(name.as_bytes())?;
+        std::str::from_utf8(value).ok()
+    }
+
     /// What happened to the request, once it is over.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
@@ -146,6 +159,7 @@ impl Body {
             }
             Next::End(outcome, report) => {
                 self.report = report;
+                self.trailers = call.state().trailers.take();
                 self.call = None;
                 outcome.map(|()| None)
             }

@@ -55,6 +55,7 @@ pub fn entries(report: &Report) -> Vec<Entry> {
                 at,
                 match outcome {
                     AttemptOutcome::Usable => format!("attempt {number}: connected"),
+                    AttemptOutcome::Tls(fault) => format!("attempt {number}: {fault}"),
                     AttemptOutcome::Failed(failure) => format!("attempt {number}: {failure}"),
                     AttemptOutcome::GivenUp => format!("attempt {number}: given up"),
                 },

@@ -1,5 +1,7 @@
 //! As much of a URL as a request needs (RFC 3986, RFC 9110 §4.2).
 
+use towpath_engine::local::message::Transport;
+
 use crate::Error;
 
 /// Who is asked for what.
@@ -12,6 +14,8 @@ pub(crate) struct Url {
     pub(crate) authority: String,
     /// Path and query, beginning with `/`.
     pub(crate) target: String,
+    pub(crate) scheme: &'static str,
+    pub(crate) transport: Transport,
 }
 
 impl Url {
@@ -19,19 +23,20 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(Error::Url("it has no scheme"));
         };
-        if scheme.eq_ignore_ascii_case("https") {
-            return Err(Error::Url("https is not supported yet"));
-        }
-        if !scheme.eq_ignore_ascii_case("http") {
-            return Err(Error::Url("its scheme is not http"));
-        }
+        let (transport, scheme, usual_port) = if scheme.eq_ignore_ascii_case("https") {
+            (Transport::Tls, "https", 443)
+        } else if scheme.eq_ignore_ascii_case("http") {
+            (Transport::Plain, "http", 80)
+        } else {
+            return Err(Error::Url("its scheme is neither http nor https"));
+        };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
         // RFC 9110 §4.2.4: what stands before an `@` is not to be sent, and mostly meant to deceive.
         if authority.contains('@') {
             return Err(Error::Url("it names a user"));
         }
-        let (host, port) = split_port(authority)?;
+        let (host, port) = split_port(authority, usual_port)?;
         let host = host.to_ascii_lowercase();
         let bare = match host.strip_prefix('[') {
             Some(inside) => {
@@ -52,21 +57,21 @@ impl Url {
         if !bare.bytes().all(fits) || bare.len() > 255 {
             return Err(Error::Url("its host has characters that no host has"));
         }
-        let authority = if port == DEFAULT_PORT { host } else { format!("{host}:{port}") };
+        let authority = if port == usual_port { host } else { format!("{host}:{port}") };
         let target = target.split('#').next().unwrap_or_default();
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        Ok(Self { host: bare, port, authority, target })
+        Ok(Self { host: bare, port, authority, target, scheme, transport })
     }
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), Error> {
+fn split_port(authority: &str, usual_port: u16) -> Result<(&str, u16), Error> {
     let after_brackets = authority.rfind(']').map_or(0, |at| at + 1);
     let Some(colon) = authority[after_brackets..].find(':').map(|at| at + after_brackets) else {
-        return Ok((authority, DEFAULT_PORT));
+        return Ok((authority, usual_port));
     };
     let (host, port) = (&authority[..colon], &authority[colon + 1..]);
     if port.is_empty() {
-        return Ok((host, DEFAULT_PORT));
+        return Ok((host, usual_port));
     }
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Error::Url("its port is not a number"));
@@ -76,8 +81,6 @@ fn split_port(authority: &str) -> Result<(&str, u16), Error> {
         Ok(port) => Ok((host, port)),
     }
 }
-
-const DEFAULT_PORT: u16 = 80;
 
 #[cfg(test)]
 mod tests {
@@ -104,12 +107,21 @@ mod tests {
     }
 
     #[test]
+    fn https_has_its_own_port() {
+        let url = Url::parse("https://example.org/x").unwrap();
+        assert_eq!(
+            (url.transport, url.port, &*url.authority),
+            (Transport::Tls, 443, "example.org")
+        );
+        assert_eq!(Url::parse("https://example.org:80").unwrap().authority, "example.org:80");
+    }
+
+    #[test]
     fn what_cannot_be_asked_is_refused() {
         for text in [
             "",
             "example.org",
             "ftp://example.org",
-            "https://example.org",
             "http://",
             "http:///path",
             "http://user@example.org",

@@ -118,6 +118,20 @@ fn a_response_that_is_cut_is_an_error_after_what_came_of_it() {
 }
 
 #[test]
+fn trailers_come_with_the_end() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n";
+        let body = "3\r\nabc\r\n0\r\nX-Sum: 42\r\n\r\n";
+        let _ = stream.write_all([head, body].concat().as_bytes());
+    });
+    let engine = Engine::new().unwrap();
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    assert_eq!(response.body().bytes(10).unwrap(), "abc");
+    assert_eq!(response.body().trailer("x-sum"), Some("42"));
+}
+
+#[test]
 fn what_is_not_http_is_an_error() {
     let server = Server::new(|stream, _| {
         read_request(stream);
@@ -340,6 +354,27 @@ fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
     drop(engine);
     assert_eq!(told.recv().unwrap(), "end Err(Stopped) false");
     assert_eq!(client.get(&server.url("/")).send().unwrap_err(), Error::Stopped);
+}
+
+#[test]
+fn what_is_known_of_addresses_outlives_the_engine() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        answer(stream, "200 OK", "", b"hello");
+    });
+    let path = std::env::temp_dir().join(format!("towpath-memory-{}", std::process::id()));
+    let engine = Engine::new().unwrap();
+    engine.client().get(&server.url("/")).send().unwrap();
+    engine.save_memory(&path).unwrap();
+    drop(engine);
+    let engine = Engine::builder().memory(&path).start().unwrap();
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    response.body().bytes(10).unwrap();
+    let report = response.body().report().unwrap();
+    assert!(report.attempts[0].known.starts_with("1.0 of 1.0 attempts worked"), "{report:?}");
+    std::fs::write(&path, "something else").unwrap();
+    assert!(matches!(Engine::builder().memory(&path).start(), Err(Error::Engine(_))));
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::head::Head;
-use towpath_proto::tls::Fault;
+use towpath_proto::tls::{ClientTemplate, Fault};
 use towpath_proto::{Failure, QueryId};
 
 use super::report::Report;
@@ -23,6 +23,8 @@ pub struct CallId(pub u64);
 pub enum Command {
     /// How to behave from here on. Without it the defaults hold.
     Settings(Box<Settings>),
+    /// How origins are spoken to under TLS, from here on; those that are known keep what they have.
+    Tls(ClientTemplate),
     /// Begin a request. It ends with exactly one [`Event::Ended`].
     Open(Box<Open>),
     /// A piece of the request's body. The app sends no more than [`Event::Room`] has made room for.
@@ -128,6 +130,18 @@ pub struct Origin {
     pub host: Arc<str>,
     /// The port.
     pub port: u16,
+    /// What is spoken below HTTP.
+    pub transport: Transport,
+}
+
+/// What is spoken below HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// Nothing: plain TCP.
+    #[default]
+    Plain,
+    /// TLS, as [`Command::Tls`] says; without that word the request fails with [`Error::NoTls`].
+    Tls,
 }
 
 /// How a request is treated.
@@ -269,6 +283,8 @@ pub enum Error {
     Disconnected,
     /// What came was not HTTP.
     Protocol,
+    /// TLS is asked for, and nobody said how.
+    NoTls,
     /// Too many requests are under way, or too many origins are known.
     Overflow,
 }
@@ -306,7 +322,8 @@ impl std::fmt::Display for Error {
             Self::Offline => f.write_str("there is no network"),
             Self::Resolve(failure) => write!(f, "cannot resolve the name: {failure}"),
             Self::Connect(failure) => write!(f, "cannot connect: {failure}"),
-            Self::Tls(_) => f.write_str("the TLS handshake failed"),
+            Self::Tls(fault) => write!(f, "the TLS handshake failed: {fault}"),
+            Self::NoTls => f.write_str("TLS is not set up"),
             Self::TimedOut(layer) => write!(f, "timed out ({})", layer.as_str()),
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),

@@ -11,19 +11,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::tls::ServerName;
 use towpath_proto::{
     Address, AttemptId, Close, ConnectOptions, Failure, Instant, Output, QueryId, http1,
 };
 
-use super::message::{Error, Event, NetworkChange, Origin, Outcome};
+use super::message::{Error, Event, NetworkChange, Origin, Outcome, Transport};
 use super::report::{Attempt, AttemptOutcome, Lookup, Report};
 use super::{Call, SpareReason};
 use crate::client::race::{Order, Outlook, Race, Why};
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
 use crate::connect::Protocol;
 use crate::pool::Place;
+use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
+use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::stream::{StreamIndex, UpstreamState};
 use crate::worker::{TimerSlot, Worker};
 
@@ -147,8 +150,16 @@ impl Worker {
             max_requests_per_connection: 0,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
             panic_threshold: 0,
-            tls: None,
+            tls: self.origin_tls(key),
         })
+    }
+
+    fn origin_tls(&self, key: &Origin) -> Option<UpstreamTls> {
+        let template = match key.transport {
+            Transport::Plain => return None,
+            Transport::Tls => self.local.tls.clone()?,
+        };
+        Some(UpstreamTls { template, name: AskedName::OfHost(ServerName::unnamed()) })
     }
 
     /// Makes room for an origin: one that nothing hangs on is forgotten.
@@ -243,6 +254,13 @@ impl Worker {
         }
     }
 
+    /// An attempt has a connection, and its handshake begins: the network is there.
+    pub(crate) fn on_race_moved(&mut self, id: ClusterId, now: Instant) {
+        if let Some(origin) = self.local.origins.get_mut(&id) {
+            origin.race.moved(now);
+        }
+    }
+
     /// An attempt came to a usable connection.
     pub(crate) fn on_race_won(&mut self, id: ClusterId, attempt: AttemptId, now: Instant) {
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
@@ -257,17 +275,27 @@ impl Worker {
         &mut self,
         id: ClusterId,
         attempt: AttemptId,
-        failure: Failure,
+        trouble: Trouble,
         now: Instant,
     ) {
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        origin.note_end(attempt.0, AttemptOutcome::Failed(failure), now);
+        // A handshake that fails is an answer: the same peer will answer the same.
+        let (failure, outcome, error) = if let Trouble::Tls(fault) = trouble {
+            (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
+        } else {
+            let failure = trouble.failure();
+            (failure, AttemptOutcome::Failed(failure), None)
+        };
+        origin.note_end(attempt.0, outcome, now);
         if let Some(address) = origin.race.failed(attempt.0, failure, now) {
             self.local.memory.failed(address, now);
         }
         match origin.race.outlook() {
             Outlook::Open => {}
-            Outlook::Refused(failure) => self.fail_waiting_calls(id, Error::Connect(failure), now),
+            Outlook::Refused(failure) => {
+                let error = error.unwrap_or(Error::Connect(failure));
+                self.fail_waiting_calls(id, error, now);
+            }
         }
         self.advance_origin(id, now);
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, Instant};
 
 use super::message::Layer;
@@ -68,6 +69,8 @@ pub enum AttemptOutcome {
     Usable,
     /// A failure.
     Failed(Failure),
+    /// A connection whose TLS handshake failed.
+    Tls(Fault),
     /// Given up: too old, or a fresher one took its place.
     GivenUp,
 }

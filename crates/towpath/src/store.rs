@@ -1,0 +1,153 @@
+//! What is remembered of addresses, in a file that a crash leaves whole.
+//!
+//! A file is written beside the old one, brought to the disk and renamed over it: whatever happens, one of the two is there.
+//! Text, one address a line:
+//!
+//! ```text
+//! towpath-memory 1 1763769600
+//! 10.0.0.1:443 4.5 0.25 0 18.250 120 home
+//! ```
+//!
+//! The first line has the format's version and the time (seconds since 1970); each other one the address, successes,
+//! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use towpath_engine::client::memory::{Facts, MOST_ADDRESSES, Saved};
+use towpath_proto::Instant;
+
+/// Writes what is remembered. `unix_s` is the time in seconds since 1970.
+pub(crate) fn write(path: &Path, saved: &[Saved], unix_s: u64) -> io::Result<()> {
+    let mut text = format!("{MAGIC} {VERSION} {unix_s}\n");
+    for one in saved {
+        let Facts { successes, failures, in_row, connect, .. } = one.facts;
+        let connect_ms = connect.as_secs_f64() * 1e3;
+        let label: String = one.network.chars().filter(|c| !c.is_control()).take(200).collect();
+        let _ = writeln!(
+            text,
+            "{} {successes} {failures} {in_row} {connect_ms} {} {label}",
+            one.address,
+            one.age.as_secs()
+        );
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let mut file = File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    // The new name is on the disk once its folder is; where folders cannot be opened, the system sees to it.
+    if let Some(Ok(folder)) = path.parent().map(File::open) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Reads what was remembered; nothing, where there is no such file.
+pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Vec<Saved>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    parse(&text, unix_s).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "it is no memory of addresses of this version")
+    })
+}
+
+fn parse(text: &str, unix_s: u64) -> Option<Vec<Saved>> {
+    let (first, rest) = text.split_once('\n')?;
+    let then = first.strip_prefix(MAGIC)?.trim_start().strip_prefix(VERSION)?;
+    let then: u64 = then.trim().parse().ok()?;
+    // A clock that was set back makes nothing younger than it was.
+    let since = Duration::from_secs(unix_s.saturating_sub(then));
+    rest.lines().take(MOST_ADDRESSES).map(|line| parse_line(line, since)).collect()
+}
+
+fn parse_line(line: &str, since: Duration) -> Option<Saved> {
+    let mut words = line.splitn(7, ' ');
+    let address = words.next()?.parse().ok()?;
+    let mut number = || words.next()?.parse().ok().filter(|n: &f64| (0.0..1e9).contains(n));
+    let (successes, failures, in_row) = (number()?, number()?, number()?);
+    let (connect_ms, age_s) = (number()?, number()?);
+    let network = words.next()?.into();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between 0 and 10⁹"
+    )]
+    let in_row = in_row as u32;
+    let connect = Duration::from_secs_f64(connect_ms / 1e3);
+    let facts = Facts { successes, failures, in_row, connect, updated: Instant::ZERO };
+    Some(Saved { network, address, facts, age: Duration::from_secs_f64(age_s) + since })
+}
+
+const MAGIC: &str = "towpath-memory";
+const VERSION: &str = "1";
+const MOST_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(number: u8, network: &str) -> Saved {
+        Saved {
+            network: network.into(),
+            address: ([10, 0, 0, number], 443).into(),
+            facts: Facts {
+                successes: 1.5,
+                failures: 0.25,
+                in_row: 2,
+                connect: Duration::from_micros(18_250),
+                updated: Instant::ZERO,
+            },
+            age: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_has_grown_older() {
+        let folder = std::env::temp_dir().join(format!("towpath-store-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("memory");
+        assert_eq!(read(&path, 0).unwrap(), []);
+        let saved = [one(1, "home of us"), one(2, "")];
+        write(&path, &[], 900).unwrap();
+        write(&path, &saved, 1000).unwrap();
+        let found = read(&path, 1300).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].age, Duration::from_secs(360));
+        assert_eq!((&*found[0].network, &*found[1].network), ("home of us", ""));
+        assert_eq!(found[1].facts, saved[1].facts);
+        // What a crash left of a later write is not looked at.
+        fs::write(folder.join("memory.new"), "half a li").unwrap();
+        assert_eq!(read(&path, 1300).unwrap().len(), 2);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_memory_is_refused() {
+        for text in [
+            "",
+            "towpath-memory 2 1\n",
+            "towpath-memory 1\n",
+            "towpath-memory 1 1\nnonsense\n",
+            "towpath-memory 1 1\n10.0.0.1:1 1 1 1 1 nan x\n",
+            "towpath-memory 1 1\n10.0.0.1:1 -1 1 1 1 1 x\n",
+        ] {
+            assert_eq!(parse(text, 0), None, "{text:?}");
+        }
+        let every_cut = "towpath-memory 1 5\n10.0.0.1:1 1 1 1 1 1 x\n";
+        for cut in 0..every_cut.len() {
+            // Whole lines or nothing: a part is refused, or holds what it says.
+            let _ = parse(&every_cut[..cut], 9);
+        }
+    }
+}

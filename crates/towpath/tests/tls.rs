@@ -1,0 +1,138 @@
+//! The library against TLS servers on loopback.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use towpath::{Engine, Error, Tls};
+use towpath_engine::local::message::Error as Failed;
+use towpath_proto::Failure;
+use towpath_proto::tls::{Distrust, Fault};
+
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self { issuer: CertifiedIssuer::self_signed(params, key).unwrap() }
+    }
+
+    /// Serves one answer for each request, to a client that trusts us.
+    fn serve(&self, name: &str) -> SocketAddr {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut stream = StreamOwned::new(connection, stream.unwrap());
+                std::thread::spawn(move || while answer(&mut stream).is_some() {});
+            }
+        });
+        address
+    }
+}
+
+fn answer(stream: &mut (impl Read + Write)) -> Option<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret").ok()?;
+    stream.flush().ok()
+}
+
+fn engine(tls: Tls) -> Engine {
+    let loopback = |_: &str| Ok::<_, Failure>(vec![IpAddr::from([127, 0, 0, 1])]);
+    Engine::builder().tls(tls).resolver(loopback).start().unwrap()
+}
+
+fn refused(engine: &Engine, url: &str) -> Failed {
+    let started = Instant::now();
+    let error = engine.client().get(url).send().unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(2), "a refusal does not wait");
+    let Error::Failed(failed) = error else { panic!("{error}") };
+    failed.why()
+}
+
+#[test]
+fn a_server_that_is_trusted_answers_on_a_connection_that_is_kept() {
+    let authority = Authority::new("ours");
+    let address = authority.serve("app.test");
+    let engine = engine(Tls::new().roots(authority.issuer.pem()));
+    let url = format!("https://app.test:{}/", address.port());
+    for round in 0..3 {
+        let mut response = engine.client().get(&url).send().unwrap();
+        assert_eq!(response.body().bytes(100).unwrap(), "secret");
+        let report = response.body().report().unwrap();
+        assert_eq!(report.tries[0].reused, round > 0);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_trusted_is_refused_and_the_reason_is_told() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let address = theirs.serve("app.test");
+    let engine = engine(Tls::new().roots(ours.issuer.pem()));
+    let why = refused(&engine, &format!("https://app.test:{}/", address.port()));
+    assert_eq!(why, Failed::Tls(Fault::Certificate(Distrust::UnknownIssuer)));
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused() {
+    let authority = Authority::new("ours");
+    let address = authority.serve("other.test");
+    let engine = engine(Tls::new().roots(authority.issuer.pem()));
+    let why = refused(&engine, &format!("https://app.test:{}/", address.port()));
+    assert_eq!(why, Failed::Tls(Fault::Certificate(Distrust::Name)));
+}
+
+#[test]
+fn a_key_that_is_not_pinned_is_refused() {
+    let authority = Authority::new("ours");
+    let address = authority.serve("app.test");
+    let engine = engine(Tls::new().roots(authority.issuer.pem()).pin([7; 32]));
+    let why = refused(&engine, &format!("https://app.test:{}/", address.port()));
+    assert_eq!(why, Failed::Tls(Fault::Certificate(Distrust::Pin)));
+}
+
+#[test]
+fn a_server_without_tls_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let engine = engine(Tls::new().roots(Authority::new("ours").issuer.pem()));
+    let why = refused(&engine, &format!("https://app.test:{port}/"));
+    assert_eq!(why, Failed::Tls(Fault::NotTls));
+    let broken = Engine::builder().tls(Tls::new().roots("no certificate")).start().unwrap();
+    let failed = broken.client().get(&format!("https://127.0.0.1:{port}/")).send();
+    assert!(matches!(failed, Err(Error::Tls(_))));
+}
