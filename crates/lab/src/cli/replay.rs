@@ -43,7 +43,7 @@ pub struct ReplayCommand {
     /// The class path of OkHttp
     #[arg(long, value_name = "PATHS")]
     okhttp: Option<String>,
-    /// A long-running client for envoy-mobile, with {url}, {count} and {interval_ms} in its words
+    /// A long-running client for envoy-mobile, with {url}, {count} and {interval_ms} in its words; by default this program's `get`
     #[arg(long, value_name = "COMMAND")]
     variant: Option<String>,
 }

@@ -105,10 +105,12 @@ fn subjects(
                 program("towpath", variant.split_whitespace().map(fill).collect()),
             ));
         }
-        None => notes.push(
-            "No variant was measured: give the command of a long-running client with --variant."
-                .to_owned(),
-        ),
+        None => {
+            let words = ["get", "--count", &count.to_string(), "--interval-ms", "200", &url];
+            let towpath = options.peers.towpath.display().to_string();
+            let command = std::iter::once(towpath).chain(words.map(str::to_owned)).collect();
+            subjects.push(("towpath", program("towpath", command)));
+        }
     }
     subjects
 }
