@@ -21,6 +21,7 @@ struct Peer {
     version: &'static str,
 }
 
+#[derive(Debug)]
 enum Source {
     /// A package of PyPI, and the program inside it.
     PyPi { package: &'static str, program: &'static str },
@@ -81,8 +82,8 @@ const PEERS: &[Peer] = &[
     },
     Peer {
         name: "okhttp",
-        source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp" },
-        version: "4.12.0",
+        source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp-jvm" },
+        version: "5.5.1",
     },
     Peer {
         name: "python",
@@ -122,7 +123,10 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
     let peer = PEERS.iter().find(|peer| peer.name == name);
     let peer = peer.ok_or_else(|| format!("no peer '{name}'"))?;
     let program = folder().join("bin").join(name);
-    if program.is_file() {
+    // Another version than the one asked for is as good as none.
+    let stamp = folder().join("versions").join(name);
+    let stamped = format!("{:?} {}", peer.source, peer.version);
+    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|installed| installed == stamped) {
         return Ok(program);
     }
     match &peer.source {
@@ -133,6 +137,8 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
     }
+    fs::create_dir_all(folder().join("versions"))?;
+    fs::write(stamp, stamped)?;
     Ok(program)
 }
 
@@ -205,6 +211,10 @@ fn from_maven(peer: &Peer, group: &str, artifact: &str) -> Result<()> {
         return Err(format!("{artifact} comes from Maven, and there is no mvn").into());
     }
     let place = folder().join(peer.name);
+    if place.exists() {
+        // Jars of another version must not lie beside those of this one.
+        fs::remove_dir_all(&place)?;
+    }
     fs::create_dir_all(&place)?;
     let pom = place.join("pom.xml");
     let wanted = format!(
