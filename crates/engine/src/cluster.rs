@@ -8,12 +8,14 @@ use std::sync::Arc;
 use towpath_proto::{Address, Close, Instant};
 
 use crate::balancer::{Balancer, Host, membership};
+use crate::bolt;
+use crate::connection::{Codec, Raw};
 use crate::message::{ClusterDescription, HostDescription};
 use crate::pool::{Place, Pool, Priority};
 use crate::secure::ClusterTls;
 use crate::snapshot::cluster::{Endpoint, Limits};
 use crate::snapshot::{Cluster, ClusterId};
-use crate::stats::{ClusterStats, Scope};
+use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
 use crate::worker::Worker;
 
 /// A cluster's live state.
@@ -24,6 +26,8 @@ pub(crate) struct ClusterState {
     pub(crate) stats: Arc<ClusterStats>,
     /// How its hosts are spoken to, if not in plain text.
     pub(crate) tls: Option<ClusterTls>,
+    /// Where Bolt is spoken.
+    pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
     /// What is in use, by [`Priority`].
     loads: [Load; 2],
     /// What the balancer sees; `pools_of` says where each host's pools are.
@@ -53,12 +57,24 @@ impl ClusterState {
             config,
             stats,
             tls: None,
+            bolt_stats: None,
             loads: [Load::default(); 2],
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
             pools: Vec::new(),
             races: false,
+        }
+    }
+
+    /// The codec of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
+    pub(crate) fn bolt_client(&self) -> Codec {
+        match (&self.config.bolt, &self.bolt_stats) {
+            (Some(config), Some(stats)) => Codec::BoltClient(Box::new(bolt::Client::new(
+                Arc::clone(config),
+                Arc::clone(stats),
+            ))),
+            (_, _) => Codec::Raw(Raw::default()),
         }
     }
 
@@ -394,6 +410,10 @@ impl Worker {
                 let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
                 cluster.tls =
                     config.tls.as_ref().map(|tls| self.cluster_tls(tls, &config.stat_name));
+                if config.bolt.is_some() {
+                    let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
+                    cluster.bolt_stats = Some(self.registry.set(self.index, scope));
+                }
                 cluster.update(&config.endpoints, self.random.next());
                 for priority in [Priority::Default, Priority::High] {
                     cluster.show_breakers_of(priority);
@@ -449,6 +469,7 @@ impl Worker {
                 self.reset_upstream(stream, crate::retry::Trouble::ClusterGone, now);
             }
         }
+        self.retire_shared(id, now);
         for attempt in self.attempts.of_cluster(id) {
             self.cancel_attempt(attempt, now);
         }
@@ -465,6 +486,7 @@ impl Worker {
         for id in idle {
             self.close_upstream(id, Close::Flush, now);
         }
+        self.retire_shared_of(place, now);
         let waiting =
             self.clusters.pool(place).map(|pool| pool.pending.clone()).unwrap_or_default();
         for stream in waiting {

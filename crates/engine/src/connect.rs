@@ -25,6 +25,7 @@ use crate::worker::{TimerSlot, Worker};
 pub(crate) enum Protocol {
     Http1,
     Raw,
+    Bolt,
 }
 
 /// A connect under way.
@@ -152,7 +153,7 @@ impl Worker {
         cluster.stats.upstream_cx_active.inc();
         match protocol {
             Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
-            Protocol::Raw => {}
+            Protocol::Raw | Protocol::Bolt => {}
         }
         let pool = cluster.pool_mut(place)?;
         pool.connections += 1;
@@ -204,6 +205,7 @@ impl Worker {
         let codec = match attempt.protocol {
             Protocol::Http1 => Codec::Client(http1::Client::new(cluster.config.http1.clone())),
             Protocol::Raw => Codec::Raw(Raw::default()),
+            Protocol::Bolt => cluster.bolt_client(),
         };
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
@@ -261,6 +263,7 @@ impl Worker {
                 if attempt.target.is_some() {
                     self.on_race_won(place.cluster, id, now);
                 }
+                self.begin_pulse(connection, now);
                 self.offer(connection, now);
                 if attempt.target.is_some() {
                     self.advance_origin(place.cluster, now);

@@ -14,6 +14,7 @@ use towpath_proto::http1::{self, Event, Out};
 use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant};
 
+use crate::bolt;
 use crate::deadlines::Deadlines;
 use crate::listener::Door;
 use crate::local::Call;
@@ -29,7 +30,7 @@ pub(crate) struct Connection {
     /// Between bytes and codec; upstream only.
     pub(crate) tls: Option<Box<Layer>>,
     pub(crate) role: Role,
-    /// The stream it carries; HTTP/1 and TCP carry one at a time.
+    /// The stream it carries; HTTP/1 and TCP carry one at a time. Bolt carries many, which its codec knows.
     pub(crate) stream: Option<StreamIndex>,
     /// Bytes given to the driver that the kernel has not taken yet.
     pub(crate) outstanding: usize,
@@ -111,12 +112,14 @@ pub(crate) enum ConnectionTimer {
     RequestHead,
     /// The peer does not answer our FIN, or a refused connection has been held long enough.
     DelayedClose,
+    /// The next look at a shared connection.
+    Heartbeat,
 }
 
 impl ConnectionTimer {
-    pub(crate) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 5;
     pub(crate) const ALL: [Self; Self::COUNT] =
-        [Self::Idle, Self::MaxDuration, Self::RequestHead, Self::DelayedClose];
+        [Self::Idle, Self::MaxDuration, Self::RequestHead, Self::DelayedClose, Self::Heartbeat];
 }
 
 impl Connection {
@@ -194,8 +197,59 @@ impl Connection {
                     && !self.gone
                     && self.tls.as_ref().is_none_or(|layer| !layer.is_worn())
             }
-            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
+            Codec::Server(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => false,
         }
+    }
+
+    /// Whether a stream hangs on it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.stream.is_some()
+            || match &self.codec {
+                Codec::BoltServer(server) => server.in_flight() > 0,
+                Codec::BoltClient(client) => client.in_flight() > 0,
+                Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => false,
+            }
+    }
+
+    /// The stream that the event just polled belongs to.
+    pub(crate) fn current(&self) -> Option<StreamIndex> {
+        match &self.codec {
+            Codec::BoltClient(client) => client.current(),
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_) => self.stream,
+        }
+    }
+
+    /// Whether no further request is taken from it now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.congested
+            || match &self.codec {
+                Codec::BoltServer(server) => server.is_full(),
+                Codec::Server(_)
+                | Codec::Client(_)
+                | Codec::Raw(_)
+                | Codec::Local(_)
+                | Codec::BoltClient(_) => false,
+            }
+    }
+
+    /// Remembers that input waits for calls to end.
+    pub(crate) fn hold_back(&mut self) {
+        if let Codec::BoltServer(server) = &mut self.codec {
+            server.hold_back();
+        }
+    }
+
+    /// Whether it carries many streams at once.
+    pub(crate) const fn carries_many(&self) -> bool {
+        matches!(self.codec, Codec::BoltServer(_) | Codec::BoltClient(_))
     }
 
     /// Whether the peer ended it. Where both directions end by themselves (TCP, tunnels), who was last did.
@@ -226,6 +280,17 @@ pub(crate) enum Codec {
     Raw(Raw),
     /// No socket: the app in this process.
     Local(Box<Call>),
+    /// Bolt towards a client.
+    BoltServer(Box<bolt::Server>),
+    /// Bolt towards a server.
+    BoltClient(Box<bolt::Client>),
+}
+
+/// What arrived is not the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodecError {
+    Http1(http1::Error),
+    Bolt(towpath_proto::bolt::Error),
 }
 
 /// The codec of opaque bytes.
@@ -250,6 +315,8 @@ impl Codec {
             Self::Client(client) => client.receive(chunk),
             Self::Raw(raw) => raw.received = Some(chunk),
             Self::Local(_) => {}
+            Self::BoltServer(server) => server.receive(chunk),
+            Self::BoltClient(client) => client.receive(chunk),
         }
     }
 
@@ -263,15 +330,18 @@ impl Codec {
                 }
             }
             Self::Local(_) => {}
+            Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
-    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, http1::Error> {
+    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, CodecError> {
         match self {
-            Self::Server(server) => server.poll(heads),
-            Self::Client(client) => client.poll(heads),
+            Self::Server(server) => server.poll(heads).map_err(CodecError::Http1),
+            Self::Client(client) => client.poll(heads).map_err(CodecError::Http1),
             Self::Raw(raw) => Ok(raw.poll()),
             Self::Local(_) => Ok(None),
+            Self::BoltServer(server) => server.poll(heads).map_err(CodecError::Bolt),
+            Self::BoltClient(client) => client.poll(heads).map_err(CodecError::Bolt),
         }
     }
 
@@ -279,7 +349,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_head(head, end, out),
             Self::Client(client) => client.encode_head(head, end, out),
-            Self::Raw(_) | Self::Local(_) => {}
+            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
@@ -289,6 +359,8 @@ impl Codec {
             Self::Client(client) => client.encode_data(data, out),
             Self::Raw(_) => out.push(data),
             Self::Local(_) => {}
+            // Frames are written whole.
+            Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
@@ -296,7 +368,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_trailers(trailers, out),
             Self::Client(client) => client.encode_trailers(trailers, out),
-            Self::Raw(_) | Self::Local(_) => {}
+            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
@@ -304,7 +376,7 @@ impl Codec {
         match self {
             Self::Server(server) => server.encode_end(out),
             Self::Client(client) => client.encode_end(out),
-            Self::Raw(_) | Self::Local(_) => {}
+            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
@@ -312,7 +384,8 @@ impl Codec {
     pub(crate) fn buffered(&self) -> usize {
         match self {
             Self::Server(server) => server.buffered(),
-            Self::Client(_) | Self::Local(_) => 0,
+            Self::Client(_) | Self::Local(_) | Self::BoltClient(_) => 0,
+            Self::BoltServer(server) => server.buffered(),
             Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
         }
     }
@@ -322,7 +395,7 @@ impl Codec {
         let leftover = match self {
             Self::Server(server) => server.upgraded(),
             Self::Client(client) => client.upgraded(),
-            Self::Raw(_) | Self::Local(_) => return,
+            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => return,
         };
         let received = (!leftover.is_empty()).then_some(leftover);
         *self = Self::Raw(Raw { received, end: End::Open });

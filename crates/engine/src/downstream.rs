@@ -75,7 +75,9 @@ impl Worker {
         let downstream = connection.downstream()?;
         let (door, serial) = (downstream.door.clone(), downstream.serial);
         let index = self.streams.open(id, door.clone(), now);
-        connection.stream = Some(index);
+        if !connection.carries_many() {
+            connection.stream = Some(index);
+        }
         let (received, sent) = (connection.accounted, connection.encoded);
         let number = self.serial.next_stream();
         let stream = self.streams.get_mut(index)?;
@@ -183,6 +185,8 @@ impl Worker {
                 self.mark_gone(index);
                 self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
             }
+            // Its last call ends it.
+            (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
             (_, None) => {
                 self.count_downstream_close(id, Closer::Remote, now);
                 self.end_connection(id, Close::Flush);
@@ -199,8 +203,16 @@ impl Worker {
         now: Instant,
     ) {
         self.count_downstream_close(id, Closer::Remote, now);
-        let stream = self.connections.remove(id).and_then(|connection| connection.stream);
-        if let Some(index) = stream {
+        let Some(connection) = self.connections.remove(id) else { return };
+        let calls = match &connection.codec {
+            Codec::BoltServer(server) => server.calls(),
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltClient(_) => Vec::new(),
+        };
+        for index in connection.stream.into_iter().chain(calls) {
             self.mark_gone(index);
             self.finish(index, now);
         }
@@ -226,11 +238,12 @@ impl Worker {
         now: Instant,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let stream = connection.stream;
+        let stream = connection.is_busy().then_some(());
         let Some(downstream) = connection.downstream_mut() else { return };
         let door = downstream.door.clone();
         let Some(http) = door.http() else { return };
         match (timer, stream) {
+            (ConnectionTimer::Heartbeat, _) => {}
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
                 http.stats.downstream_cx_idle_timeout.inc();
                 self.close_downstream(id, now);
@@ -296,7 +309,7 @@ impl Worker {
                 &mut self.timers,
             );
         }
-        if connection.codec.buffered() > 0 {
+        if connection.codec.buffered() > 0 && !connection.carries_many() {
             self.resume.push(id);
         } else {
             self.update_reading(id);
@@ -372,7 +385,9 @@ impl Worker {
         if let Some(http) = door.http() {
             let stats = &http.stats;
             stats.downstream_cx_active.dec();
-            stats.downstream_cx_http1_active.dec();
+            if door.bolt().is_none() {
+                stats.downstream_cx_http1_active.dec();
+            }
             stats.downstream_cx_destroy.inc();
             match closer {
                 Closer::Local => stats.downstream_cx_destroy_local.inc(),

@@ -106,7 +106,7 @@ impl Worker {
     fn close_quiet(&mut self, now: Instant) {
         for id in self.connections.ids() {
             let Some(connection) = self.connections.get(id) else { continue };
-            if connection.downstream().is_some() && connection.stream.is_none() {
+            if connection.downstream().is_some() && !connection.is_busy() {
                 let at = (connection.rested + QUIET).max(now);
                 self.set_connection_timer(id, ConnectionTimer::DelayedClose, at);
             }
@@ -117,8 +117,10 @@ impl Worker {
     pub(crate) fn terminate(&mut self, now: Instant) {
         self.close_listeners(false);
         for id in self.connections.ids() {
+            self.end_calls(id, DRAIN_DEADLINE, now);
             let Some(connection) = self.connections.get(id) else { continue };
             match (&connection.role, connection.stream) {
+                (Role::Upstream(_), None) if connection.is_busy() => {}
                 (Role::Downstream(_), Some(index)) => {
                     self.abandon(index, DRAIN_DEADLINE, now);
                 }

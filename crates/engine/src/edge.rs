@@ -192,6 +192,10 @@ impl Worker {
         if stream.is_local() {
             return self.deliver_head(index, now);
         }
+        if stream.door.bolt().is_some() {
+            self.send_answer(index, now);
+            return;
+        }
         let door = stream.door.clone();
         let Some(http) = door.http() else { return };
         let config = &*http.config;

@@ -11,6 +11,7 @@ use towpath_proto::http1::Next;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 
+use crate::bolt::Call;
 use crate::connection::Codec;
 use crate::downstream::Closer;
 use crate::forward::Item;
@@ -53,6 +54,11 @@ impl Worker {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.door.bolt().is_some() {
+            self.answer_call(index, head.status(), details, now);
+            self.heads.give(head);
+            return;
+        }
         stream.record.details = details;
         stream.local = true;
         let unused = std::mem::replace(&mut stream.response, head);
@@ -105,6 +111,11 @@ impl Worker {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.details = details;
+        if stream.door.bolt().is_some() {
+            // An answer is out whole or not at all: the client's other calls go on.
+            self.finish(index, now);
+            return;
+        }
         let downstream = stream.downstream;
         // A response whose end is only told by closing (HTTP/1.0) or opaque bytes must not look complete.
         let how =
@@ -150,7 +161,12 @@ impl Worker {
         if let Some(connection) = self.connections.get_mut(downstream) {
             connection.stream = None;
         }
+        let shared = self.leave_client(index);
         self.close_record(index, now);
+        if shared {
+            self.after_call(downstream, now);
+            return;
+        }
         let Some(connection) = self.connections.get_mut(downstream) else { return };
         if !(complete && unchanged)
             && let Some(http) =
@@ -164,7 +180,12 @@ impl Worker {
         }
         let next = match &mut connection.codec {
             Codec::Server(server) if complete => server.next(),
-            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => Next::Close,
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => Next::Close,
         };
         let quiet = complete && connection.codec.buffered() == 0;
         match next {
@@ -177,6 +198,9 @@ impl Worker {
     /// Fills in what a stream weighed on the wire, if a log may ask for it.
     fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
+        if stream.door.bolt().is_some() {
+            return;
+        }
         let asked = !stream.door.access_logs().is_empty();
         let (downstream, upstream) = (stream.downstream, stream.upstream);
         if asked && self.out_for.is_some() {
@@ -233,6 +257,7 @@ impl Worker {
         stream.body.reset();
         stream.request.reset();
         stream.response.reset();
+        stream.call = Call::default();
         self.streams.recycle(stream);
     }
 

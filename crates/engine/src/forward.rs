@@ -14,7 +14,7 @@ use towpath_proto::head::Head;
 use towpath_proto::http1::Event;
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
-use crate::connection::{Codec, Connection, Reading, Role};
+use crate::connection::{Codec, CodecError, Connection, Reading, Role};
 use crate::listener::DoorKind;
 use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
@@ -51,15 +51,18 @@ impl Worker {
                 Role::Closing(_) => return,
             };
             if side == Side::Request && connection.stream.is_none() {
-                if connection.congested {
+                if connection.is_full() {
+                    connection.hold_back();
                     break;
                 }
                 connection.trace_head();
             }
-            let stream = connection.stream;
-            match (connection.codec.poll(&mut self.heads), stream) {
+            let polled = connection.codec.poll(&mut self.heads);
+            let stream = connection.current();
+            match (polled, stream) {
                 (Ok(None), _) => break,
                 (Ok(Some(Event::Head { head, end })), stream) => match (side, stream) {
+                    (Side::Request, _) if connection.carries_many() => self.on_call(id, head, now),
                     (Side::Request, _) => self.on_request_head(id, head, end, now),
                     (Side::Response, Some(stream)) => self.on_response_head(stream, head, end, now),
                     (Side::Response, None) => self.on_unasked(id, now),
@@ -76,14 +79,25 @@ impl Worker {
                 (Ok(Some(Event::End)), Some(stream)) => self.forward(stream, side, Item::End, now),
                 (Ok(Some(_)), None) => {}
                 (Err(error), stream) => {
-                    match side {
-                        Side::Request => self.on_request_error(id, stream, error, now),
-                        Side::Response => self.on_response_error(id, stream, error, now),
+                    match (side, error) {
+                        (Side::Request, CodecError::Http1(error)) => {
+                            self.on_request_error(id, stream, error, now)
+                        }
+                        (Side::Response, CodecError::Http1(error)) => {
+                            self.on_response_error(id, stream, error, now)
+                        }
+                        (Side::Request, CodecError::Bolt(error)) => {
+                            self.on_frame_error(id, error, now)
+                        }
+                        (Side::Response, CodecError::Bolt(error)) => {
+                            self.on_answer_error(id, error, now)
+                        }
                     }
                     return;
                 }
             }
         }
+        self.answer_heartbeats(id);
         self.await_rest_of_head(id, now);
         self.update_reading(id);
     }
@@ -201,6 +215,10 @@ impl Worker {
 
     /// A connection that was congested has room again.
     pub(crate) fn on_room(&mut self, id: ConnectionId, now: Instant) {
+        if self.is_shared(id) {
+            self.offer_shared(id, now);
+            return;
+        }
         if let Some(source) = self.other_side(id) {
             self.update_reading(source);
         }
@@ -272,7 +290,7 @@ impl Worker {
 
     fn may_read(&self, connection: &Connection) -> bool {
         let Some(stream) = connection.stream.and_then(|index| self.streams.get(index)) else {
-            return !connection.congested;
+            return !connection.is_full() || matches!(connection.codec, Codec::BoltClient(_));
         };
         match &connection.role {
             Role::Downstream(_) if stream.request_end == Direction::Ended => {

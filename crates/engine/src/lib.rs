@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+mod bolt;
 pub mod client;
 mod cluster;
 mod connect;

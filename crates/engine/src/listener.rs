@@ -10,15 +10,16 @@ use std::time::Duration;
 use towpath_proto::http1;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
+use crate::bolt;
 use crate::connection::{Codec, Connection, ConnectionTimer, Downstream, Raw, Role};
 use crate::message::FromWorker;
 use crate::record::{Flags, Record};
 use crate::snapshot::listener::{
     ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
-use crate::snapshot::{AccessLog, Http, TcpProxy};
+use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
 use crate::stats::{
-    ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, Scope, TcpStats,
+    BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, Scope, TcpStats,
 };
 use crate::worker::Worker;
 
@@ -53,6 +54,15 @@ pub(crate) struct HttpDoor {
     pub(crate) config: Arc<Http>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
+    /// Bolt is what comes in.
+    pub(crate) bolt: Option<BoltDoor>,
+}
+
+/// What a door has besides when Bolt comes in.
+#[derive(Debug)]
+pub(crate) struct BoltDoor {
+    pub(crate) config: Arc<BoltProxy>,
+    pub(crate) stats: Arc<BoltStats>,
 }
 
 /// A TCP door.
@@ -82,6 +92,10 @@ impl Door {
             DoorKind::Http(http) => Some(http),
             DoorKind::Tcp(_) | DoorKind::Local => None,
         }
+    }
+
+    pub(crate) fn bolt(&self) -> Option<&BoltDoor> {
+        self.http()?.bolt.as_ref()
     }
 
     /// What is written when a stream ends.
@@ -233,17 +247,13 @@ impl Worker {
         stats: &Arc<ListenerStats>,
     ) -> Door {
         let kind = match &chain.terminal {
-            Terminal::Http(config) => DoorKind::Http(HttpDoor {
-                config: Arc::clone(config),
-                listener_stats: self.registry.set(
-                    self.index,
-                    Scope::ListenerHttp {
-                        listener: Arc::clone(&listener.stat_prefix),
-                        prefix: Arc::clone(&config.stat_prefix),
-                    },
-                ),
-                stats: self.registry.set(self.index, Scope::Http(Arc::clone(&config.stat_prefix))),
-            }),
+            Terminal::Http(config) => DoorKind::Http(self.http_door(listener, config, None)),
+            Terminal::Bolt(config) => {
+                let prefix = Arc::clone(&config.http.stat_prefix);
+                let stats = self.registry.set(self.index, Scope::Bolt(prefix));
+                let bolt = BoltDoor { config: Arc::clone(config), stats };
+                DoorKind::Http(self.http_door(listener, &config.http, Some(bolt)))
+            }
             Terminal::Tcp(config) => DoorKind::Tcp(TcpDoor {
                 config: Arc::clone(config),
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
@@ -262,6 +272,23 @@ impl Worker {
             limits,
             slot,
             index,
+        }
+    }
+
+    fn http_door(
+        &self,
+        listener: &Arc<Listener>,
+        config: &Arc<Http>,
+        bolt: Option<BoltDoor>,
+    ) -> HttpDoor {
+        let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
+        let of_listener =
+            Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
+        HttpDoor {
+            config: Arc::clone(config),
+            listener_stats: self.registry.set(self.index, of_listener),
+            stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
+            bolt,
         }
     }
 
@@ -358,9 +385,13 @@ impl Worker {
             DoorKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
-                http.stats.downstream_cx_http1_total.inc();
-                http.stats.downstream_cx_http1_active.inc();
-                Codec::Server(http1::Server::new(Arc::clone(&http.config.http1)))
+                if let Some(bolt) = &http.bolt {
+                    Codec::BoltServer(Box::new(bolt::Server::new(Arc::clone(&bolt.config))))
+                } else {
+                    http.stats.downstream_cx_http1_total.inc();
+                    http.stats.downstream_cx_http1_active.inc();
+                    Codec::Server(http1::Server::new(Arc::clone(&http.config.http1)))
+                }
             }
             DoorKind::Tcp(tcp) => {
                 tcp.stats.downstream_cx_total.inc();

@@ -357,7 +357,11 @@ impl Worker {
         let downstream = self.streams.get(index)?.downstream;
         match &self.connections.get(downstream)?.codec {
             Codec::Local(call) => Some(call),
-            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => None,
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => None,
         }
     }
 
@@ -365,7 +369,11 @@ impl Worker {
         let downstream = self.streams.get(index)?.downstream;
         match &mut self.connections.get_mut(downstream)?.codec {
             Codec::Local(call) => Some(call),
-            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) => None,
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => None,
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Pool {
     pub(crate) host: Option<u32>,
     /// Connections without a stream, the latest last.
     pub(crate) idle: Vec<ConnectionId>,
+    /// Connections that carry many streams, busy or not.
+    pub(crate) shared: Vec<ConnectionId>,
     /// Streams that wait for a connection.
     pub(crate) pending: VecDeque<StreamIndex>,
     /// Connects under way for `pending`.
@@ -96,6 +98,7 @@ impl Pool {
             priority,
             host: None,
             idle: Vec::new(),
+            shared: Vec::new(),
             pending: VecDeque::new(),
             connecting: 0,
             connections: 0,
@@ -127,6 +130,9 @@ impl Worker {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
+        if cluster.config.bolt.is_some() {
+            return self.lease_shared(index, place, now);
+        }
         let next_idle =
             |worker: &mut Self| worker.clusters.pool_mut(place).and_then(|pool| pool.idle.pop());
         while let Some(id) = reuse.then(|| next_idle(self)).flatten() {
@@ -139,7 +145,7 @@ impl Worker {
     }
 
     /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
-    fn enqueue(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+    pub(crate) fn enqueue(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
         if cluster.load(place).pending >= cluster.limits(place).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
@@ -177,7 +183,11 @@ impl Worker {
                 return;
             }
         }
-        self.start_connect(place, Protocol::Http1, None, now);
+        let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
+        if protocol == Protocol::Bolt && self.has_all_shared(place) {
+            return;
+        }
+        self.start_connect(place, protocol, None, now);
     }
 
     /// Takes a stream out of a queue.
@@ -192,6 +202,10 @@ impl Worker {
 
     /// A connection has no stream any more and can carry another.
     pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
+        if self.is_shared(id) {
+            self.offer_shared(id, now);
+            return;
+        }
         while self.offer_once(id, now) == Offer::Refused {}
     }
 

@@ -237,6 +237,7 @@ pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
 impl Worker {
     /// The upstream side of a stream is over before its response was.
     pub(crate) fn reset_upstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+        self.end_waiting(index);
         let Some(stream) = self.streams.get(index) else { return };
         let silent = may_repeat_silently(stream, trouble, self.request_bytes_sent(stream))
             && !self.response_has_begun(stream);
@@ -425,17 +426,18 @@ impl Worker {
     /// How much of this stream's request the kernel has taken.
     fn request_bytes_sent(&self, stream: &Stream) -> u64 {
         let UpstreamState::Active(id) = stream.upstream else { return 0 };
-        self.connections
-            .get(id)
-            .map_or(0, |connection| connection.bytes_sent - stream.retries.sent_before)
+        self.connections.get(id).map_or(0, |connection| {
+            connection.bytes_sent.saturating_sub(stream.retries.sent_before)
+        })
     }
 
     /// Whether anything came back for this stream's request: a part of a head, or an interim response.
     pub(crate) fn response_has_begun(&self, stream: &Stream) -> bool {
         let UpstreamState::Active(id) = stream.upstream else { return false };
-        self.connections
-            .get(id)
-            .is_some_and(|connection| connection.bytes_received > stream.wire.upstream_received)
+        self.connections.get(id).is_some_and(|connection| {
+            // Answers that many share a connection for come whole, and others' are no sign.
+            !connection.carries_many() && connection.bytes_received > stream.wire.upstream_received
+        })
     }
 }
 

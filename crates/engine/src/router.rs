@@ -193,7 +193,7 @@ impl Worker {
     }
 
     /// A route that forwards: cluster, limits, rewrites; then a place.
-    fn begin_forward(
+    pub(crate) fn begin_forward(
         &mut self,
         index: StreamIndex,
         forward: &Forward,
@@ -255,6 +255,9 @@ impl Worker {
         stream.response_timeout = forward.timeout;
         stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);
+        if let Some(timeout) = stream.call.timeout() {
+            stream.response_timeout = Some(timeout);
+        }
         if let Some(idle) = forward.idle_timeout {
             self.set_idle(index, idle, now);
         }
@@ -380,7 +383,7 @@ impl Worker {
         };
         match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),
-            Lease::Pending => {}
+            Lease::Pending => self.begin_waiting(index),
             Lease::Overflow => self.reset_upstream(index, Trouble::Overflow, now),
         }
     }

@@ -239,6 +239,9 @@ impl Worker {
         {
             tls.stats.count_fault(fault);
         }
+        if self.is_shared(id) {
+            self.fail_shared(id, Trouble::Terminated, now);
+        }
         match stream {
             Some(index) => self.reset_upstream(index, Trouble::Terminated, now),
             None => self.close_upstream(id, Close::Flush, now),

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use towpath_proto::head::Head;
 use towpath_proto::{ConnectionId, Instant};
 
+use crate::bolt::Call;
 use crate::deadlines::Deadlines;
 use crate::listener::Door;
 use crate::pool::{Place, Priority};
@@ -59,6 +60,8 @@ pub(crate) struct Stream {
     pub(crate) idle_ns: u64,
     pub(crate) record: Record,
     pub(crate) wire: Wire,
+    /// Its frames, where Bolt is spoken.
+    pub(crate) call: Call,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
     /// The request is HEAD.
@@ -330,6 +333,7 @@ impl Stream {
             idle_ns: 0,
             record: Record { start: now, ..Record::default() },
             wire: Wire::default(),
+            call: Call::default(),
             trail: None,
             head_only: false,
             local: false,
@@ -348,6 +352,7 @@ impl Stream {
         self.retries.renew();
         self.trailers = None;
         self.wire = Wire::default();
+        self.call = Call::default();
         self.trail = None;
         self.cluster = NO_CLUSTER;
         self.response_timeout = None;

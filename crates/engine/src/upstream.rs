@@ -52,7 +52,11 @@ impl Worker {
         if stream.request_end == Direction::Ended {
             stream.record.upstream_last_sent = Some(now);
         }
-        connection.stream = Some(index);
+        if let Codec::BoltClient(client) = &mut connection.codec {
+            stream.call.number = client.open(index);
+        } else {
+            connection.stream = Some(index);
+        }
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         let downstream = stream.downstream;
         if let Some(cluster) = self.clusters.get_mut(place.cluster) {
@@ -76,7 +80,9 @@ impl Worker {
         } else {
             self.send_request(index, id, now);
         }
+        self.end_waiting(index);
         self.update_reading(downstream);
+        self.end_oneway(index, now);
     }
 
     /// Encodes the request for its connection.
@@ -93,7 +99,9 @@ impl Worker {
             return;
         };
         connection.codec.encode_head(&stream.request, end, &mut self.out);
-        if !end {
+        if connection.carries_many() {
+            self.encode_call(index, id);
+        } else if !end {
             self.replay(index, id);
         }
         if let Some(stream) = self.streams.get_mut(index)
@@ -112,6 +120,7 @@ impl Worker {
         end: bool,
         now: Instant,
     ) {
+        self.take_answer(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Part::Body);
         let unused = std::mem::replace(&mut stream.response, head);
@@ -287,6 +296,11 @@ impl Worker {
 
     /// The server sends nothing more, and nobody else made it look so.
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
+        if self.is_shared(id) {
+            self.fail_shared(id, Trouble::Terminated, now);
+            self.close_upstream(id, Close::Flush, now);
+            return;
+        }
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(index) = connection.stream else {
             self.learn_peer_idle(id, now);
@@ -296,7 +310,11 @@ impl Worker {
         connection.codec.ended();
         let unanswered = match &connection.codec {
             Codec::Client(client) => !client.response_started(),
-            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
+            Codec::Server(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => false,
         };
         if unanswered {
             self.reset_upstream(index, Trouble::Terminated, now);
@@ -311,8 +329,17 @@ impl Worker {
         connection.gone = true;
         let started = match &connection.codec {
             Codec::Client(client) => client.response_started(),
-            Codec::Server(_) | Codec::Raw(_) | Codec::Local(_) => false,
+            Codec::Server(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => false,
         };
+        if connection.carries_many() {
+            self.fail_shared(id, Trouble::Terminated, now);
+            self.forget_upstream(id, now);
+            return;
+        }
         match connection.stream {
             Some(index) if started => {
                 if let Some(cluster) = self.cluster_of(id) {
@@ -341,10 +368,11 @@ impl Worker {
         now: Instant,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let busy = connection.stream.is_some();
+        let busy = connection.is_busy();
         let Some(upstream) = connection.upstream_mut() else { return };
         let place = upstream.place;
         match timer {
+            ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
             ConnectionTimer::Idle if !busy => {
                 if let Some(cluster) = self.clusters.get_mut(place.cluster) {
                     cluster.stats.upstream_cx_idle_timeout.inc();
@@ -391,6 +419,10 @@ impl Worker {
 
     /// Ends a connection together with the stream that it carries.
     pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
+        if self.is_shared(id) {
+            self.leave_shared(index, id, now);
+            return;
+        }
         let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
         if let Some(cluster) = self.cluster_of(id) {
             cluster.stats.upstream_cx_destroy_with_active_rq.inc();
@@ -422,6 +454,10 @@ impl Worker {
         reusable: bool,
         now: Instant,
     ) {
+        if self.is_shared(id) {
+            self.leave_shared(index, id, now);
+            return;
+        }
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.stream = None;
         connection.rested = now;
@@ -435,7 +471,7 @@ impl Worker {
         }
     }
 
-    fn request_over(&mut self, index: StreamIndex, place: Place) {
+    pub(crate) fn request_over(&mut self, index: StreamIndex, place: Place) {
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
         cluster.request_over(place);
         let failed = self
@@ -500,6 +536,7 @@ impl Worker {
         if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {
             pool.idle.remove(at);
         }
+        pool.shared.retain(|shared| *shared != id);
         if pool.is_unused() {
             cluster.drop_if_unused(place);
         } else if !pool.pending.is_empty() {

@@ -447,6 +447,28 @@ impl Head {
         self.0.fields.push(field);
     }
 
+    /// Adds a field that is not taken for a well-known one, whatever its name; the caller knows that the name is a token.
+    pub(crate) fn append_custom(&mut self, name: &[u8], value: &[u8]) {
+        let name = self.keep(name);
+        let value = self.keep_value(value);
+        self.push(Field::custom(name, value));
+    }
+
+    /// Sets the path `/first/second`, or `/first` when there is no second.
+    pub(crate) fn set_path_parts(&mut self, first: &[u8], second: &[u8]) {
+        let start = self.0.own.len();
+        self.0.own.push(b'/');
+        for (index, part) in [first, second].into_iter().enumerate() {
+            if index > 0 && !part.is_empty() {
+                self.0.own.push(b'/');
+            }
+            self.keep_graphic(part, |byte, own| {
+                own.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+            });
+        }
+        self.0.path = Span::own(start, self.0.own.len());
+    }
+
     fn capacity(&self) -> usize {
         self.0.own.capacity() + self.0.fields.capacity() * size_of::<Field>()
     }

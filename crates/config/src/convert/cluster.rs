@@ -81,6 +81,7 @@ impl Converter<'_> {
             max_connection_duration,
             max_requests_per_connection,
             http1: Arc::new(http1),
+            bolt: None,
             panic_threshold: self.panic_threshold(message),
         })
     }

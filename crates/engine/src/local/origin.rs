@@ -149,6 +149,7 @@ impl Worker {
             max_connection_duration: None,
             max_requests_per_connection: 0,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
+            bolt: None,
             panic_threshold: 0,
             tls: self.origin_tls(key),
         })

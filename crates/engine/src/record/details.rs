@@ -55,6 +55,12 @@ pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 pub const RESPONSE_PAYLOAD_TOO_LARGE: &str = "response_payload_too_large";
 /// The overload manager refused it.
 pub const OVERLOAD: &str = "overload";
+/// What came from a client is not Bolt.
+pub const BOLT_CODEC_ERROR: &str = "bolt.codec_error";
+/// A client of Bolt does not read its answers.
+pub const SLOW_READER: &str = "bolt.slow_reader";
+/// A call that nobody answers was sent.
+pub const ONEWAY: &str = "bolt.oneway";
 /// The cluster is in maintenance.
 pub const MAINTENANCE_MODE: &str = "maintenance_mode";
 

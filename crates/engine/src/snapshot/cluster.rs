@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use towpath_proto::{Address, ConnectOptions, http1};
 
+use super::BoltUpstream;
 use super::tls::UpstreamTls;
 
 /// Envoy `config.cluster.v3.Cluster`.
@@ -40,6 +41,8 @@ pub struct Cluster {
     pub max_requests_per_connection: u32,
     /// Options of the HTTP/1 codec.
     pub http1: Arc<http1::Options>,
+    /// Bolt is spoken in place of HTTP.
+    pub bolt: Option<Arc<BoltUpstream>>,
     /// `common_lb_config.healthy_panic_threshold` in percent.
     pub panic_threshold: u8,
 }

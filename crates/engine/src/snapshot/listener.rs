@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use towpath_proto::{Address, ListenOptions};
 
-use super::Http;
 use super::log::AccessLog;
 use super::route::ClusterChoice;
+use super::{BoltProxy, Http};
 
 /// A listener. Envoy `config.listener.v3.Listener`.
 #[derive(Debug)]
@@ -160,6 +160,8 @@ pub enum Terminal {
     Http(Arc<Http>),
     /// `envoy.filters.network.tcp_proxy`.
     Tcp(Arc<TcpProxy>),
+    /// `towpath.filters.network.bolt_proxy`.
+    Bolt(Arc<BoltProxy>),
 }
 
 /// Envoy `extensions.filters.network.tcp_proxy.v3.TcpProxy`.

@@ -4,6 +4,7 @@
 //! stream ends with the generation that it began with. Live facts (health, load, pools) are not here: a
 //! worker keeps them, keyed by [`ClusterId`].
 
+pub mod bolt;
 pub mod cluster;
 pub mod http;
 pub mod listener;
@@ -14,6 +15,7 @@ pub mod tls;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use bolt::{BoltProxy, BoltUpstream};
 pub use cluster::Cluster;
 pub use http::Http;
 pub use listener::{FilterChain, Listener, TcpProxy};

@@ -26,9 +26,9 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::Scope;
 pub use sets::{
-    ClusterManagerStats, ClusterStats, ConnectionLimitStats, FilesystemStats, HttpStats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, RuntimeStats,
-    ServerStats, TcpStats, TlsStats,
+    BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConnectionLimitStats,
+    FilesystemStats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
+    ListenerWorkerStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

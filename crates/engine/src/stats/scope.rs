@@ -8,8 +8,12 @@ use std::sync::Arc;
 pub enum Scope {
     /// `towpath.access_log`.
     AccessLogs,
+    /// `bolt.<stat prefix>`.
+    Bolt(Arc<str>),
     /// `cluster.<name>`; `alt_stat_name` counts as the name.
     Cluster(Arc<str>),
+    /// `cluster.<name>.bolt`.
+    ClusterBolt(Arc<str>),
     /// `cluster_manager`.
     ClusterManager,
     /// `cluster.<name>.ssl`.
@@ -54,8 +58,10 @@ impl fmt::Display for Scope {
     /// The dotted prefix, without a dot at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
+            Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Listener(address) => write!(f, "listener.{address}"),
@@ -83,7 +89,9 @@ impl Scope {
     #[must_use]
     pub const fn family(&self) -> &'static str {
         match self {
+            Self::Bolt(_) => "bolt",
             Self::Cluster(_) => "cluster",
+            Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterManager => "cluster_manager",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
@@ -107,7 +115,8 @@ impl Scope {
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label = |name, value: &Arc<str>| (name, value.to_string());
         match self {
-            Self::Cluster(name) | Self::ClusterTls(name) => {
+            Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
+            Self::Cluster(name) | Self::ClusterBolt(name) | Self::ClusterTls(name) => {
                 vec![label("envoy_cluster_name", name)]
             }
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],

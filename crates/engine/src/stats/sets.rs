@@ -144,6 +144,25 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.bolt.…`
+    ClusterBoltStats {
+        Counter heartbeat_failures;
+        Counter heartbeats;
+        Counter late_answers;
+        Counter unasked_answers;
+    }
+}
+
+stats! {
+    /// `bolt.<stat prefix>.…`
+    BoltStats {
+        Counter downstream_cx_slow_reader;
+        Counter downstream_heartbeats;
+        Counter downstream_rq_oneway;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.…`
     HttpStats {
         Gauge downstream_cx_active;

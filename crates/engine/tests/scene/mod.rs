@@ -69,6 +69,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         max_connection_duration: None,
         max_requests_per_connection: 0,
         http1: Arc::default(),
+        bolt: None,
         panic_threshold: 50,
     }
 }

@@ -146,6 +146,12 @@ impl Frame {
         Headers::parse(&self.bytes[self.headers_range()])
     }
 
+    /// The block of headers, as it came.
+    #[must_use]
+    pub fn header_block(&self) -> Bytes {
+        self.bytes.slice(self.headers_range())
+    }
+
     /// The content.
     #[must_use]
     pub fn content(&self) -> Bytes {

@@ -13,6 +13,7 @@ mod decode;
 mod encode;
 mod error;
 mod frame;
+mod head;
 mod headers;
 mod layout;
 mod options;

@@ -265,3 +265,37 @@ fn statuses_have_their_names_and_their_places_in_http() {
     assert_eq!(http.map(|status| Status::from_http(status.to_http())), http);
     assert_eq!(Status::UNKNOWN.to_http(), 500);
 }
+
+#[test]
+fn a_frame_is_a_head_to_whoever_routes_it() {
+    let mut pool = crate::head::HeadPool::default();
+    let head = decoded(&written(&call(V1, 3))).unwrap().unwrap().head(&mut pool).unwrap();
+    assert_eq!(head.method_bytes(), b"POST");
+    assert_eq!(head.path(), b"/com.example.Orders:1.0/list");
+    assert_eq!(head.get_bytes(b"service"), Some(&b"com.example.Orders:1.0"[..]));
+    let response = Message::response(V2_CRC, 1, Status::SERVER_BUSY);
+    let head = decoded(&written(&response)).unwrap().unwrap().head(&mut pool).unwrap();
+    assert_eq!((head.status(), head.len()), (503, 0));
+}
+
+#[test]
+fn no_pair_of_a_block_passes_for_a_field_of_http_or_ends_a_line() {
+    let mut headers = BytesMut::new();
+    for (key, value) in [
+        ("connection", "upgrade"),
+        ("not a token", "x"),
+        ("evil", "a\r\nb: c"),
+        ("service", "a/../b c#d"),
+    ] {
+        write_header(&mut headers, key.as_bytes(), value.as_bytes());
+    }
+    let message = Message { headers: headers.freeze(), ..call(V1, 0) };
+    let mut pool = crate::head::HeadPool::default();
+    let head = decoded(&written(&message)).unwrap().unwrap().head(&mut pool).unwrap();
+    assert_eq!(head.get(crate::name::Name::Connection), None);
+    assert_eq!(head.get_bytes(b"evil"), Some(&b"a  b: c"[..]));
+    assert_eq!(head.path(), b"/a/../b%20c%23d");
+    assert_eq!(head.len(), 3);
+    let malformed = Message { headers: Bytes::from_static(b"\0\0\0\x09x"), ..call(V1, 0) };
+    assert!(decoded(&written(&malformed)).unwrap().unwrap().head(&mut pool).is_err());
+}

@@ -1,0 +1,149 @@
+//! The side towards servers: calls of all clients out, answers in, each with the stream that it belongs to.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Version};
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http1::Event;
+
+use super::slots::{Owner, Slots};
+use crate::snapshot::BoltUpstream;
+use crate::stats::ClusterBoltStats;
+use crate::stream::StreamIndex;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    config: Arc<BoltUpstream>,
+    stats: Arc<ClusterBoltStats>,
+    decoder: Decoder,
+    slots: Slots,
+    /// The stream of the answer that was just reported, and the answer.
+    answered: Option<(StreamIndex, Frame)>,
+    /// Heartbeats of the server to answer.
+    beats: Vec<(Version, u32)>,
+    gone_away: bool,
+    pub(crate) pulse: Pulse,
+}
+
+/// Signs of life.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pulse {
+    /// Bytes received when it was last looked at.
+    pub(crate) seen: u64,
+    /// Our question that is not answered.
+    pub(crate) asked: bool,
+    /// Questions in a row that were not answered in time.
+    pub(crate) missed: u32,
+}
+
+impl Client {
+    pub(crate) fn new(config: Arc<BoltUpstream>, stats: Arc<ClusterBoltStats>) -> Self {
+        let decoder = Decoder::new(config.options.clone());
+        Self {
+            config,
+            stats,
+            decoder,
+            slots: Slots::default(),
+            answered: None,
+            beats: Vec::new(),
+            gone_away: false,
+            pulse: Pulse::default(),
+        }
+    }
+
+    pub(crate) fn receive(&mut self, chunk: Bytes) {
+        self.decoder.receive(chunk);
+    }
+
+    /// The next answer that somebody waits for.
+    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, Error> {
+        while let Some(frame) = self.decoder.poll()? {
+            match (frame.kind(), frame.command()) {
+                (Kind::Response, Command::Rpc) => match self.slots.close(frame.id()) {
+                    Owner::Stream(stream) => {
+                        let head = frame.head(heads).unwrap_or_else(|_| unreadable(&frame));
+                        self.answered = Some((stream, frame));
+                        return Ok(Some(Event::Head { head, end: true }));
+                    }
+                    Owner::Nobody => self.stats.late_answers.inc(),
+                    Owner::Unknown => self.stats.unasked_answers.inc(),
+                },
+                (Kind::Response, Command::Heartbeat) => {
+                    self.pulse.asked = false;
+                    self.pulse.missed = 0;
+                }
+                (Kind::Request, Command::Heartbeat) => {
+                    self.beats.push((frame.version(), frame.id()));
+                }
+                (Kind::Request | Kind::Oneway, Command::GoAway) => self.gone_away = true,
+                // Calls of a server have no way to a client here.
+                (Kind::Request | Kind::Oneway, Command::Rpc)
+                | (Kind::Oneway, Command::Heartbeat)
+                | (Kind::Response, Command::GoAway) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The stream of the answer that was just reported.
+    pub(crate) fn current(&self) -> Option<StreamIndex> {
+        self.answered.as_ref().map(|(stream, _)| *stream)
+    }
+
+    /// The answer that was just reported.
+    pub(crate) fn take_answer(&mut self) -> Option<Frame> {
+        self.answered.take().map(|(_, frame)| frame)
+    }
+
+    pub(crate) fn take_beats(&mut self) -> Vec<(Version, u32)> {
+        std::mem::take(&mut self.beats)
+    }
+
+    /// A number for a stream's call.
+    pub(crate) fn open(&mut self, stream: StreamIndex) -> Option<u32> {
+        self.slots.open(stream)
+    }
+
+    /// There will be no answer to a call.
+    pub(crate) fn close(&mut self, number: u32) {
+        self.slots.close(number);
+    }
+
+    /// The answer to a call is not wanted any more.
+    pub(crate) fn abandon(&mut self, number: u32) {
+        self.slots.abandon(number);
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<StreamIndex> {
+        self.slots.take_all()
+    }
+
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.slots.taken()
+    }
+
+    /// Whether another call may begin.
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.taken() < self.config.max_in_flight
+    }
+
+    /// Whether so many answers are overdue that the connection should not be used any longer.
+    pub(crate) const fn is_worn(&self) -> bool {
+        self.slots.abandoned() >= WORN
+    }
+
+    /// The server wants no further call on this connection.
+    pub(crate) const fn goes_away(&self) -> bool {
+        self.gone_away
+    }
+}
+
+/// The head of an answer whose block of headers cannot be read: its status is known all the same.
+fn unreadable(frame: &Frame) -> Head {
+    Head::response(frame.status().map_or(502, towpath_proto::bolt::Status::to_http))
+}
+
+/// Calls that were given up and never answered, after which a connection is replaced: half of all numbers.
+const WORN: u32 = 1 << 15;

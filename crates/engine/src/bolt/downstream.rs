@@ -1,0 +1,217 @@
+//! Clients that speak Bolt.
+//!
+//! Arrives: request heads from the forwarding loop, ends of connections. Leaves: an open stream for each request on its
+//! way to `router.rs`; answers to heartbeats; connections closed when their last call is over.
+
+use towpath_proto::bolt::{Error, Message};
+use towpath_proto::head::Head;
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use super::Call;
+use crate::connection::{Codec, ConnectionTimer};
+use crate::downstream::Closer;
+use crate::edge::Origin;
+use crate::record::{Flags, details};
+use crate::snapshot::route::Action;
+use crate::spans::Part;
+use crate::stream::{Direction, RouteRef, StreamIndex};
+use crate::worker::Worker;
+
+impl Worker {
+    /// A request came, whole.
+    pub(crate) fn on_call(&mut self, id: ConnectionId, head: Head, now: Instant) {
+        let Some((index, door)) = self.open_stream(id, now) else { return };
+        let (Some(http), Some(bolt)) = (door.http(), door.bolt()) else { return };
+        http.stats.downstream_rq_total.inc();
+        http.stats.downstream_rq_active.inc();
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        connection.deadlines.clear(ConnectionTimer::DelayedClose as usize);
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.requests += 1;
+        }
+        let Codec::BoltServer(server) = &mut connection.codec else { return };
+        let (frame, position) = (server.take_frame(), server.add(index));
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let unused = std::mem::replace(&mut stream.request, head);
+        self.heads.give(unused);
+        stream.trace_begin(Part::Filters);
+        if let Some(frame) = &frame {
+            stream.record.wire_received = frame.bytes().len() as u64;
+            stream.record.bytes_received = frame.content().len() as u64;
+        }
+        stream.call = Call { frame, position, ..Call::default() };
+        if stream.call.is_oneway() {
+            bolt.stats.downstream_rq_oneway.inc();
+        }
+        stream.request_end = Direction::Ended;
+        stream.record.request_end = Some(now);
+        self.route_call(index, now);
+    }
+
+    /// Finds the route of a call.
+    fn route_call(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let door = stream.door.clone();
+        let (Some(http), Some(bolt)) = (door.http(), door.bolt()) else { return };
+        stream.trace_part(Part::Route);
+        let picked = stream.call.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
+        let route = picked.and_then(|picked| u32::try_from(picked).ok());
+        stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
+        let random = self.random.next();
+        let action = self.streams.get(index).and_then(|stream| stream.routed());
+        let table = &http.config.routes;
+        let action = action
+            .and(picked)
+            .and_then(|picked| table.hosts.first()?.routes.get(picked))
+            .map(|route| &route.action);
+        match action {
+            Some(Action::Forward(forward)) => {
+                self.begin_forward(index, forward, Origin::Edge, random, now);
+            }
+            Some(Action::Redirect(_) | Action::Direct { .. }) | None => {
+                http.stats.rq_total.inc();
+                http.stats.no_route.inc();
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                }
+                self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
+            }
+        }
+    }
+
+    /// A call waits for a place upstream: its client may have only so many of them.
+    pub(crate) fn begin_waiting(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(stream.downstream) else { return };
+        if let Codec::BoltServer(server) = &mut connection.codec
+            && !stream.call.waits
+        {
+            stream.call.waits = true;
+            server.waits(true);
+        }
+    }
+
+    /// A call has its place, or needs none any more.
+    pub(crate) fn end_waiting(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !std::mem::take(&mut stream.call.waits) {
+            return;
+        }
+        let downstream = stream.downstream;
+        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        if let Codec::BoltServer(server) = &mut connection.codec {
+            server.waits(false);
+            if server.may_resume() {
+                self.resume.push(downstream);
+            }
+        }
+    }
+
+    /// Takes a call that is over out of its client's list; whether its client speaks Bolt at all.
+    pub(crate) fn leave_client(&mut self, index: StreamIndex) -> bool {
+        self.end_waiting(index);
+        let Some(stream) = self.streams.get(index) else { return false };
+        let (downstream, position) = (stream.downstream, stream.call.position);
+        let speaks_bolt = stream.door.bolt().is_some();
+        let Some(connection) = self.connections.get_mut(downstream) else { return speaks_bolt };
+        let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
+        let moved = server.remove(position);
+        if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
+            moved.call.position = position;
+        }
+        true
+    }
+
+    /// A call is over: reads on, rests, or closes the connection.
+    pub(crate) fn after_call(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let ended = connection.ended;
+        let closing = connection.downstream().is_some_and(|downstream| downstream.closing) || ended;
+        let Codec::BoltServer(server) = &mut connection.codec else { return };
+        if server.in_flight() == 0 {
+            if closing {
+                self.close_downstream(id, now);
+            } else {
+                self.rest_downstream(id, now);
+            }
+            return;
+        }
+        if server.may_resume() {
+            self.resume.push(id);
+        }
+    }
+
+    /// Ends every call of a client that is gone, or that goes.
+    pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        for index in server.calls() {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.record.details = details;
+                self.finish(index, now);
+            }
+        }
+    }
+
+    /// Cuts off a client that does not read its answers.
+    pub(crate) fn check_reader(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if connection.outstanding + self.out.len() <= server.max_unread() {
+            return;
+        }
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+            bolt.stats.downstream_cx_slow_reader.inc();
+        }
+        self.cut_off(id, details::SLOW_READER, now);
+    }
+
+    /// What came from a client is not Bolt: where the next frame begins is not known.
+    pub(crate) fn on_frame_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        if let Some(http) = connection.downstream().and_then(|downstream| downstream.door.http()) {
+            http.stats.downstream_cx_protocol_error.inc();
+        }
+        self.cut_off(id, details::BOLT_CODEC_ERROR, now);
+    }
+
+    /// Ends a connection at once, and its calls with it.
+    fn cut_off(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        self.count_downstream_close(id, Closer::Local, now);
+        let Some(connection) = self.connections.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        let calls = server.calls();
+        // The connection goes first, so that nothing that ends with it is answered or read on.
+        self.end_connection(id, Close::Abort);
+        for index in calls {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.record.details = details;
+                self.finish(index, now);
+            }
+        }
+        self.check_drained();
+    }
+
+    /// Answers the heartbeats that one wake-up brought.
+    pub(crate) fn answer_heartbeats(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let beats = match &mut connection.codec {
+            Codec::BoltServer(server) => server.take_beats(),
+            Codec::BoltClient(client) => client.take_beats(),
+            Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => return,
+        };
+        if beats.is_empty() {
+            return;
+        }
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+            bolt.stats.downstream_heartbeats.add(beats.len() as u64);
+        }
+        self.encode_for(id);
+        for (version, number) in beats {
+            // Without parts it is never too long.
+            let _ = Message::heartbeat_answer(version, number).write(&mut self.out);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Bolt in the engine: connections that carry many streams at once.
+//!
+//! Each request frame becomes a stream like any other and goes through the one forwarding loop. What differs is in here:
+//!
+//! - `server.rs`: the side towards clients. A connection keeps a list of its calls where HTTP/1 has one slot.
+//! - `client.rs`: the side towards servers. All clients' calls share a few connections, under numbers of our own.
+//! - `slots.rs`: those numbers.
+//! - `downstream.rs`, `upstream.rs`: what the worker does with both.
+//! - `answer.rs`: answers, the upstream's and our own.
+//!
+//! A frame is judged whole and written whole: nobody sees half an answer. Of what a client sent, the fixed part is written
+//! afresh; class, block of headers and content go on as they came, each behind its length.
+
+mod answer;
+mod client;
+mod downstream;
+mod server;
+mod slots;
+mod upstream;
+
+use std::time::Duration;
+
+use towpath_proto::bolt::{Frame, Kind};
+
+pub(crate) use client::Client;
+pub(crate) use server::Server;
+
+/// What a stream knows of its frames.
+#[derive(Debug, Default)]
+pub(crate) struct Call {
+    /// The request, until the stream is over: another try sends it again.
+    pub(crate) frame: Option<Frame>,
+    /// The upstream's answer, until it is written.
+    pub(crate) answer: Option<Frame>,
+    /// Where it is in its client's list.
+    pub(crate) position: u32,
+    /// Its number on the upstream connection.
+    pub(crate) number: Option<u32>,
+    /// It stands in a pool's queue, and its client's list counts it.
+    pub(crate) waits: bool,
+}
+
+impl Call {
+    /// How long its client waits: it counts before the route's timeout.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.frame.as_ref().and_then(Frame::timeout)
+    }
+
+    /// Whether nobody waits for an answer.
+    pub(crate) fn is_oneway(&self) -> bool {
+        self.frame.as_ref().is_some_and(|frame| frame.kind() == Kind::Oneway)
+    }
+}

@@ -1,0 +1,139 @@
+//! The side towards clients: frames in, one call each out.
+//!
+//! Heartbeats never leave this file: their answers are written after what else one wake-up brought. Responses that a
+//! client sends are passed over, because nothing here asks clients.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Version};
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http1::Event;
+
+use crate::snapshot::BoltProxy;
+use crate::stream::StreamIndex;
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Server {
+    config: Arc<BoltProxy>,
+    decoder: Decoder,
+    /// The request that was just reported.
+    frame: Option<Frame>,
+    /// Heartbeats to answer.
+    beats: Vec<(Version, u32)>,
+    /// Calls that are not answered, in no order.
+    calls: Vec<StreamIndex>,
+    /// How many of them wait for a place upstream.
+    waiting: u32,
+    /// Input was left unread because of the calls that there are.
+    held_back: bool,
+}
+
+impl Server {
+    pub(crate) fn new(config: Arc<BoltProxy>) -> Self {
+        let decoder = Decoder::new(config.options.clone());
+        Self {
+            config,
+            decoder,
+            frame: None,
+            beats: Vec::new(),
+            calls: Vec::new(),
+            waiting: 0,
+            held_back: false,
+        }
+    }
+
+    pub(crate) fn receive(&mut self, chunk: Bytes) {
+        self.decoder.receive(chunk);
+    }
+
+    /// The next request.
+    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, Error> {
+        while let Some(frame) = self.decoder.poll()? {
+            match (frame.kind(), frame.command()) {
+                (Kind::Request, Command::Heartbeat) => {
+                    self.beats.push((frame.version(), frame.id()));
+                }
+                (Kind::Request | Kind::Oneway, Command::Rpc) => {
+                    let head = frame.head(heads).unwrap_or_else(|_| Head::unread());
+                    self.frame = Some(frame);
+                    return Ok(Some(Event::Head { head, end: true }));
+                }
+                (Kind::Response, _)
+                | (Kind::Oneway, Command::Heartbeat)
+                | (Kind::Request | Kind::Oneway, Command::GoAway) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The frame behind the head that was just reported.
+    pub(crate) fn take_frame(&mut self) -> Option<Frame> {
+        self.frame.take()
+    }
+
+    pub(crate) fn take_beats(&mut self) -> Vec<(Version, u32)> {
+        std::mem::take(&mut self.beats)
+    }
+
+    /// Adds a call; answers its position.
+    pub(crate) fn add(&mut self, index: StreamIndex) -> u32 {
+        self.calls.push(index);
+        u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Takes out the call at a position; answers the one that stands there now.
+    pub(crate) fn remove(&mut self, position: u32) -> Option<StreamIndex> {
+        let position = position as usize;
+        if position >= self.calls.len() {
+            return None;
+        }
+        self.calls.swap_remove(position);
+        self.calls.get(position).copied()
+    }
+
+    /// All calls, by a copy.
+    pub(crate) fn calls(&self) -> Vec<StreamIndex> {
+        self.calls.clone()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// One more call waits for a place, or one less.
+    pub(crate) fn waits(&mut self, more: bool) {
+        self.waiting = if more { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
+    }
+
+    /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full
+    /// upstream fairly: queues are first come, first served, and nobody stands in them more than so often.
+    pub(crate) fn is_full(&self) -> bool {
+        self.calls.len() >= self.config.max_in_flight as usize || self.waiting >= WAITING_AT_MOST
+    }
+
+    pub(crate) fn hold_back(&mut self) {
+        self.held_back = true;
+    }
+
+    /// Whether input that was left unread can be read now; asked once.
+    pub(crate) fn may_resume(&mut self) -> bool {
+        let may = self.held_back && !self.is_full();
+        if may {
+            self.held_back = false;
+        }
+        may
+    }
+
+    pub(crate) fn buffered(&self) -> usize {
+        self.decoder.buffered()
+    }
+
+    pub(crate) fn max_unread(&self) -> usize {
+        self.config.max_unread
+    }
+}
+
+/// Calls of one client that may wait for a place upstream.
+const WAITING_AT_MOST: u32 = 16;

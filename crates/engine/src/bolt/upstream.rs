@@ -1,0 +1,316 @@
+//! Connections to servers that all clients share.
+//!
+//! Arrives: a stream that knows its host, connections that are open, idle, lost or full. Leaves: a lease of a connection that
+//! has room, numbers for calls, heartbeats, and each pending call failed when its connection is lost.
+
+use towpath_proto::bolt::{Error, Message, Version};
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::connection::{Codec, Connection, ConnectionTimer};
+use crate::pool::{Lease, Place};
+use crate::record::Record;
+use crate::retry::Trouble;
+use crate::snapshot::ClusterId;
+use crate::stream::{Direction, StreamIndex, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Whether streams of many clients share this connection.
+    pub(crate) fn is_shared(&self, id: ConnectionId) -> bool {
+        self.connections
+            .get(id)
+            .is_some_and(|connection| matches!(connection.codec, Codec::BoltClient(_)))
+    }
+
+    /// The shared connection with the fewest calls that has room; none if the stream must wait.
+    pub(crate) fn shared_with_room(&self, place: Place) -> Option<ConnectionId> {
+        let pool = self.clusters.pool(place)?;
+        if !pool.pending.is_empty() {
+            // Who came first is served first.
+            return None;
+        }
+        let roomy = pool.shared.iter().filter_map(|id| {
+            let connection = self.connections.get(*id)?;
+            has_room(connection).map(|calls| (calls, *id))
+        });
+        roomy.min_by_key(|(calls, _)| *calls).map(|(_, id)| id)
+    }
+
+    /// A lease for a stream of a cluster that speaks Bolt.
+    pub(crate) fn lease_shared(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+        match self.shared_with_room(place) {
+            Some(id) => Lease::Ready(id),
+            None => self.enqueue(index, place, now),
+        }
+    }
+
+    /// A shared connection may have room: those who wait come in.
+    pub(crate) fn offer_shared(&mut self, id: ConnectionId, now: Instant) {
+        loop {
+            let Some(connection) = self.connections.get(id) else { return };
+            let (takes, room) = (takes_calls(connection), has_room(connection).is_some());
+            let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+            let idle = !connection.is_busy();
+            let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+            let Some(pool) = cluster.pool_mut(place) else { return };
+            let listed = pool.shared.contains(&id);
+            if takes && !listed {
+                pool.shared.push(id);
+            }
+            if !takes || pool.host.is_none() {
+                // One that is being given up is closed by whoever does that.
+                if idle && (takes || listed) {
+                    self.close_upstream(id, Close::Flush, now);
+                    self.open_for_pending(place, now);
+                }
+                return;
+            }
+            if !room {
+                return;
+            }
+            let Some(next) = pool.pending.pop_front() else {
+                if idle {
+                    self.rest_shared(id, place, now);
+                }
+                return;
+            };
+            cluster.left_queue(place);
+            if cluster.load(place).requests < cluster.limits(place).requests {
+                self.attach(next, id, now);
+                continue;
+            }
+            cluster.stats.upstream_rq_active_overflow.inc();
+            if let Some(stream) = self.streams.get_mut(next) {
+                stream.upstream = UpstreamState::None;
+            }
+            self.reset_upstream(next, Trouble::Overflow, now);
+        }
+    }
+
+    /// Whether a host has as many shared connections as it may have, those under way included.
+    pub(crate) fn has_all_shared(&self, place: Place) -> bool {
+        let Some(cluster) = self.clusters.get(place.cluster) else { return true };
+        let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(place)) else {
+            return false;
+        };
+        let live = |id: &&ConnectionId| self.connections.get(**id).is_some_and(takes_calls);
+        let count = pool.shared.iter().filter(live).count() + pool.connecting as usize;
+        count >= bolt.connections_per_host as usize
+    }
+
+    /// Starts the idle timeout of a shared connection without calls.
+    fn rest_shared(&mut self, id: ConnectionId, place: Place, now: Instant) {
+        let idle = self.clusters.get(place.cluster).and_then(|cluster| cluster.config.idle_timeout);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.rested = now;
+        if let Some(idle) = idle {
+            let slot = Self::connection_timer_slot(id);
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + idle,
+                slot,
+                &mut self.timers,
+            );
+        }
+    }
+
+    /// Encodes a stream's call under a number of our own.
+    pub(crate) fn encode_call(&mut self, index: StreamIndex, id: ConnectionId) {
+        let written = self.out.len() as u64;
+        let (Some(connection), Some(stream)) =
+            (self.connections.get_mut(id), self.streams.get_mut(index))
+        else {
+            return;
+        };
+        stream.retries.sent_before = connection.encoded + written;
+        let Some(number) = stream.call.number else { return };
+        if let Some(frame) = &stream.call.frame {
+            frame.write_as(number, &mut self.out);
+            weigh_request(&mut stream.record, frame.bytes().len());
+        }
+    }
+
+    /// A stream is through with a shared connection, which goes on without it.
+    pub(crate) fn leave_shared(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let (number, place) = (stream.call.number.take(), stream.retries.place);
+        if let Some(place) = place {
+            self.request_over(index, place);
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Codec::BoltClient(client) = &mut connection.codec
+            && let Some(number) = number
+        {
+            // An answer that came has freed it already, and this does nothing.
+            client.abandon(number);
+            if client.is_worn()
+                && let Some(upstream) = connection.upstream_mut()
+            {
+                upstream.retired = true;
+            }
+        }
+        self.offer_shared(id, now);
+    }
+
+    /// A shared connection is lost: each of its calls fails by itself.
+    pub(crate) fn fail_shared(&mut self, id: ConnectionId, trouble: Trouble, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Some(upstream) = connection.upstream_mut() {
+            upstream.retired = true;
+        }
+        let Codec::BoltClient(client) = &mut connection.codec else { return };
+        let calls = client.take_all();
+        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+        if let Some(pool) = self.clusters.pool_mut(place) {
+            pool.shared.retain(|shared| *shared != id);
+        }
+        if !calls.is_empty()
+            && let Some(cluster) = self.clusters.get_mut(place.cluster)
+        {
+            let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
+            cluster.stats.upstream_cx_destroy_with_active_rq.inc();
+            if by_peer {
+                cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
+            } else {
+                cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
+            }
+        }
+        for index in calls {
+            self.reset_upstream(index, trouble, now);
+        }
+    }
+
+    /// What came from a server is not Bolt.
+    pub(crate) fn on_answer_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
+        let place = self
+            .connections
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|upstream| upstream.place);
+        if let Some(cluster) = place.and_then(|place| self.clusters.get_mut(place.cluster)) {
+            cluster.stats.upstream_cx_protocol_error.inc();
+        }
+        self.fail_shared(id, Trouble::Protocol, now);
+        self.close_upstream(id, Close::Abort, now);
+    }
+
+    /// The cluster of shared connections is gone.
+    pub(crate) fn retire_shared(&mut self, cluster: ClusterId, now: Instant) {
+        for id in self.connections.ids() {
+            let Some(connection) = self.connections.get(id) else { continue };
+            let of_cluster = connection.upstream().is_some_and(|up| up.place.cluster == cluster);
+            if of_cluster && self.is_shared(id) {
+                self.fail_shared(id, Trouble::ClusterGone, now);
+                self.close_upstream(id, Close::Flush, now);
+            }
+        }
+    }
+
+    /// The host of a pool is gone: shared connections end with their last call.
+    pub(crate) fn retire_shared_of(&mut self, place: Place, now: Instant) {
+        let shared = self.clusters.pool(place).map(|pool| pool.shared.clone()).unwrap_or_default();
+        for id in shared {
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            let busy = connection.is_busy();
+            if let Some(upstream) = connection.upstream_mut() {
+                upstream.retired = true;
+            }
+            if !busy {
+                self.close_upstream(id, Close::Flush, now);
+            }
+        }
+    }
+
+    /// Starts to look after a shared connection.
+    pub(crate) fn begin_pulse(&mut self, id: ConnectionId, now: Instant) {
+        if let Some(heartbeat) = self.heartbeat_of(id) {
+            self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.interval);
+        }
+    }
+
+    fn heartbeat_of(&self, id: ConnectionId) -> Option<crate::snapshot::bolt::Heartbeat> {
+        let place = self.connections.get(id)?.upstream()?.place;
+        self.clusters.get(place.cluster)?.config.bolt.as_ref()?.heartbeat
+    }
+
+    /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
+    pub(crate) fn on_heartbeat_deadline(&mut self, id: ConnectionId, now: Instant) {
+        let Some(heartbeat) = self.heartbeat_of(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let received = connection.bytes_received;
+        let Codec::BoltClient(client) = &mut connection.codec else { return };
+        let pulse = &mut client.pulse;
+        let alive = received > pulse.seen;
+        pulse.seen = received;
+        if alive {
+            (pulse.asked, pulse.missed) = (false, 0);
+            self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.interval);
+            return;
+        }
+        let missed_one = std::mem::replace(&mut pulse.asked, true);
+        pulse.missed += u32::from(missed_one);
+        let dead = pulse.missed >= heartbeat.misses;
+        let place = connection.upstream().map(|upstream| upstream.place);
+        if let Some(stats) = place
+            .and_then(|place| self.clusters.get(place.cluster))
+            .and_then(|cluster| cluster.bolt_stats.as_ref())
+        {
+            if missed_one {
+                stats.heartbeat_failures.inc();
+            }
+            if !dead {
+                stats.heartbeats.inc();
+            }
+        }
+        if dead {
+            self.fail_shared(id, Trouble::Terminated, now);
+            self.close_upstream(id, Close::Abort, now);
+            return;
+        }
+        self.encode_for(id);
+        // Without parts it is never too long. Version 1 is understood by all.
+        let _ = Message::heartbeat(Version::V1, HEARTBEAT_NUMBER).write(&mut self.out);
+        self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.timeout);
+    }
+
+    /// A call that nobody answers is over when it is written.
+    pub(crate) fn end_oneway(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let sent = matches!(stream.upstream, UpstreamState::Active(_));
+        if !stream.call.is_oneway() || !sent {
+            return;
+        }
+        stream.response_end = Direction::Ended;
+        stream.record.status = 200;
+        stream.record.details = crate::record::details::ONEWAY;
+        if let Some(number) = stream.call.number.take()
+            && let UpstreamState::Active(id) = stream.upstream
+            && let Some(connection) = self.connections.get_mut(id)
+            && let Codec::BoltClient(client) = &mut connection.codec
+        {
+            client.close(number);
+        }
+        self.on_response_ended(index, now);
+    }
+}
+
+/// How many calls a connection has, if it takes another one.
+fn has_room(connection: &Connection) -> Option<u32> {
+    let Codec::BoltClient(client) = &connection.codec else { return None };
+    let room = takes_calls(connection) && client.has_room() && !connection.congested;
+    room.then(|| client.in_flight())
+}
+
+fn takes_calls(connection: &Connection) -> bool {
+    let Codec::BoltClient(client) = &connection.codec else { return false };
+    let retired = connection.upstream().is_none_or(|upstream| upstream.retired);
+    !(retired || connection.ended || connection.gone || client.goes_away())
+}
+
+fn weigh_request(record: &mut Record, frame: usize) {
+    record.upstream_wire_sent = frame as u64;
+    record.upstream_bytes_sent = record.bytes_received;
+}
+
+/// A heartbeat's answer is told by its command: its number means nothing.
+const HEARTBEAT_NUMBER: u32 = 0;
