@@ -1,4 +1,5 @@
-//! Takes Envoy's descriptor set out of the `envoy-types` package and leaves out its comments (four fifths of it).
+//! Takes Envoy's descriptor set out of the `envoy-types` package, leaves out its comments (four fifths of it), and adds
+//! Towpath's own messages.
 //!
 //! The package also holds 8 MB of generated Rust over `tonic`, which costs 50 CPU seconds to compile and which nothing
 //! here calls. So it is an optional dependency that stays off: Cargo pins and verifies it, and this script asks Cargo
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+#[path = "src/schema/own.rs"]
+mod own;
 #[expect(dead_code, reason = "only the crate itself reads texts")]
 #[path = "src/wire.rs"]
 mod wire;
@@ -15,12 +18,14 @@ mod wire;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/wire.rs");
+    println!("cargo:rerun-if-changed=src/schema/own.rs");
     println!("cargo:rerun-if-changed=Cargo.toml");
     println!("cargo:rerun-if-env-changed={OVERRIDE}");
     let set = env::var_os(OVERRIDE).map_or_else(packaged, PathBuf::from);
     let bytes = fs::read(&set).unwrap_or_else(|error| panic!("{}: {error}", set.display()));
-    let stripped =
+    let mut stripped =
         strip(&bytes).unwrap_or_else(|| panic!("{}: not a descriptor set", set.display()));
+    stripped.extend(own::file());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("envoy.bin"), stripped).expect("OUT_DIR is writable");
 }

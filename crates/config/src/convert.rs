@@ -6,6 +6,7 @@
 mod access_log;
 mod address;
 mod balancer;
+mod bolt;
 mod bootstrap;
 mod cluster;
 mod data;
@@ -29,16 +30,15 @@ mod tcp_proxy;
 mod tls;
 mod upstream;
 
-use towpath_engine::snapshot::SinkId;
-use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
+use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 pub use runtime::Runtime;
 
 use crate::ledger;
 use crate::load::Options;
-use crate::message::Message;
+use crate::message::{At, Message};
 use crate::report::Report;
 use crate::rules::Rules;
 
@@ -51,6 +51,10 @@ pub(crate) struct Converter<'a> {
     pub(crate) runtime: Runtime,
     /// Some cluster is spoken to under TLS.
     pub(crate) upstream_tls: bool,
+    /// Clusters that Bolt is sent to, and who says so.
+    pub(crate) bolt_clusters: Vec<(ClusterId, At)>,
+    /// Clusters that HTTP is sent to, and who says so.
+    pub(crate) http_clusters: Vec<(ClusterId, At)>,
 }
 
 impl Converter<'_> {

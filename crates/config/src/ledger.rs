@@ -1,6 +1,7 @@
 //! Which fields are honoured. A field that is set and not in here changes behaviour: forgetting one makes loading
 //! refuse, never ignore.
 
+mod bolt;
 mod bootstrap;
 mod cluster;
 mod http;
@@ -46,6 +47,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         cluster::ENTRIES,
         shared::ENTRIES,
         tls::ENTRIES,
+        bolt::ENTRIES,
     ]
     .into_iter()
     .flatten()

@@ -152,8 +152,16 @@ fn convert(message: &Message, options: &Options, report: &mut Report) -> (Snapsh
     let rules = Rules::new(message.descriptor.parent_pool());
     let (snapshot, runtime) =
         (Snapshot { generation: 1, ..Snapshot::default() }, Runtime::default());
-    let mut converter =
-        Converter { report, rules, options, snapshot, runtime, upstream_tls: false };
+    let mut converter = Converter {
+        report,
+        rules,
+        options,
+        snapshot,
+        runtime,
+        upstream_tls: false,
+        bolt_clusters: Vec::new(),
+        http_clusters: Vec::new(),
+    };
     let bootstrap = converter.bootstrap(message);
     (converter.snapshot, bootstrap)
 }

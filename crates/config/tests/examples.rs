@@ -34,6 +34,14 @@ fn tcp_loads_without_a_word() {
 }
 
 #[test]
+fn bolt_loads_without_a_word() {
+    let loaded = example("bolt.yaml");
+    assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));
+    let id = loaded.snapshot.cluster_id("orders-canary").unwrap();
+    assert_eq!(loaded.snapshot.cluster(id).unwrap().bolt.as_ref().unwrap().connections_per_host, 2);
+}
+
+#[test]
 fn gateway_loads_without_a_word() {
     let loaded = example("gateway.yaml");
     assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));

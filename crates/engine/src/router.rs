@@ -221,7 +221,12 @@ impl Worker {
         if let Some(route) = &mut stream.route {
             route.weighted = weighted;
         }
-        let cluster = cluster.filter(|id| self.clusters.get(*id).is_some());
+        // What is routed by a header can name any cluster.
+        let speaks = |id: &ClusterId| {
+            let cluster = self.clusters.get(*id);
+            cluster.is_some_and(|it| it.config.bolt.is_some() == door.bolt().is_some())
+        };
+        let cluster = cluster.filter(speaks);
         stream.cluster = cluster.unwrap_or(NO_CLUSTER);
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };

@@ -33,6 +33,7 @@ impl Converter<'_> {
             self.name_clusters(resources);
             self.listeners(resources);
             self.clusters(message, resources);
+            self.check_protocols();
         }
         self.snapshot.max_connections = self.connection_limits(message);
         let admin = message.message("admin").map(|admin| self.admin(admin));

@@ -54,8 +54,13 @@ impl Converter<'_> {
             "" => name,
             other => other,
         };
-        let Upstream { http1, idle_timeout, max_connection_duration, max_requests_per_connection } =
-            upstream;
+        let Upstream {
+            http1,
+            idle_timeout,
+            max_connection_duration,
+            max_requests_per_connection,
+            bolt,
+        } = upstream;
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
         Some(Cluster {
@@ -81,7 +86,7 @@ impl Converter<'_> {
             max_connection_duration,
             max_requests_per_connection,
             http1: Arc::new(http1),
-            bolt: None,
+            bolt,
             panic_threshold: self.panic_threshold(message),
         })
     }

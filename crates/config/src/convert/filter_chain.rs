@@ -7,6 +7,7 @@ use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{ChainMatch, NetworkFilter, SourceType, Terminal};
 
 use super::Converter;
+use super::bolt::BOLT_PROXY;
 use super::extension::{NETWORK_FILTER, TRANSPORT_SOCKET};
 use crate::message::Message;
 
@@ -69,10 +70,11 @@ impl Converter<'_> {
     /// `None` ends the chain's conversion, `Some(None)` leaves out a filter that does nothing.
     fn network_filter(&mut self, message: &Message) -> Option<Option<Filter>> {
         let (config, _) =
-            self.extension(message, NETWORK_FILTER, &[HTTP, TCP, CONNECTION_LIMIT])?;
+            self.extension(message, NETWORK_FILTER, &[HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT])?;
         Some(match config.descriptor.full_name() {
             HTTP => Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
             TCP => Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),
+            BOLT_PROXY => Some(Filter::Last(Terminal::Bolt(Arc::new(self.bolt_proxy(config)?)))),
             _ => self.connection_limit(config).map(Filter::Deciding),
         })
     }

@@ -56,9 +56,11 @@ impl Converter<'_> {
     ) -> Option<ClusterChoice> {
         let field = action.oneof("cluster_specifier")?;
         match (field.descriptor.name(), &field.value) {
-            ("cluster", Value::String(name)) => self
-                .cluster_id(name, surroundings.validate_clusters, &field.at)
-                .map(ClusterChoice::One),
+            ("cluster", Value::String(name)) => {
+                let id = self.cluster_id(name, surroundings.validate_clusters, &field.at)?;
+                self.http_clusters.push((id, field.at.clone()));
+                Some(ClusterChoice::One(id))
+            }
             ("cluster_header", Value::String(name)) => {
                 self.request_header(name, &field.at).map(ClusterChoice::Header)
             }
@@ -109,6 +111,7 @@ impl Converter<'_> {
                 continue;
             }
             let id = self.cluster_id(name, surroundings.validate_clusters, entry.at("name"));
+            self.http_clusters.extend(id.map(|id| (id, entry.at("name").clone())));
             let weight = entry.number32("weight").unwrap_or(0);
             let weight =
                 if prefix.is_empty() { weight } else { self.runtime_weight(prefix, name, weight) };

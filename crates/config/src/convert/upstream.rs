@@ -1,10 +1,13 @@
 //! How HTTP is spoken to a cluster: `HttpProtocolOptions`, and the older fields of the cluster itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::snapshot::BoltUpstream;
 use towpath_proto::http1;
 
 use super::Converter;
+use super::bolt::BOLT_OPTIONS;
 use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::{Message, Value};
@@ -17,11 +20,13 @@ pub(super) struct Upstream {
     pub(super) idle_timeout: Option<Duration>,
     pub(super) max_connection_duration: Option<Duration>,
     pub(super) max_requests_per_connection: u32,
+    pub(super) bolt: Option<Arc<BoltUpstream>>,
 }
 
 impl Converter<'_> {
     pub(super) fn upstream(&mut self, cluster: &Message) -> Upstream {
-        let typed = self.protocol_options(cluster);
+        let (typed, bolt) = self.protocol_options(cluster);
+        let bolt = bolt.map(|bolt| Arc::new(self.bolt_upstream(bolt)));
         let http1 = match typed {
             Some(typed) => self.chosen_http1(typed),
             None => cluster.message("http_protocol_options"),
@@ -42,11 +47,16 @@ impl Converter<'_> {
             max_requests_per_connection: requests
                 .or_else(|| cluster.number32("max_requests_per_connection"))
                 .unwrap_or(0),
+            bolt,
         }
     }
 
-    fn protocol_options<'m>(&mut self, cluster: &'m Message) -> Option<&'m Message> {
-        let mut options = None;
+    /// The options of HTTP, and those of Bolt.
+    fn protocol_options<'m>(
+        &mut self,
+        cluster: &'m Message,
+    ) -> (Option<&'m Message>, Option<&'m Message>) {
+        let (mut options, mut bolt) = (None, None);
         for (name, item) in cluster.entries("typed_extension_protocol_options") {
             let Value::Any(any) = &item.value else { continue };
             match &any.message {
@@ -56,7 +66,11 @@ impl Converter<'_> {
                     self.accept(message);
                     options = Some(message);
                 }
-                Some(_) if any.name == HTTP_PROTOCOL_OPTIONS => {
+                Some(message) if any.name == BOLT_OPTIONS && name == BOLT_OPTIONS => {
+                    self.accept(message);
+                    bolt = Some(message);
+                }
+                Some(_) if [HTTP_PROTOCOL_OPTIONS, BOLT_OPTIONS].contains(&&*any.name) => {
                     self.report.problem(
                         &item.at,
                         format!("there are no protocol options called `{name}`"),
@@ -71,7 +85,7 @@ impl Converter<'_> {
                 ),
             }
         }
-        options
+        (options, bolt)
     }
 
     /// The HTTP/1 options of the protocol that is chosen.

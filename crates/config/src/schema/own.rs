@@ -1,0 +1,189 @@
+//! Towpath's own messages, as the descriptor of a proto file that is written nowhere else. The build script encodes it.
+//!
+//! They are configured through `xds.type.v3.TypedStruct`, and are then typed, checked and reported like Envoy's own.
+
+/// One message: its name and its fields.
+type Message = (&'static str, &'static [Field]);
+/// Name, type, and what the others are to it.
+type Field = (&'static str, Type, Place);
+
+#[derive(Clone, Copy)]
+enum Type {
+    Bool,
+    String,
+    /// A message or, with its leading `.`, a full name.
+    Of(&'static str),
+    /// An enum.
+    Enum(&'static str),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    One,
+    Many,
+    /// One of the message's only oneof.
+    Either,
+}
+
+use Place::{Either, Many, One};
+use Type::{Bool, Enum, Of};
+
+const PACKAGE: &str = "towpath.extensions.bolt.v1";
+const DURATION: Type = Of(".google.protobuf.Duration");
+const NUMBER: Type = Of(".google.protobuf.UInt32Value");
+const STRING_MATCHER: Type = Of(".envoy.type.matcher.v3.StringMatcher");
+
+const IMPORTS: [&str; 6] = [
+    "envoy/config/accesslog/v3/accesslog.proto",
+    "envoy/config/core/v3/base.proto",
+    "envoy/config/route/v3/route_components.proto",
+    "envoy/type/matcher/v3/string.proto",
+    "google/protobuf/duration.proto",
+    "google/protobuf/wrappers.proto",
+];
+
+const MESSAGES: [Message; 9] = [
+    (
+        "BoltProxy",
+        &[
+            ("stat_prefix", Type::String, One),
+            ("routes", Of(".towpath.extensions.bolt.v1.Route"), Many),
+            ("access_log", Of(".envoy.config.accesslog.v3.AccessLog"), Many),
+            ("idle_timeout", DURATION, One),
+            ("max_requests_in_flight", NUMBER, One),
+            ("max_frame_bytes", NUMBER, One),
+            ("max_unread_bytes", NUMBER, One),
+        ],
+    ),
+    (
+        "Route",
+        &[
+            ("name", Type::String, One),
+            ("match", Of(".towpath.extensions.bolt.v1.RouteMatch"), One),
+            ("route", Of(".towpath.extensions.bolt.v1.RouteAction"), One),
+        ],
+    ),
+    (
+        "RouteMatch",
+        &[
+            ("service", STRING_MATCHER, One),
+            ("method", STRING_MATCHER, One),
+            ("headers", Of(".towpath.extensions.bolt.v1.HeaderMatch"), Many),
+        ],
+    ),
+    (
+        "HeaderMatch",
+        &[
+            ("name", Type::String, One),
+            ("string_match", STRING_MATCHER, One),
+            ("invert_match", Bool, One),
+        ],
+    ),
+    (
+        "RouteAction",
+        &[
+            ("cluster", Type::String, Either),
+            ("weighted_clusters", Of(".towpath.extensions.bolt.v1.WeightedClusters"), Either),
+            ("timeout", DURATION, One),
+            ("retry_policy", Of(".envoy.config.route.v3.RetryPolicy"), One),
+            ("priority", Enum(".envoy.config.core.v3.RoutingPriority"), One),
+        ],
+    ),
+    ("WeightedClusters", &[("clusters", Of(".towpath.extensions.bolt.v1.WeightedCluster"), Many)]),
+    ("WeightedCluster", &[("name", Type::String, One), ("weight", NUMBER, One)]),
+    (
+        "BoltProtocolOptions",
+        &[
+            ("connections_per_host", NUMBER, One),
+            ("max_requests_in_flight", NUMBER, One),
+            ("max_frame_bytes", NUMBER, One),
+            ("heartbeat", Of(".towpath.extensions.bolt.v1.Heartbeat"), One),
+        ],
+    ),
+    (
+        "Heartbeat",
+        &[("interval", DURATION, One), ("timeout", DURATION, One), ("misses", NUMBER, One)],
+    ),
+];
+
+/// The file as an entry of a `FileDescriptorSet`.
+pub(crate) fn file() -> Vec<u8> {
+    // Numbers are those of descriptor.proto.
+    let mut file = Vec::new();
+    text(&mut file, 1, "towpath/extensions/bolt/v1/bolt.proto");
+    text(&mut file, 2, PACKAGE);
+    IMPORTS.iter().for_each(|import| text(&mut file, 3, import));
+    MESSAGES.iter().for_each(|message| nested(&mut file, 4, &descriptor(message)));
+    text(&mut file, 12, "proto3");
+    let mut entry = Vec::new();
+    nested(&mut entry, 1, &file);
+    entry
+}
+
+fn descriptor((name, fields): &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(&mut out, 1, name);
+    for (field, number) in fields.iter().zip(1..) {
+        nested(&mut out, 2, &field_descriptor(field, number));
+    }
+    if fields.iter().any(|(_, _, place)| *place == Either) {
+        let mut oneof = Vec::new();
+        text(&mut oneof, 1, "cluster_specifier");
+        nested(&mut out, 8, &oneof);
+    }
+    out
+}
+
+fn field_descriptor(&(name, kind, place): &Field, number: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(&mut out, 1, name);
+    varint(&mut out, 3, number);
+    varint(&mut out, 4, if place == Many { 3 } else { 1 });
+    let (kind, of) = match kind {
+        Bool => (8, None),
+        Type::String => (9, None),
+        Of(name) => (11, Some(name)),
+        Enum(name) => (14, Some(name)),
+    };
+    varint(&mut out, 5, kind);
+    if let Some(name) = of {
+        text(&mut out, 6, name);
+    }
+    if place == Either {
+        varint(&mut out, 9, 0);
+    }
+    text(&mut out, 10, &camel(name));
+    out
+}
+
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |all, word| {
+        let (head, tail) = word.split_at(word.len().min(1));
+        all + &head.to_ascii_uppercase() + tail
+    })
+}
+
+fn text(out: &mut Vec<u8>, field: u64, text: &str) {
+    nested(out, field, text.as_bytes());
+}
+
+fn nested(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    number(out, field << 3 | 2);
+    number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, field: u64, value: u64) {
+    number(out, field << 3);
+    number(out, value);
+}
+
+fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
