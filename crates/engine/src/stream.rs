@@ -308,7 +308,8 @@ impl Streams {
     }
 }
 
-const SPARE_STREAMS: usize = 256;
+/// As many as are under way at once on busy connections that carry many.
+const SPARE_STREAMS: usize = 4096;
 
 impl Stream {
     fn new(downstream: ConnectionId, door: Rc<Door>, now: Instant) -> Self {

@@ -216,6 +216,52 @@ fn what_is_not_bolt_ends_its_connection_and_no_other() {
     assert_eq!(story.number("http.rpc.downstream_cx_protocol_error"), 1);
 }
 
+#[test]
+fn a_malformed_frame_costs_its_sender_the_connection_and_nobody_else() {
+    for (frame, what) in malformed() {
+        let mut story = Story::new(1, Setting::default());
+        let origins = story.origins(1, Habits::default());
+        let endings = story.clients(1, 3);
+        let wrong = story
+            .client(vec![Ask { raw: Some(frame), ..Ask::new("wrong", 0) }, Ask::new("behind", 10)]);
+        story.run(Duration::from_secs(5));
+        story.check(&endings, &origins, 3);
+        let answered = wrong.borrow().get("behind") == Some(&Ending::Answered(Status::SUCCESS));
+        let errors = story.number("http.rpc.downstream_cx_protocol_error");
+        assert_eq!(errors, 1, "{what}");
+        // On the next connection, if it was not lost with the first.
+        assert!(answered || wrong.borrow().get("behind") == Some(&Ending::Lost), "{what}");
+    }
+}
+
+#[test]
+fn a_malformed_answer_is_told_to_each_pending_call() {
+    for (frame, what) in malformed() {
+        let mut story = Story::new(1, Setting::default());
+        story.garbage = Some(frame);
+        story.origins(1, Habits::default());
+        let endings = story.clients(2, 2);
+        story.run(Duration::from_secs(5));
+        assert_eq!(endings.borrow().len(), 4, "{what}");
+        for ending in endings.borrow().values() {
+            assert_eq!(*ending, Ending::Answered(Status::CODEC_EXCEPTION), "{what}");
+        }
+        assert!(story.number("cluster.app.upstream_cx_protocol_error") >= 1, "{what}");
+    }
+}
+
+/// Frames of the corpus, and what is wrong with them.
+fn malformed() -> Vec<(Bytes, String)> {
+    let text = include_str!("../../../conformance/bolt/malformed.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let cases = lines.map(|line| {
+        let (bytes, what) = line.split_once("  ").unwrap();
+        let byte = |byte: &str| u8::from_str_radix(byte, 16).unwrap();
+        (bytes.split(' ').map(byte).collect(), what.trim().to_owned())
+    });
+    cases.collect()
+}
+
 /// What a test sets.
 struct Setting {
     timeout_ms: u64,
@@ -245,6 +291,8 @@ struct Story {
     registry: Arc<Registry>,
     random: Random,
     timeout_ms: u64,
+    /// What origins answer in place of a frame.
+    garbage: Option<Bytes>,
 }
 
 struct Origins {
@@ -324,14 +372,16 @@ impl Story {
         let epoch_unix_ns = 1_700_000_000_000_000_000;
         world.send(worker, Message::To(ToWorker::WallClock { epoch_unix_ns }));
         world.send(worker, Message::To(ToWorker::Snapshot(Arc::new(snapshot(&setting)))));
-        Self { world, worker, registry, random: Random::new(seed), timeout_ms }
+        let random = Random::new(seed);
+        Self { world, worker, registry, random, timeout_ms, garbage: None }
     }
 
     fn origins(&mut self, count: u8, habits: Habits) -> Origins {
         let seen = Rc::new(RefCell::new(Seen::default()));
         let nodes = (1..=count).map(|number| {
             let seed = self.random.bits();
-            self.world.add(origin(origin_address(number), Rc::clone(&seen), habits, seed))
+            let (seen, garbage) = (Rc::clone(&seen), self.garbage.clone());
+            self.world.add(origin(origin_address(number), seen, garbage, habits, seed))
         });
         let nodes = nodes.collect();
         Origins { nodes, seen }
@@ -451,6 +501,7 @@ fn content(id: &str, len: usize) -> Bytes {
 fn origin(
     at: Address,
     seen: Rc<RefCell<Seen>>,
+    garbage: Option<Bytes>,
     habits: Habits,
     seed: u64,
 ) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
@@ -496,6 +547,10 @@ fn origin(
                     }
                     cut |= nth(habits.cut_every, served);
                     if nth(habits.drop_every, served) || frame.kind() == Kind::Oneway {
+                        continue;
+                    }
+                    if let Some(garbage) = &garbage {
+                        answers.push(garbage.clone());
                         continue;
                     }
                     let status = if busy { Status::SERVER_BUSY } else { Status::SUCCESS };

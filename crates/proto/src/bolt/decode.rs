@@ -51,9 +51,9 @@ pub fn detect(bytes: &[u8]) -> Detection {
 #[derive(Debug)]
 pub struct Decoder {
     options: Options,
-    /// What has arrived and was not taken. Empty while `partial` is not.
+    /// What has arrived and was not taken; it stands behind `partial`.
     input: Bytes,
-    /// A frame of which only a part has come.
+    /// The begin of a frame of which the rest is in `input`, or has not come.
     partial: BytesMut,
     /// How long `partial` must be before another look is worth it.
     wanted: usize,
@@ -72,15 +72,14 @@ impl Decoder {
         if self.failed.is_some() {
             return;
         }
-        if self.partial.is_empty() && self.input.is_empty() {
+        if self.input.is_empty() {
             self.input = chunk;
             return;
         }
-        if self.partial.is_empty() {
-            let rest = std::mem::take(&mut self.input);
-            self.keep(&rest);
-        }
-        self.partial.extend_from_slice(&chunk);
+        let mut both = BytesMut::with_capacity(self.input.len() + chunk.len());
+        both.extend_from_slice(&self.input);
+        both.extend_from_slice(&chunk);
+        self.input = both.freeze();
     }
 
     /// The next whole frame; `None` when more bytes are needed.
@@ -109,17 +108,19 @@ impl Decoder {
     }
 
     fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
-        if !self.partial.is_empty() {
-            if self.partial.len() < self.wanted {
+        // Only the frame that two chunks share is put together; those behind it stay where they are.
+        while !self.partial.is_empty() {
+            let missing = self.wanted.saturating_sub(self.partial.len());
+            let more = self.input.split_to(missing.min(self.input.len()));
+            self.partial.extend_from_slice(&more);
+            if more.len() < missing {
                 return Ok(None);
             }
-            // What is kept becomes input again when it holds a whole frame; till then no byte is copied twice.
             match measure(&self.partial, &self.options)? {
-                Measure::Wants(wanted) => {
-                    self.want(wanted);
-                    return Ok(None);
+                Measure::Wants(wanted) => self.want(wanted),
+                Measure::Whole(fixed) => {
+                    return fixed.take(&mut self.partial.split().freeze()).map(Some);
                 }
-                Measure::Whole(_) => self.input = self.partial.split().freeze(),
             }
         }
         match measure(&self.input, &self.options)? {
@@ -127,17 +128,12 @@ impl Decoder {
             Measure::Wants(wanted) => {
                 let rest = std::mem::take(&mut self.input);
                 if !rest.is_empty() {
-                    self.keep(&rest);
+                    self.partial.extend_from_slice(&rest);
                     self.want(wanted);
                 }
                 Ok(None)
             }
         }
-    }
-
-    fn keep(&mut self, rest: &[u8]) {
-        self.partial.extend_from_slice(rest);
-        self.wanted = 0;
     }
 
     /// Memory is had as bytes come, not as a length promises: at most as much again as is there.
@@ -221,6 +217,8 @@ fn version(bytes: &[u8]) -> Result<Option<Version>, Error> {
 fn has_checksum(version: Version, fixed: &[u8], layout: &Layout) -> Result<bool, Error> {
     match (version, fixed[layout.switch]) {
         (Version::V1, _) | (Version::V2 { .. }, 0) => Ok(false),
+        // sofa-bolt's client wishes for a checksum by default, and writes none where there is no room for it.
+        (Version::V2 { checksums: false }, CHECKSUM) => Ok(false),
         (Version::V2 { checksums: true }, CHECKSUM) => Ok(true),
         (Version::V2 { .. }, switch) => Err(Error::UnknownSwitch(switch)),
     }

@@ -18,7 +18,7 @@ pub enum Error {
     /// A command that does not exist, or not for this type of frame.
     #[error("unknown command {0}")]
     UnknownCommand(u16),
-    /// A switch other than the one for the checksum, or that one where there can be no checksum.
+    /// A switch other than the one for the checksum.
     #[error("unknown switch {0:#x}")]
     UnknownSwitch(u8),
     /// The name of the class is longer than 32,767 bytes.

@@ -157,7 +157,7 @@ fn what_is_no_frame_is_refused_as_soon_as_that_is_known() {
         (changed(V1, 3, 2), Error::UnknownCommand(2)),
         (changed(V1, 1, 0), Error::UnknownCommand(1)),
         (changed(V1, 4, 0), Error::UnknownVersion(0)),
-        (changed(V2, 11, 1), Error::UnknownSwitch(1)),
+        (changed(V2, 11, 3), Error::UnknownSwitch(3)),
         (changed(V2_CRC, 11, 2), Error::UnknownSwitch(2)),
         (changed(V1, 14, 0x80), Error::ClassTooLong(0x8000 + 44)),
         (changed(V1, 16, 0xff), Error::HeadersTooLong(0xff00 + good[17] as usize)),
@@ -264,6 +264,15 @@ fn statuses_have_their_names_and_their_places_in_http() {
     assert_eq!(http.map(Status::to_http), [200, 503, 504, 502]);
     assert_eq!(http.map(|status| Status::from_http(status.to_http())), http);
     assert_eq!(Status::UNKNOWN.to_http(), 500);
+}
+
+#[test]
+fn a_checksum_that_is_wished_for_where_none_can_be_is_not_there() {
+    let mut wished = written(&call(V2, 4));
+    wished[11] = 1;
+    let frame = decoded(&wished).unwrap().unwrap();
+    assert!(!frame.has_checksum());
+    assert_eq!(frame.content(), &b"xxxx"[..]);
 }
 
 #[test]
