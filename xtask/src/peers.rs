@@ -86,6 +86,11 @@ const PEERS: &[Peer] = &[
         version: "5.5.1",
     },
     Peer {
+        name: "bolt",
+        source: Source::Maven { group: "com.alipay.sofa", artifact: "bolt" },
+        version: "1.6.12",
+    },
+    Peer {
         name: "python",
         source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
         version: "3.",
