@@ -44,7 +44,7 @@ enum Protocol {
     H1,
     /// Echo
     Tcp,
-    /// Bolt: each request's content, cut or filled to --size
+    /// Bolt: each request's content, cut or filled to --size; 0 leaves it as it is
     Bolt,
 }
 

@@ -72,7 +72,7 @@ impl Answers {
     /// Answers a call with its own content, class, codec and version.
     pub(super) fn write(&self, call: &Frame, out: &mut Vec<u8>) {
         let asked = call.content();
-        let content = if asked.len() == self.size {
+        let content = if self.size == 0 || asked.len() == self.size {
             asked
         } else {
             let mut content = BytesMut::from(&self.filler[..]);

@@ -1,4 +1,5 @@
-//! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts over a link of 2.5 ms.
+//! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts and of 1 KB Bolt calls over a link of 2.5 ms; and
+//! what SOFAMosn was built for, Bolt routed by its service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use towpath_sim::link::{Conditions, Timeline};
 
-use super::peers::{Layer, Proxy};
+use super::peers::{Layer, Proxy, SERVICE};
 use super::{Options, Replay, Samples, shuffle};
 use crate::address::Address;
 use crate::experiment::{Program, Running, free_addresses};
@@ -32,7 +33,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
         Some(Proxy::Nginx),
         Some(Proxy::Haproxy),
     ];
-    subjects.retain(|subject| match launch(&link, *subject, options) {
+    subjects.retain(|subject| match launch(&link, *subject, Layer::Tcp, false, options) {
         Ok(_) => true,
         Err(error) => {
             notes.push(format!(
@@ -52,10 +53,12 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
                     "{concurrency} connections, round {} of {rounds}, {who}",
                     round + 1
                 ));
-                let (running, entry) =
-                    launch(&link, *subject, options).map_err(io::Error::other)?;
-                let outcome = measure(&link, &running, entry, concurrency, seconds)?;
-                record(&mut samples, concurrency, who, &outcome);
+                let (running, entry) = launch(&link, *subject, Layer::Tcp, false, options)
+                    .map_err(io::Error::other)?;
+                let plan = plan(&running, entry, concurrency, seconds);
+                let outcome =
+                    link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
+                record(&mut samples, TABLE, concurrency, who, &outcome);
             }
         }
         for (who, figures) in [("towpath", published.0), ("envoy", published.1)] {
@@ -64,12 +67,68 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
             }
         }
     }
+    for job in BOLT_JOBS {
+        bolt(&job, &link, options, &mut samples, &mut notes, progress)?;
+    }
     Ok(Replay { rows: samples.into_rows(), notes })
+}
+
+/// Bolt, many requests in flight on each connection.
+fn bolt(
+    job: &Job,
+    link: &Link,
+    options: &Options,
+    samples: &mut Samples,
+    notes: &mut Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) -> io::Result<()> {
+    let (rounds, seconds) = if options.is_quick { (2, 1.0) } else { (10, 5.0) };
+    let mut subjects = job.subjects.to_vec();
+    subjects.retain(|subject| match launch(link, Some(*subject), job.layer, true, options) {
+        Ok(_) => true,
+        Err(error) => {
+            notes.push(format!("{} was not measured: {error}.", subject.name()));
+            false
+        }
+    });
+    let mut random = Random::new(options.seed);
+    for concurrency in [1, 20, 200, 500] {
+        for round in 0..rounds {
+            shuffle(&mut subjects, &mut random);
+            for subject in &subjects {
+                let who = subject.name();
+                progress(&format!(
+                    "{}: {concurrency} connections, round {} of {rounds}, {who}",
+                    job.table,
+                    round + 1
+                ));
+                let (running, entry) = launch(link, Some(*subject), job.layer, true, options)
+                    .map_err(io::Error::other)?;
+                let mut plan = plan(&running, entry, concurrency, seconds);
+                plan.protocol = load::Protocol::Bolt;
+                plan.bolt.in_flight = IN_FLIGHT;
+                plan.request.headers.push(("service".to_owned(), SERVICE.to_owned()));
+                let outcome =
+                    link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
+                record(samples, job.table, concurrency, who, &outcome);
+            }
+        }
+    }
+    for (who, figures) in [("towpath", BOLT_MOSN), ("envoy", BOLT_ENVOY)] {
+        if job.subjects.iter().any(|subject| subject.name() == who) {
+            for ((metric, unit), value) in BOLT_METRICS.into_iter().zip(figures) {
+                samples.publish(job.table, &case(PUBLISHED_BESIDE), who, metric, unit, value);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn launch(
     link: &Link,
     subject: Option<Proxy>,
+    layer: Layer,
+    speaks_bolt: bool,
     options: &Options,
 ) -> Result<(Running, SocketAddr), String> {
     let addresses = free_addresses(FAR, 2).map_err(|error| error.to_string())?;
@@ -79,9 +138,11 @@ fn launch(
         name: "origin".to_owned(),
         role: "service".to_owned(),
         command: [
-            &options.peers.towpath.display().to_string(),
+            options.peers.towpath.display().to_string().as_str(),
             "lab",
             "origin",
+            "--protocol",
+            if speaks_bolt { "bolt" } else { "h1" },
             "--size",
             "1k",
             "--listen",
@@ -93,20 +154,14 @@ fn launch(
         listens: vec![listen],
     }];
     if let Some(proxy) = subject {
-        programs.push(proxy.program(&options.peers, Layer::Tcp, &[(entry, vec![server])])?);
+        programs.push(proxy.program(&options.peers, layer, &[(entry, vec![server])])?);
     }
     let running =
         Running::launch(&programs, Some(link.far())).map_err(|error| error.to_string())?;
     Ok((running, entry))
 }
 
-fn measure(
-    link: &Link,
-    running: &Running,
-    entry: SocketAddr,
-    concurrency: usize,
-    seconds: f64,
-) -> io::Result<Outcome> {
+fn plan(running: &Running, entry: SocketAddr, concurrency: usize, seconds: f64) -> Plan {
     let mut plan = Plan::new(Address::Tcp(entry).into());
     plan.request = Request::with_body(1024);
     plan.connections = concurrency;
@@ -114,10 +169,10 @@ fn measure(
     plan.duration = Duration::from_secs_f64(seconds);
     let proxies = running.pids("proxy");
     plan.pids = if proxies.is_empty() { running.pids("service") } else { proxies };
-    link.near().run(move || load::run(&plan)).map_err(io::Error::other)
+    plan
 }
 
-fn record(samples: &mut Samples, concurrency: usize, who: &str, outcome: &Outcome) {
+fn record(samples: &mut Samples, table: &str, concurrency: usize, who: &str, outcome: &Outcome) {
     let ms = |ns: f64| ns / 1e6;
     let target = outcome.target.unwrap_or_default();
     // Without a proxy there is nothing to charge: the server's own cost is not comparable.
@@ -137,10 +192,10 @@ fn record(samples: &mut Samples, concurrency: usize, who: &str, outcome: &Outcom
         if is_direct { f64::NAN } else { target.cpu_ns_per_request().unwrap_or(f64::NAN) / 1e3 },
     ];
     for ((metric, unit), value) in METRICS.into_iter().zip(figures) {
-        samples.add(TABLE, &case(concurrency), who, metric, unit, value);
+        samples.add(table, &case(concurrency), who, metric, unit, value);
     }
     samples.add(
-        TABLE,
+        table,
         &case(concurrency),
         who,
         "errors",
@@ -154,6 +209,41 @@ fn case(concurrency: usize) -> String {
 }
 
 const TABLE: &str = "TCP forwarding, HTTP/1.1, 1 KB posts";
+
+/// A table about Bolt.
+struct Job {
+    table: &'static str,
+    layer: Layer,
+    subjects: &'static [Proxy],
+}
+
+const BOLT_JOBS: [Job; 2] = [
+    Job {
+        table: "TCP forwarding, Bolt, 1 KB calls, 16 in flight on each connection",
+        layer: Layer::Tcp,
+        subjects: &[Proxy::Towpath, Proxy::Envoy, Proxy::Haproxy],
+    },
+    Job {
+        table: "Routed forwarding, Bolt, 1 KB calls, 16 in flight on each connection",
+        layer: Layer::Bolt,
+        subjects: &[Proxy::Towpath],
+    },
+];
+
+const IN_FLIGHT: usize = 16;
+
+/// The report names no concurrency for Bolt. Rate times round trip is 1,680 calls under way: between 20 and 200 connections.
+const PUBLISHED_BESIDE: usize = 200;
+const BOLT_METRICS: [(&str, &str); 5] = [
+    ("rate", "requests/s"),
+    ("mean", "ms"),
+    ("memory", "MiB"),
+    ("cpu", "% of a CPU"),
+    ("cpu_per_request", "µs"),
+];
+/// The last figure recomputed from CPU and rate.
+const BOLT_MOSN: [f64; 5] = [103_500.0, 16.23, 31.0, 100.0, 9.66];
+const BOLT_ENVOY: [f64; 5] = [104_000.0, 15.88, 18.0, 100.0, 9.62];
 
 const METRICS: [(&str, &str); 8] = [
     ("rate", "requests/s"),

@@ -39,6 +39,8 @@ pub(super) enum Proxy {
 pub(super) enum Layer {
     Http,
     Tcp,
+    /// Only Towpath routes it.
+    Bolt,
 }
 
 /// One listener and where it forwards to.
@@ -91,6 +93,9 @@ impl Proxy {
         let path = path.ok_or_else(|| {
             format!("{} was not found; set TOWPATH_{variable} to its path", self.name())
         })?;
+        if layer == Layer::Bolt && self != Self::Towpath {
+            return Err(format!("{} does not route Bolt", self.name()));
+        }
         let executable = path.display().to_string();
         let (arguments, config): (&[&str], String) = match self {
             Self::Towpath => {
@@ -132,6 +137,12 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
                  \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy\n          \
                  stat_prefix: f{at}\n          cluster: c{at}\n"
             ),
+            Layer::Bolt => format!(
+                "      - name: towpath.filters.network.bolt_proxy\n        typed_config:\n          \
+                 \"@type\": type.googleapis.com/xds.type.v3.TypedStruct\n          \
+                 type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProxy\n          \
+                 value: {{stat_prefix: f{at}, routes: [{{match: {{service: {{exact: \"{SERVICE}\"}}}}, route: {{cluster: c{at}}}}}]}}\n"
+            ),
             Layer::Http => format!(
                 "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \
                  \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
@@ -150,14 +161,27 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
             .iter()
             .map(|target| format!("        - endpoint: {{address: {}}}\n", socket(target)))
             .collect();
+        let options = if layer == Layer::Bolt { BOLT_CLUSTER } else { "" };
         let _ = write!(
             clusters,
-            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n    load_assignment:\n      \
+            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{options}    load_assignment:\n      \
              cluster_name: c{at}\n      endpoints:\n      - lb_endpoints:\n{endpoints}"
         );
     }
     format!("static_resources:\n  listeners:\n{listeners}  clusters:\n{clusters}")
 }
+
+/// What the calls of a replay name.
+pub(super) const SERVICE: &str = "com.example.Echo:1.0";
+
+const BOLT_CLUSTER: &str =
+    "    circuit_breakers: {thresholds: [{max_requests: 100000, max_pending_requests: 100000}]}
+    typed_extension_protocol_options:
+      towpath.extensions.bolt.v1.BoltProtocolOptions:
+        \"@type\": type.googleapis.com/xds.type.v3.TypedStruct
+        type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProtocolOptions
+        value: {connections_per_host: 4}
+";
 
 fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
     // Distributions build the stream module apart: beside the program's own libraries, or where
@@ -176,7 +200,7 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
         .map(|(at, (listen, targets))| {
             let servers: String = targets.iter().map(|target| format!("server {target}; ")).collect();
             match layer {
-                Layer::Tcp => format!("  upstream u{at} {{ {servers}}}\n  server {{ listen {listen}; proxy_pass u{at}; }}\n"),
+                Layer::Tcp | Layer::Bolt => format!("  upstream u{at} {{ {servers}}}\n  server {{ listen {listen}; proxy_pass u{at}; }}\n"),
                 Layer::Http => format!(
                     "  upstream u{at} {{ {servers}keepalive 512; }}\n  server {{ listen {listen}; location / {{ proxy_pass http://u{at}; \
                      proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}\n"
@@ -185,7 +209,7 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
         })
         .collect();
     let (name, common) = match layer {
-        Layer::Tcp => ("stream", ""),
+        Layer::Tcp | Layer::Bolt => ("stream", ""),
         Layer::Http => (
             "http",
             "  access_log off;\n  keepalive_requests 100000000;\n  client_body_temp_path {dir}/b;\n  proxy_temp_path {dir}/p;\n  \
@@ -200,7 +224,7 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
 
 fn haproxy(layer: Layer, forwards: &[Forward]) -> String {
     let mode = match layer {
-        Layer::Tcp => "tcp",
+        Layer::Tcp | Layer::Bolt => "tcp",
         Layer::Http => "http",
     };
     let mut text = format!(
