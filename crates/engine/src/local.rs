@@ -3,7 +3,7 @@
 //! Arrives: an app's [`Command`]s. Leaves: a stream as any other, whose downstream side is not a socket but the app; and
 //! [`Event`]s, of which exactly one ends each request.
 //!
-//! The app's side of a stream is a [`Connection`] without a socket: it has the same watermark, congestion and
+//! The app's side of a stream is a `Connection` without a socket: it has the same watermark, congestion and
 //! reading as one that has, so that the forwarding loop treats it alike. What it is "sent" leaves as events, and
 //! counts as outstanding until the app has used it.
 

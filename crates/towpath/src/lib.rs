@@ -30,7 +30,7 @@ mod call;
 pub mod engine;
 pub mod error;
 pub mod report {
-    //! What happened to a request: [`Report`](self::Report) and its parts. Times are the engine's own; see [`Time`].
+    //! What happened to a request: [`Report`] and its parts. Times are the engine's own; see [`Time`].
 
     pub use towpath_engine::local::report::*;
     pub use towpath_engine::record::Record;
