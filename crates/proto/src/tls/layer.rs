@@ -262,9 +262,8 @@ fn take_step<Data>(
             Ok(Step::Again)
         }
         ConnectionState::PeerClosed => {
-            // In the handshake it is a refusal like any other alert.
             if *stage == Stage::Handshake {
-                return Err(Fault::Alert(0));
+                return Err(Fault::Ended);
             }
             *stage = Stage::Ended;
             Ok(Step::Again)

@@ -15,6 +15,7 @@ mod load;
 mod nginx;
 mod origin;
 mod slow;
+mod tls;
 #[path = "../../../../conformance/h1/wire.rs"]
 mod wire;
 

@@ -16,6 +16,16 @@ pub struct Nginx {
 impl Nginx {
     /// None, with a word about it, where there is no nginx; a failure under `CI`.
     pub fn start() -> Option<Self> {
+        Self::start_with("", &[])
+    }
+
+    /// The same under TLS.
+    pub fn start_secure(chain: &str, key: &str) -> Option<Self> {
+        let options = " ssl;\n        ssl_protocols TLSv1.2 TLSv1.3;\n        ssl_certificate ROOT/chain.pem;\n        ssl_certificate_key ROOT/key.pem";
+        Self::start_with(options, &[("chain.pem", chain), ("key.pem", key)])
+    }
+
+    fn start_with(options: &str, files: &[(&str, &str)]) -> Option<Self> {
         let folder = std::env::var_os("TOWPATH_PEERS").unwrap_or_default();
         let program = std::path::Path::new(&folder).join("nginx");
         if !program.exists() {
@@ -29,7 +39,12 @@ impl Nginx {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let scratch = Scratch::new();
         let root = scratch.path("").display().to_string();
-        let config = include_str!("nginx.conf").replace("ROOT/", &root);
+        for (name, text) in files {
+            scratch.write(name, text);
+        }
+        let config =
+            include_str!("nginx.conf").replace(" reuseport", &[" reuseport", options].concat());
+        let config = config.replace("ROOT/", &root);
         scratch.write("nginx.conf", &config.replace("ADDRESS", &address.to_string()));
         let child = launch(&program, &scratch, address);
         Some(Self { address, program, child, scratch })
