@@ -13,7 +13,7 @@ use towpath::{Engine, Error, Response};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Get {
-    /// What to ask for, as http://host[:port]/path
+    /// What to ask for, as http://HOST:PORT/PATH or https://…; the port may be left out
     url: String,
     /// The method; GET, or POST with a body
     #[arg(short = 'X', long, value_name = "METHOD")]
