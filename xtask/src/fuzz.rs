@@ -29,18 +29,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             wanted.push(word.as_str());
         }
     }
+    build()?;
     let folder = root().join("fuzz");
-    if !folder.join("Cargo.toml").is_file() {
-        return Err("there is no fuzz package".into());
-    }
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // With `--target` the flags do not reach build scripts, which have no libFuzzer to link with.
-    run_command(
-        Command::new("cargo")
-            .args(["build", "--quiet", "--release", "--target", &platform])
-            .env("RUSTFLAGS", FLAGS.join(" "))
-            .current_dir(&folder),
-    )?;
     let targets = targets(&folder)?;
     for name in &wanted {
         if !targets.iter().any(|target| target == name) {
@@ -51,7 +41,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         .iter()
         .filter(|target| wanted.is_empty() || wanted.contains(&target.as_str()))
         .collect();
-    let programs = folder.join("target").join(&platform).join("release");
+    let programs = folder.join("target").join(platform()).join("release");
     for pair in chosen.chunks(AT_ONCE) {
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let search = |target| search(&folder, &programs, target, seconds);
@@ -65,6 +55,25 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Builds every target; nothing is left to do when it was done before.
+pub(crate) fn build() -> Result<()> {
+    let folder = root().join("fuzz");
+    if !folder.join("Cargo.toml").is_file() {
+        return Err("there is no fuzz package".into());
+    }
+    // With `--target` the flags do not reach build scripts, which have no libFuzzer to link with.
+    run_command(
+        Command::new("cargo")
+            .args(["build", "--quiet", "--release", "--target", &platform()])
+            .env("RUSTFLAGS", FLAGS.join(" "))
+            .current_dir(&folder),
+    )
+}
+
+fn platform() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
 /// Targets that run at the same time.
