@@ -27,39 +27,42 @@ fn stall(arrivals: Arrivals) -> Outcome {
 
 #[test]
 fn intended_time_shows_the_stall_and_service_time_hides_it() {
+    // A machine that is itself held up stalls more than the server did: it is asked again, twice at most.
+    let mut failures = Vec::new();
+    while failures.len() < 3 {
+        match the_stall_shows() {
+            Ok(()) => return,
+            Err(failure) => failures.push(failure),
+        }
+    }
+    panic!("{failures:#?}");
+}
+
+fn the_stall_shows() -> Result<(), String> {
     let shared = std::thread::spawn(|| stall(Arrivals::Paced { rate: 2000.0 }));
     let capped =
         std::thread::spawn(|| stall(Arrivals::ClosedCapped { per_connection_rate: 100.0 }));
     let scheduled = stall(Arrivals::PerConnection { per_connection_rate: 100.0 });
     for outcome in [shared.join().unwrap(), scheduled] {
-        let latency = outcome.latency.percentiles();
-        assert!(
-            (900_000_000..=1_010_000_000).contains(&latency.p99),
-            "{}: {latency:?}",
-            outcome.arrivals
-        );
-        assert!(
-            (400_000_000..=600_000_000).contains(&latency.p90),
-            "{}: {latency:?}",
-            outcome.arrivals
-        );
+        let all = (outcome.sent, outcome.errors.total()) == (10_000, 0);
+        let (latency, service) = (outcome.latency.percentiles(), outcome.service.percentiles());
+        let says_so = (900_000_000..=1_010_000_000).contains(&latency.p99)
+            && (400_000_000..=600_000_000).contains(&latency.p90);
         // At most the twenty requests in flight were slow from their actual start: 0.2 % of all.
-        let service = outcome.service.percentiles();
-        assert!(service.p99 < 100_000_000, "{}: {service:?}", outcome.arrivals);
-        assert!(
-            (900_000_000..1_100_000_000).contains(&service.max),
-            "{}: {service:?}",
-            outcome.arrivals
-        );
-        assert_eq!((outcome.sent, outcome.errors.total()), (10_000, 0));
+        let hides_it =
+            service.p99 < 100_000_000 && (900_000_000..1_100_000_000).contains(&service.max);
+        if !all || !says_so || !hides_it {
+            let (sent, errors) = (outcome.sent, &outcome.errors);
+            let name = &outcome.arrivals;
+            return Err(format!("{name}: {sent} sent, {errors:?}, {latency:?}, {service:?}"));
+        }
     }
     // A cap turns the stall into a lower rate with a healthy percentile.
     let capped = capped.join().unwrap();
-    assert!(capped.latency.percentiles().p99 < 100_000_000);
-    assert!(capped.achieved_rps() < 1700.0, "{}", capped.achieved_rps());
-    assert!(
-        capped.warnings.iter().any(|warning| warning.contains("were not sent")),
-        "{:?}",
-        capped.warnings
-    );
+    let (p99, rate) = (capped.latency.percentiles().p99, capped.achieved_rps());
+    let warned = capped.warnings.iter().any(|warning| warning.contains("were not sent"));
+    if p99 < 100_000_000 && rate < 1700.0 && warned {
+        return Ok(());
+    }
+    Err(format!("capped: {p99} ns, {rate}/s, {:?}", capped.warnings))
 }
