@@ -28,8 +28,8 @@ server.on("connect", (request, socket, head) => {
   server.emit("connection", socket);
 });
 server.on("clientError", (error, socket) => {
-  // A connection that is reset in the middle of a request is no request.
-  if (error.code !== "ECONNRESET") say("refused");
+  // A connection that ends in the middle of a request, reset or closed, brought no request.
+  if (!["ECONNRESET", "HPE_INVALID_EOF_STATE"].includes(error.code)) say("refused");
   socket.destroy();
 });
 server.keepAliveTimeout = 60_000;
