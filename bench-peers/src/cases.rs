@@ -1,7 +1,7 @@
 //! The cases.
 
 use std::hint::black_box;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,16 +19,17 @@ static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
 fn off() {
     ON.store(false, Ordering::Release);
-    RECORDING
-        .lock()
-        .unwrap()
-        .get_or_insert_with(begin)
-        .set_categories(Category::NONE, Level::Error);
+    choose(Category::NONE, Level::Error);
 }
 
 fn on() {
     ON.store(true, Ordering::Release);
-    RECORDING.lock().unwrap().get_or_insert_with(begin).set_categories(Category::ALL, Level::Info);
+    choose(Category::ALL, Level::Info);
+}
+
+fn choose(categories: Category, level: Level) {
+    let mut recording = RECORDING.lock().unwrap_or_else(PoisonError::into_inner);
+    recording.get_or_insert_with(begin).set_categories(categories, level);
 }
 
 fn begin() -> Recording {

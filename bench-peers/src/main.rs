@@ -2,10 +2,10 @@
 
 mod atrace_like;
 mod cases;
-#[allow(dead_code, reason = "shared with the benchmark of the crate")]
+#[expect(dead_code, reason = "shared with the benchmark of the crate")]
 #[path = "../../crates/trace/benches/cost/published.rs"]
 mod published;
-#[allow(dead_code, reason = "shared with the benchmark of the crate")]
+#[expect(dead_code, reason = "shared with the benchmark of the crate")]
 #[path = "../../crates/trace/benches/cost/windows.rs"]
 mod windows;
 

@@ -17,6 +17,7 @@ mod glimpse;
 mod outcome;
 mod request;
 pub(crate) mod response;
+mod run;
 mod schedule;
 
 use std::time::Duration;
@@ -221,6 +222,9 @@ impl Plan {
         }
         if self.protocol == Protocol::Bolt {
             self.bolt.check(&self.arrivals)?;
+            if !self.keep_alive {
+                return Err(LoadError::Plan("Bolt keeps its connections: a call is not worth one"));
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p towpath-trace --example slow_request -- HOST:PORT FOLDER`; docs/tracing.md has the sidecar's side.
 
-#![allow(clippy::print_stdout, reason = "an example says what it did")]
+#![expect(clippy::print_stdout, reason = "an example says what it did")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};

@@ -3,7 +3,7 @@
 //! Nothing is calibrated at start. A [`Reading`] pairs the counter with the system's clocks; records between two
 //! readings are placed by the line through them, so an error of the counter's rate cannot add up.
 
-#![allow(unsafe_code, reason = "reads the cycle counter and the system's clocks")]
+#![expect(unsafe_code, reason = "reads the cycle counter and the system's clocks")]
 
 use std::sync::OnceLock;
 

@@ -4,7 +4,7 @@
 //! `towpath:begin`, `towpath:end`, `towpath:mark` and `towpath:counter`; each has the arguments
 //! (name, length of the name, first value, second value). A name is not NUL-terminated: `str(arg0, arg1)` in bpftrace.
 
-#![allow(
+#![expect(
     unsafe_code,
     reason = "a probe is a no-op instruction with an ELF note that names its address"
 )]

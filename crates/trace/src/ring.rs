@@ -4,7 +4,7 @@
 //! there is no limit and the reader finds out afterwards which of the records it copied may have been overwritten.
 //! Every slot is made of atomics, so a torn read is a wrong value and never undefined, and is thrown away.
 
-#![allow(
+#![expect(
     unsafe_code,
     reason = "a thread reaches its own ring through a pointer, without a lock or a count"
 )]

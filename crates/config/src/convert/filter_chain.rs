@@ -100,8 +100,10 @@ impl Converter<'_> {
     fn chain_match(&mut self, matches: &Message) -> ChainMatch {
         for unimplemented in ["address_suffix", "suffix_len"] {
             if matches.has(unimplemented) {
-                self.report
-                    .problem(matches.at(unimplemented), "Envoy has not implemented this field");
+                self.report.problem(
+                    matches.at(unimplemented),
+                    "reserved in Envoy's API: no version of Envoy reads it",
+                );
             }
         }
         let protocol = matches.text("transport_protocol");

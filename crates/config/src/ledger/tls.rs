@@ -83,7 +83,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("ca_certificate_provider_instance", PROVIDER),
             ("system_root_certs", "write a trusted_ca with the platform's file"),
-            ("require_signed_certificate_timestamp", "Envoy has not implemented this field"),
+            (
+                "require_signed_certificate_timestamp",
+                "reserved in Envoy's API: no version of Envoy reads it",
+            ),
             ("crl", "revocation lists are not read"),
             ("allow_expired_certificate", "an expired certificate is refused"),
             ("custom_validator_config", "TLS extensions are not there"),

@@ -7,20 +7,16 @@
 mod line;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::io;
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
 
 use towpath_proto::bolt::Version;
 
-use self::line::{Event, InFlight, Line, Template, Verdict};
-use super::account::{Account, Tally};
-use super::connection::Failure;
-use super::glimpse::Glimpse;
+use self::line::{Event, Line, Template, Verdict};
+use super::connection::{Failure, InFlight};
 use super::outcome::{Outcome, Progress};
-use super::schedule::Schedule;
+use super::run::{Driver, Run, drive};
 use super::{Arrivals, LoadError, Plan};
-use crate::poller::{Interest, Poller, Ready};
+use crate::poller::{Interest, Ready};
 
 /// What is particular to Bolt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,30 +59,19 @@ pub(super) fn run(
     plan: &Plan,
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
-    Generator::new(plan, observer)?.run()
+    drive(Generator::new(plan, observer)?)
 }
 
 struct Generator<'p, 'o> {
-    plan: &'p Plan,
+    run: Run<'p, 'o>,
     template: Template,
-    poller: Poller,
     scratch: Vec<u8>,
     lines: Vec<Line>,
-    schedule: Option<Schedule>,
     /// Places for one request more, with the generation of their connection.
     free: VecDeque<(u32, u32)>,
-    /// Lines to be opened again.
-    waiting: BinaryHeap<Reverse<(u64, u32)>>,
     /// Lines with something to write.
     dirty: Vec<u32>,
     verdicts: Vec<Verdict>,
-    epoch: Instant,
-    measured: std::ops::Range<u64>,
-    next_scan_ns: u64,
-    last_connect_error: Option<io::Error>,
-    tally: Tally,
-    account: Account<'p>,
-    observer: Option<Glimpse<'o>>,
 }
 
 impl<'p, 'o> Generator<'p, 'o> {
@@ -94,134 +79,164 @@ impl<'p, 'o> Generator<'p, 'o> {
         plan: &'p Plan,
         observer: Option<&'o mut dyn FnMut(&Progress)>,
     ) -> Result<Self, LoadError> {
-        let warmup_ns = plan.warmup.as_nanos() as u64;
         Ok(Self {
-            plan,
+            run: Run::new(plan, observer)?,
             template: Template::new(plan)?,
-            poller: Poller::new().map_err(io::Error::from)?,
             scratch: vec![0; SCRATCH],
             lines: (0..plan.connections).map(|index| Line::new(index as u32)).collect(),
-            schedule: Schedule::global(&plan.arrivals, plan.rate_ramp, plan.seed),
             free: VecDeque::new(),
-            waiting: BinaryHeap::new(),
             dirty: Vec::new(),
             verdicts: Vec::new(),
-            epoch: Instant::now(),
-            measured: warmup_ns..warmup_ns + plan.duration.as_nanos() as u64,
-            next_scan_ns: 0,
-            last_connect_error: None,
-            tally: Tally::default(),
-            account: Account::new(plan),
-            observer: observer.map(Glimpse::new),
         })
     }
 
-    fn run(mut self) -> Result<Outcome, LoadError> {
-        self.connect_all()?;
-        self.measure()?;
-        self.drain()?;
-        Ok(self.account.finish(self.tally))
+    fn on_verdicts(&mut self, index: u32) {
+        let now = self.run.now();
+        let generation = self.lines[index as usize].generation;
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        for verdict in verdicts.drain(..) {
+            let request = match verdict {
+                Verdict::Late => continue,
+                Verdict::Unasked => {
+                    self.run.tally.errors.add("unasked", 1);
+                    continue;
+                }
+                Verdict::Right(request) => {
+                    self.run.count_latency(request.intended_ns, request.started_ns, now);
+                    request
+                }
+                // That must never happen, measured time or not.
+                Verdict::Crossed(request) => {
+                    self.run.tally.errors.add("crossed", 1);
+                    request
+                }
+                Verdict::Refused(request) => {
+                    self.run.count_error("status", request.intended_ns);
+                    request
+                }
+            };
+            self.run.count_answer(request.intended_ns, now);
+            self.free.push_back((index, generation));
+        }
+        self.verdicts = verdicts;
     }
 
-    /// Opens every connection before the clock starts, a few at a time.
-    fn connect_all(&mut self) -> Result<(), LoadError> {
-        let deadline = Instant::now() + self.plan.timeout;
-        let (mut opened, mut settled) = (0, 0);
-        while settled < self.lines.len() && Instant::now() < deadline {
-            while opened < self.lines.len() && opened - settled < CONNECT_AT_ONCE {
-                self.open(opened as u32);
-                opened += 1;
-            }
-            self.poller.wait(Some(Duration::from_millis(50))).map_err(io::Error::from)?;
-            self.handle_events();
-            let is_settled = |line: &&Line| line.is_connected() || line.socket().is_none();
-            settled = self.lines[..opened].iter().filter(is_settled).count();
+    fn on_failure(&mut self, index: u32, failure: Failure) {
+        let kind = self.run.name(failure);
+        for request in self.lines[index as usize].close() {
+            self.run.count_error(kind, request.intended_ns);
         }
-        if !self.lines.iter().any(Line::is_connected) {
-            let error =
-                self.last_connect_error.take().unwrap_or_else(|| io::ErrorKind::TimedOut.into());
-            return Err(LoadError::Connect { target: self.plan.target.to_string(), error });
-        }
-        self.tally = Tally::default();
-        Ok(())
+        self.run.rest(index);
     }
 
-    fn measure(&mut self) -> Result<(), LoadError> {
-        self.epoch = Instant::now();
-        loop {
-            let now = self.now();
-            if !self.account.has_begun() && now >= self.measured.start {
-                self.account.begin()?;
+    fn start(&mut self, index: u32, intended_ns: u64, now: u64) {
+        if self.run.measured.contains(&intended_ns) {
+            self.run.tally.sent += 1;
+            if self.run.arrivals.is_some() {
+                self.run.tally.lateness.record(now.saturating_sub(intended_ns));
             }
-            if now >= self.measured.end {
-                let connected = self.lines.iter().filter(|line| line.is_connected()).count();
-                self.account.end(self.tally.answered, connected);
-                return Ok(());
+        }
+        let line = &mut self.lines[index as usize];
+        if !line.has_unsent() {
+            self.dirty.push(index);
+        }
+        line.start(InFlight { intended_ns, started_ns: now }, &self.template);
+    }
+
+    fn flush(&mut self) {
+        while let Some(index) = self.dirty.pop() {
+            match self.lines[index as usize].flush() {
+                Event::Fine => {}
+                Event::Blocked => self.watch(index, Interest::ReadWrite),
+                Event::Failed(failure) => self.on_failure(index, failure),
             }
-            let boundary =
-                if self.account.has_begun() { self.measured.end } else { self.measured.start };
-            self.turn(boundary)?;
         }
     }
 
-    /// Waits for the answers to what was sent, for a while.
-    fn drain(&mut self) -> Result<(), LoadError> {
-        let patience = self.plan.timeout.min(DRAIN_AT_MOST).as_nanos() as u64;
-        let deadline = self.measured.end + patience;
-        while self.now() < deadline
-            && (self.due().is_some() || self.lines.iter().any(|line| line.in_flight() > 0))
-        {
-            self.turn(deadline)?;
+    fn watch(&mut self, index: u32, interest: Interest) {
+        let line = &self.lines[index as usize];
+        let number = u64::from(line.generation) << 32 | u64::from(index);
+        let Some(socket) = line.socket() else { return };
+        if self.run.poller.modify(socket, number, interest).is_err() {
+            self.on_failure(index, Failure::Reset);
         }
-        for index in 0..self.lines.len() {
-            for request in self.lines[index].abandon() {
-                self.count_error("timeout", request.intended_ns);
-            }
-        }
-        let (measured, mut unsent) = (self.measured.clone(), 0);
-        if let Some(schedule) = &mut self.schedule {
-            while let Some(due) = schedule.next_ns().filter(|due| *due < measured.end) {
-                unsent += u64::from(measured.contains(&due));
-                schedule.advance();
-            }
-        }
-        self.tally.errors.add("unsent", unsent);
-        Ok(())
+    }
+}
+
+impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
+    fn run(&mut self) -> &mut Run<'p, 'o> {
+        &mut self.run
     }
 
-    /// One wait and what it brought.
-    fn turn(&mut self, boundary: u64) -> Result<(), LoadError> {
-        self.dispatch();
+    fn open(&mut self, index: u32) {
+        let address = self.run.plan.address(index as usize);
+        let line = &mut self.lines[index as usize];
+        let opened = line.open(address);
+        let number = u64::from(line.generation) << 32 | u64::from(index);
+        let added = opened.and_then(|()| {
+            let socket = line.socket().ok_or(Failure::Closed)?;
+            self.run.poller.add(socket, number, Interest::Write).map_err(Failure::Connect)
+        });
+        if let Err(failure) = added {
+            self.on_failure(index, failure);
+        }
+    }
+
+    fn is_connected(&self, index: usize) -> bool {
+        self.lines[index].is_connected()
+    }
+
+    fn is_closed(&self, index: usize) -> bool {
+        self.lines[index].socket().is_none()
+    }
+
+    fn is_answer_due(&self) -> bool {
+        self.lines.iter().any(|line| line.in_flight() > 0)
+    }
+
+    fn is_arrival_due(&self) -> bool {
+        self.run.next_arrival().is_some()
+    }
+
+    fn next_start(&self) -> Option<u64> {
+        self.free.front().and_then(|_| self.run.next_arrival())
+    }
+
+    fn begin(&mut self) {
+        let ramp_ns = self.run.plan.connection_ramp.as_nanos() as u64;
+        let count = self.lines.len() as u64;
+        let is_closed = |index: &u64| self.lines[*index as usize].socket().is_none();
+        for index in (0..count).filter(is_closed) {
+            self.run.waiting.push(Reverse((ramp_ns * index / count, index as u32)));
+        }
+    }
+
+    /// Opens what was closed, starts everything that is due, and writes it.
+    fn dispatch(&mut self) {
+        let now = self.run.now();
+        while let Some(index) = self.run.take_waiting(now) {
+            let line = &self.lines[index as usize];
+            if line.socket().is_none() {
+                self.run.tally.reconnects += u64::from(line.generation > 0);
+                self.open(index);
+            }
+        }
+        let closed = self.run.plan.arrivals == Arrivals::Closed;
+        while !self.free.is_empty() {
+            let now = self.run.now();
+            let due = if closed { now } else { self.run.next_arrival().unwrap_or(u64::MAX) };
+            if due > now || due >= self.run.measured.end {
+                break;
+            }
+            let Some((index, generation)) = self.free.pop_front() else { break };
+            if self.lines[index as usize].generation == generation {
+                if let Some(schedule) = &mut self.run.arrivals {
+                    schedule.advance();
+                }
+                self.start(index, due, now);
+            }
+        }
         self.flush();
-        let now = self.now();
-        let mut wake = self.next_scan_ns.min(boundary);
-        if let Some(Reverse((due, _))) = self.waiting.peek() {
-            wake = wake.min(*due);
-        }
-        if !self.free.is_empty()
-            && let Some(due) = self.due()
-        {
-            wake = wake.min(due);
-        }
-        let timeout = Duration::from_nanos(wake.saturating_sub(now));
-        self.poller.wait(Some(timeout)).map_err(io::Error::from)?;
-        self.handle_events();
-        let now = self.now();
-        if now >= self.next_scan_ns {
-            self.expire(now);
-        }
-        if let Some(glimpse) = &mut self.observer {
-            glimpse.show(&self.measured, self.tally.errors.total(), now);
-        }
-        Ok(())
-    }
-
-    fn handle_events(&mut self) {
-        let mut at = 0;
-        while let Some(ready) = self.poller.event(at) {
-            at += 1;
-            self.handle(ready);
-        }
     }
 
     fn handle(&mut self, ready: Ready) {
@@ -236,7 +251,7 @@ impl<'p, 'o> Generator<'p, 'o> {
                 Event::Fine => {
                     if !was_connected {
                         let token = (index, line.generation);
-                        self.free.extend(std::iter::repeat_n(token, self.plan.bolt.in_flight));
+                        self.free.extend(std::iter::repeat_n(token, self.run.plan.bolt.in_flight));
                     }
                     self.watch(index, Interest::Read);
                 }
@@ -259,162 +274,24 @@ impl<'p, 'o> Generator<'p, 'o> {
         }
     }
 
-    fn on_verdicts(&mut self, index: u32) {
-        let now = self.now();
-        let generation = self.lines[index as usize].generation;
-        let mut verdicts = std::mem::take(&mut self.verdicts);
-        for verdict in verdicts.drain(..) {
-            let request = match verdict {
-                Verdict::Late => continue,
-                Verdict::Unasked => {
-                    self.tally.errors.add("unasked", 1);
-                    continue;
-                }
-                Verdict::Right(request) => {
-                    if self.measured.contains(&request.intended_ns) {
-                        self.tally.latency.record(now - request.intended_ns);
-                        self.tally.service.record(now - request.started_ns);
-                    }
-                    request
-                }
-                // That must never happen, measured time or not.
-                Verdict::Crossed(request) => {
-                    self.tally.errors.add("crossed", 1);
-                    request
-                }
-                Verdict::Refused(request) => {
-                    self.count_error("status", request.intended_ns);
-                    request
-                }
-            };
-            if self.measured.contains(&now) {
-                self.tally.answered += 1;
-            }
-            if let Some(glimpse) = &mut self.observer {
-                glimpse.record(now - request.intended_ns);
-            }
-            self.free.push_back((index, generation));
-        }
-        self.verdicts = verdicts;
-    }
-
-    fn on_failure(&mut self, index: u32, failure: Failure) {
-        let kind = match failure {
-            Failure::Connect(error) => {
-                self.last_connect_error = Some(error.into());
-                "connect"
-            }
-            Failure::Reset => "reset",
-            Failure::Closed => "closed",
-            Failure::Malformed => "malformed",
-        };
-        let again = self.now() + RETRY_NS;
-        for request in self.lines[index as usize].close() {
-            self.count_error(kind, request.intended_ns);
-        }
-        self.waiting.push(Reverse((again, index)));
-    }
-
-    fn count_error(&mut self, kind: &'static str, intended_ns: u64) {
-        if self.measured.contains(&intended_ns) {
-            self.tally.errors.add(kind, 1);
-        }
-    }
-
-    /// Starts everything that is due, and opens what was closed.
-    fn dispatch(&mut self) {
-        let now = self.now();
-        while let Some(Reverse((due, index))) = self.waiting.peek().copied() {
-            if due > now {
-                break;
-            }
-            self.waiting.pop();
-            self.tally.reconnects += 1;
-            self.open(index);
-        }
-        let closed = self.plan.arrivals == Arrivals::Closed;
-        while !self.free.is_empty() {
-            let now = self.now();
-            let due = if closed { now } else { self.due().unwrap_or(u64::MAX) };
-            if due > now || due >= self.measured.end {
-                break;
-            }
-            let Some((index, generation)) = self.free.pop_front() else { break };
-            if self.lines[index as usize].generation == generation {
-                if let Some(schedule) = &mut self.schedule {
-                    schedule.advance();
-                }
-                self.start(index, due, now);
-            }
-        }
-    }
-
-    /// The next arrival of an open loop, as long as it is meant for before the end.
-    fn due(&self) -> Option<u64> {
-        self.schedule.as_ref()?.next_ns().filter(|due| *due < self.measured.end)
-    }
-
-    fn start(&mut self, index: u32, intended_ns: u64, now: u64) {
-        if self.measured.contains(&intended_ns) {
-            self.tally.sent += 1;
-            if self.schedule.is_some() {
-                self.tally.lateness.record(now.saturating_sub(intended_ns));
-            }
-        }
-        let line = &mut self.lines[index as usize];
-        if !line.has_unsent() {
-            self.dirty.push(index);
-        }
-        line.start(InFlight { intended_ns, started_ns: now }, &self.template);
-    }
-
-    fn flush(&mut self) {
-        while let Some(index) = self.dirty.pop() {
-            match self.lines[index as usize].flush() {
-                Event::Fine => {}
-                Event::Blocked => self.watch(index, Interest::ReadWrite),
-                Event::Failed(failure) => self.on_failure(index, failure),
-            }
-        }
-    }
-
-    fn open(&mut self, index: u32) {
-        let address = self.plan.address(index as usize);
-        let line = &mut self.lines[index as usize];
-        let opened = line.open(address);
-        let number = u64::from(line.generation) << 32 | u64::from(index);
-        let added = opened.and_then(|()| {
-            let socket = line.socket().ok_or(Failure::Closed)?;
-            self.poller.add(socket, number, Interest::Write).map_err(Failure::Connect)
-        });
-        if let Err(failure) = added {
-            self.on_failure(index, failure);
-        }
-    }
-
-    fn watch(&mut self, index: u32, interest: Interest) {
-        let line = &self.lines[index as usize];
-        let number = u64::from(line.generation) << 32 | u64::from(index);
-        let Some(socket) = line.socket() else { return };
-        if self.poller.modify(socket, number, interest).is_err() {
-            self.on_failure(index, Failure::Reset);
-        }
-    }
-
-    fn expire(&mut self, now: u64) {
-        let timeout = self.plan.timeout.as_nanos() as u64;
-        self.next_scan_ns = now + (timeout / 50).clamp(1_000_000, 200_000_000);
+    fn expire(&mut self, now: u64, timeout_ns: u64) {
         for index in 0..self.lines.len() {
             let generation = self.lines[index].generation;
-            for request in self.lines[index].expire(now.saturating_sub(timeout)) {
-                self.count_error("timeout", request.intended_ns);
+            for request in self.lines[index].expire(now.saturating_sub(timeout_ns)) {
+                self.run.count_error("timeout", request.intended_ns);
                 self.free.push_back((index as u32, generation));
             }
         }
     }
 
-    fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
+    fn abandon(&mut self) -> Vec<u64> {
+        let requests = self.lines.iter_mut().flat_map(Line::abandon);
+        requests.map(|request| request.intended_ns).collect()
+    }
+
+    fn count_unsent(&mut self) -> u64 {
+        let measured = &self.run.measured;
+        self.run.arrivals.as_mut().map_or(0, |schedule| schedule.count_rest(measured))
     }
 }
 
@@ -423,7 +300,3 @@ const CLASS: &str = "towpath.Bytes";
 const CODEC: u8 = 11;
 const IN_FLIGHT_LIMIT: usize = 1024;
 const SCRATCH: usize = 256 * 1024;
-const CONNECT_AT_ONCE: usize = 128;
-/// How long a connection rests after a failure.
-const RETRY_NS: u64 = 10_000_000;
-const DRAIN_AT_MOST: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 //! A schedule knows nothing of the server: it is a function from a seed to instants, in nanoseconds from
 //! the start of the run. Requests that could not start on time stay due, so nothing needs to be queued.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::Arrivals;
@@ -98,6 +99,16 @@ impl Schedule {
             }
             *self = ahead;
         }
+    }
+
+    /// Takes every instant up to the end of a time, and counts those within it.
+    pub(crate) fn count_rest(&mut self, within: &Range<u64>) -> u64 {
+        let mut count = 0;
+        while let Some(due) = self.next_ns.filter(|due| *due < within.end) {
+            count += u64::from(within.contains(&due));
+            self.advance();
+        }
+        count
     }
 
     fn following(&mut self) -> Option<u64> {

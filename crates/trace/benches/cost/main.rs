@@ -6,10 +6,9 @@
 //!
 //! `cargo bench -p towpath-trace --features layer`, with `-- --json FILE` for the rows as JSON and `-- --quick` for few windows.
 
-#![allow(clippy::unwrap_used, reason = "what cannot be set up fails the run")]
-#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
-#[allow(clippy::unwrap_used, reason = "what cannot be set up ends the run")]
+#[expect(clippy::unwrap_used, reason = "what cannot be set up ends the run")]
 mod cases;
 mod published;
 mod windows;

@@ -1,6 +1,6 @@
 //! Android's system properties: which tags are on, and for which apps.
 
-#![allow(unsafe_code, reason = "the properties are read through the C library")]
+#![expect(unsafe_code, reason = "the properties are read through the C library")]
 
 use std::ffi::CStr;
 use std::time::Duration;

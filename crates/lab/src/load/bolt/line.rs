@@ -10,15 +10,8 @@ use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Statu
 use towpath_proto::http1::Out;
 
 use crate::address::Address;
-use crate::load::connection::Failure;
+use crate::load::connection::{Failure, InFlight};
 use crate::load::{LoadError, Plan};
-
-/// A request that has started and is not answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InFlight {
-    pub(super) intended_ns: u64,
-    pub(super) started_ns: u64,
-}
 
 /// What became of a request, or of an answer.
 #[derive(Clone, Copy, Debug)]

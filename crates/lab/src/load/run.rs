@@ -1,0 +1,252 @@
+//! One run of a plan, whatever the protocol: connect, measure between two instants, wait for what is still out.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::account::{Account, Tally};
+use super::connection::Failure;
+use super::glimpse::Glimpse;
+use super::outcome::{Outcome, Progress};
+use super::schedule::Schedule;
+use super::{LoadError, Plan};
+use crate::poller::{Poller, Ready};
+
+/// Connections of one protocol.
+pub(super) trait Driver<'p, 'o> {
+    fn run(&mut self) -> &mut Run<'p, 'o>;
+    fn open(&mut self, index: u32);
+    fn is_connected(&self, index: usize) -> bool;
+    /// No socket, because it failed or was never asked for.
+    fn is_closed(&self, index: usize) -> bool;
+    fn is_answer_due(&self) -> bool;
+    /// An arrival of an open loop that is meant for before the end has not been sent.
+    fn is_arrival_due(&self) -> bool;
+    /// When the next free connection has something to send.
+    fn next_start(&self) -> Option<u64>;
+    /// Everything is ready for the clock to start.
+    fn begin(&mut self) {}
+    /// Starts what is due.
+    fn dispatch(&mut self);
+    fn handle(&mut self, ready: Ready);
+    /// Gives up what was sent `timeout_ns` ago.
+    fn expire(&mut self, now: u64, timeout_ns: u64);
+    /// Gives up every request; when each was meant for.
+    fn abandon(&mut self) -> Vec<u64>;
+    /// Arrivals within the measured time that were never sent.
+    fn count_unsent(&mut self) -> u64;
+}
+
+/// What drivers have in common.
+pub(super) struct Run<'p, 'o> {
+    pub(super) plan: &'p Plan,
+    pub(super) poller: Poller,
+    pub(super) measured: Range<u64>,
+    pub(super) tally: Tally,
+    /// Arrivals that any connection may take.
+    pub(super) arrivals: Option<Schedule>,
+    /// Connections that do something at an instant.
+    pub(super) waiting: BinaryHeap<Reverse<(u64, u32)>>,
+    epoch: Instant,
+    next_scan_ns: u64,
+    last_connect_error: Option<io::Error>,
+    account: Account<'p>,
+    observer: Option<Glimpse<'o>>,
+}
+
+impl<'p, 'o> Run<'p, 'o> {
+    pub(super) fn new(
+        plan: &'p Plan,
+        observer: Option<&'o mut dyn FnMut(&Progress)>,
+    ) -> Result<Self, LoadError> {
+        let warmup_ns = plan.warmup.as_nanos() as u64;
+        Ok(Self {
+            plan,
+            poller: Poller::new().map_err(io::Error::from)?,
+            measured: warmup_ns..warmup_ns + plan.duration.as_nanos() as u64,
+            tally: Tally::default(),
+            arrivals: Schedule::global(&plan.arrivals, plan.rate_ramp, plan.seed),
+            waiting: BinaryHeap::new(),
+            epoch: Instant::now(),
+            next_scan_ns: 0,
+            last_connect_error: None,
+            account: Account::new(plan),
+            observer: observer.map(Glimpse::new),
+        })
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// The next arrival that any connection may take, as long as it is meant for before the end.
+    pub(super) fn next_arrival(&self) -> Option<u64> {
+        self.arrivals.as_ref()?.next_ns().filter(|due| *due < self.measured.end)
+    }
+
+    /// The connection whose instant has come.
+    pub(super) fn take_waiting(&mut self, now: u64) -> Option<u32> {
+        let Reverse((due, index)) = *self.waiting.peek()?;
+        (due <= now).then(|| self.waiting.pop())?;
+        Some(index)
+    }
+
+    /// A server that refuses everybody is not to be asked in a busy loop: when the connection may go on.
+    pub(super) fn rest(&mut self, index: u32) -> u64 {
+        let again = self.now() + RETRY_NS;
+        self.waiting.push(Reverse((again, index)));
+        again
+    }
+
+    pub(super) fn count_error(&mut self, kind: &'static str, intended_ns: u64) {
+        if self.measured.contains(&intended_ns) {
+            self.tally.errors.add(kind, 1);
+        }
+    }
+
+    /// The word for it in the counts.
+    pub(super) fn name(&mut self, failure: Failure) -> &'static str {
+        match failure {
+            Failure::Connect(error) => {
+                self.last_connect_error = Some(error.into());
+                "connect"
+            }
+            Failure::Reset => "reset",
+            Failure::Closed => "closed",
+            Failure::Malformed => "malformed",
+        }
+    }
+
+    /// An answer came, right or not.
+    pub(super) fn count_answer(&mut self, intended_ns: u64, now: u64) {
+        if self.measured.contains(&now) {
+            self.tally.answered += 1;
+        }
+        if let Some(glimpse) = &mut self.observer {
+            glimpse.record(now - intended_ns);
+        }
+    }
+
+    /// The answer was the right one.
+    pub(super) fn count_latency(&mut self, intended_ns: u64, started_ns: u64, now: u64) {
+        if self.measured.contains(&intended_ns) {
+            self.tally.latency.record(now - intended_ns);
+            self.tally.service.record(now - started_ns);
+        }
+    }
+}
+
+/// Carries out the plan.
+pub(super) fn drive<'p, 'o>(mut driver: impl Driver<'p, 'o>) -> Result<Outcome, LoadError> {
+    connect_all(&mut driver)?;
+    measure(&mut driver)?;
+    drain(&mut driver)?;
+    let run = driver.run();
+    let account = std::mem::replace(&mut run.account, Account::new(run.plan));
+    Ok(account.finish(std::mem::take(&mut run.tally)))
+}
+
+/// Opens every connection before the clock starts, a few at a time so that the server's accept queue does not
+/// overflow. With a connection ramp, or without keep-alive, connections open as they are used, and one shows that
+/// somebody listens.
+fn connect_all<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
+    let plan = driver.run().plan;
+    let up_front = plan.keep_alive && plan.connection_ramp.is_zero();
+    let count = if up_front { plan.connections } else { 1 };
+    let deadline = Instant::now() + plan.timeout;
+    let (mut opened, mut settled) = (0, 0);
+    while settled < count && Instant::now() < deadline {
+        while opened < count && opened - settled < CONNECT_AT_ONCE {
+            driver.open(opened as u32);
+            opened += 1;
+        }
+        driver.run().poller.wait(Some(Duration::from_millis(50))).map_err(io::Error::from)?;
+        handle_events(driver);
+        let is_settled = |at: &usize| driver.is_connected(*at) || driver.is_closed(*at);
+        settled = (0..opened).filter(is_settled).count();
+    }
+    if !(0..count).any(|at| driver.is_connected(at)) {
+        let error = driver.run().last_connect_error.take();
+        let error = error.unwrap_or_else(|| io::ErrorKind::TimedOut.into());
+        return Err(LoadError::Connect { target: plan.target.to_string(), error });
+    }
+    driver.begin();
+    driver.run().tally = Tally::default();
+    Ok(())
+}
+
+fn measure<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
+    driver.run().epoch = Instant::now();
+    loop {
+        let run = driver.run();
+        let (now, measured) = (run.now(), run.measured.clone());
+        if !run.account.has_begun() && now >= measured.start {
+            run.account.begin()?;
+        }
+        let has_begun = run.account.has_begun();
+        if now >= measured.end {
+            let count = run.plan.connections;
+            let connected = (0..count).filter(|at| driver.is_connected(*at)).count();
+            let run = driver.run();
+            run.account.end(run.tally.answered, connected);
+            return Ok(());
+        }
+        turn(driver, if has_begun { measured.end } else { measured.start })?;
+    }
+}
+
+/// Waits for the answers to what was sent, and sends what was still due, for a while.
+fn drain<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
+    let run = driver.run();
+    let patience = run.plan.timeout.min(DRAIN_AT_MOST).as_nanos() as u64;
+    let deadline = run.measured.end + patience;
+    while driver.run().now() < deadline && (driver.is_arrival_due() || driver.is_answer_due()) {
+        turn(driver, deadline)?;
+    }
+    for intended_ns in driver.abandon() {
+        driver.run().count_error("timeout", intended_ns);
+    }
+    let unsent = driver.count_unsent();
+    driver.run().tally.errors.add("unsent", unsent);
+    Ok(())
+}
+
+/// One wait and what it brought.
+fn turn<'p, 'o>(driver: &mut impl Driver<'p, 'o>, boundary: u64) -> Result<(), LoadError> {
+    driver.dispatch();
+    let next_start = driver.next_start();
+    let run = driver.run();
+    let waiting = run.waiting.peek().map(|Reverse((due, _))| *due);
+    let wake = [waiting, next_start, Some(run.next_scan_ns)].into_iter().flatten();
+    let wake = wake.fold(boundary, u64::min);
+    let timeout = Duration::from_nanos(wake.saturating_sub(run.now()));
+    run.poller.wait(Some(timeout)).map_err(io::Error::from)?;
+    handle_events(driver);
+    let run = driver.run();
+    let now = run.now();
+    if now >= run.next_scan_ns {
+        let timeout_ns = run.plan.timeout.as_nanos() as u64;
+        run.next_scan_ns = now + (timeout_ns / 50).clamp(1_000_000, 200_000_000);
+        driver.expire(now, timeout_ns);
+    }
+    let run = driver.run();
+    if let Some(glimpse) = &mut run.observer {
+        glimpse.show(&run.measured, run.tally.errors.total(), now);
+    }
+    Ok(())
+}
+
+fn handle_events<'p, 'o>(driver: &mut impl Driver<'p, 'o>) {
+    let mut at = 0;
+    while let Some(ready) = driver.run().poller.event(at) {
+        at += 1;
+        driver.handle(ready);
+    }
+}
+
+const CONNECT_AT_ONCE: usize = 128;
+/// How long a connection rests after a failure.
+const RETRY_NS: u64 = 10_000_000;
+const DRAIN_AT_MOST: Duration = Duration::from_secs(5);
