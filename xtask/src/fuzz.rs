@@ -1,14 +1,14 @@
 //! Every fuzz target for a few seconds, on stable: the flags make rustc instrument the code, libFuzzer does the rest.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use crate::shell::{Result, root, run as run_command};
 
-/// What `cargo fuzz` would pass, without the address sanitizer, which only nightly has.
+/// What `cargo fuzz` would pass for the code that is searched, without the address sanitizer, which only nightly has.
 const FLAGS: &[&str] = &[
-    "--cfg fuzzing",
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
@@ -63,13 +63,36 @@ pub(crate) fn build() -> Result<()> {
     if !folder.join("Cargo.toml").is_file() {
         return Err("there is no fuzz package".into());
     }
-    // With `--target` the flags do not reach build scripts, which have no libFuzzer to link with.
     run_command(
         Command::new("cargo")
             .args(["build", "--quiet", "--release", "--target", &platform()])
-            .env("RUSTFLAGS", FLAGS.join(" "))
+            .env("RUSTFLAGS", "--cfg fuzzing")
+            .env("RUSTC_WRAPPER", std::env::current_exe()?)
+            .env(WRAPS_RUSTC, "1")
             .current_dir(&folder),
     )
+}
+
+/// Set for the copy of this program that cargo runs in the place of rustc.
+pub(crate) const WRAPS_RUSTC: &str = "TOWPATH_FUZZ_WRAPS_RUSTC";
+
+/// Runs rustc as cargo wants it, with [`FLAGS`] for our own crates. Instrumented too, the judge of trace files and
+/// the schema of Envoy's configuration take minutes, and lead the search away from the code in question.
+pub(crate) fn wrap_rustc(words: &[String]) -> std::io::Error {
+    let Some((rustc, words)) = words.split_first() else {
+        return std::io::Error::other("cargo named no rustc");
+    };
+    let is_ours = words.windows(2).any(|pair| {
+        pair[0] == "--crate-name" && (pair[1].starts_with("towpath") || is_target(&pair[1]))
+    });
+    // Build scripts and macros, which have no libFuzzer to link with, are built without `--target`.
+    let is_searched = is_ours && words.iter().any(|word| word == "--target");
+    let flags: &[&str] = if is_searched { FLAGS } else { &[] };
+    Command::new(rustc).args(words).args(flags).exec()
+}
+
+fn is_target(name: &str) -> bool {
+    root().join("fuzz/fuzz_targets").join(name).with_extension("rs").is_file()
 }
 
 fn platform() -> String {

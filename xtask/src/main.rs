@@ -29,6 +29,10 @@ cargo xtask COMMAND
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
+    if std::env::var_os(fuzz::WRAPS_RUSTC).is_some() {
+        eprintln!("xtask: {}", fuzz::wrap_rustc(&words.collect::<Vec<_>>()));
+        return ExitCode::FAILURE;
+    }
     let command = words.next().unwrap_or_else(|| "help".to_owned());
     let rest: Vec<String> = words.collect();
     match run(&command, &rest) {

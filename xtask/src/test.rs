@@ -14,17 +14,16 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     step("format", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
     step("tidy", || tidy::run(&[]))?;
-    step("clippy", || {
-        run_command(
-            cargo()
-                .args(["clippy", "--quiet", "--workspace", "--all-targets"])
-                .args(["--", "-D", "warnings"]),
-        )
+    // The peers come over the network while the processors are busy.
+    beside(if quick { || Ok(()) } else { || peers::run(&[]) }, || {
+        step("clippy", || {
+            run_command(
+                cargo()
+                    .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+                    .args(["--", "-D", "warnings"]),
+            )
+        })
     })?;
-    // The judge of trace files: with it the tests that need it run, and fail where they would be left out.
-    if !quick {
-        step("trace processor", || peers::ensure("trace-processor").map(drop))?;
-    }
     step("test", || {
         let mut tests = cargo();
         tests.args(["test", "--workspace", "--no-fail-fast"]);
@@ -36,16 +35,23 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     if quick {
         return doc();
     }
-    // One large crate of the fuzz package keeps a single processor busy for minutes: others use the rest meanwhile.
-    let built = std::thread::scope(|scope| {
-        let building = scope.spawn(|| fuzz::build().map_err(|error| error.to_string()));
+    // One large crate of the fuzz package keeps a single processor busy for a while: others use the rest meanwhile.
+    beside(fuzz::build, || {
         doc()?;
-        step("instructions", || instructions::run(&[]))?;
-        Ok::<_, Box<dyn std::error::Error>>(building.join())
+        step("instructions", || instructions::run(&[]))
     })?;
-    built.map_err(|_| "building the fuzz targets panicked")??;
     step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))?;
     step("peers", with_peers)
+}
+
+/// Does the first on a thread of its own while the second goes on; both must succeed.
+fn beside(first: fn() -> Result<()>, second: impl FnOnce() -> Result<()>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || first().map_err(|error| error.to_string()));
+        let second = second();
+        first.join().map_err(|_| "a step panicked")??;
+        second
+    })
 }
 
 fn doc() -> Result<()> {
@@ -60,7 +66,6 @@ fn doc() -> Result<()> {
 
 /// The tests that need real peers are `#[ignore]`d, so that `cargo test` runs anywhere; here they must run.
 fn with_peers() -> Result<()> {
-    peers::run(&[])?;
     let suites =
         output(cargo().args(["test", "--quiet", "--workspace", "--", "--ignored", "--list"]))?;
     let count = suites.lines().filter(|line| line.ends_with(": test")).count();
