@@ -355,26 +355,16 @@ impl Worker {
     /// The app's side of a stream, if it is the app's.
     pub(crate) fn call(&self, index: StreamIndex) -> Option<&Call> {
         let downstream = self.streams.get(index)?.downstream;
-        match &self.connections.get(downstream)?.codec {
-            Codec::Local(call) => Some(call),
-            Codec::Server(_)
-            | Codec::Client(_)
-            | Codec::Raw(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => None,
-        }
+        let Codec::Local(call) = &self.connections.get(downstream)?.codec else { return None };
+        Some(call)
     }
 
     pub(crate) fn call_mut(&mut self, index: StreamIndex) -> Option<&mut Call> {
         let downstream = self.streams.get(index)?.downstream;
-        match &mut self.connections.get_mut(downstream)?.codec {
-            Codec::Local(call) => Some(call),
-            Codec::Server(_)
-            | Codec::Client(_)
-            | Codec::Raw(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => None,
-        }
+        let Codec::Local(call) = &mut self.connections.get_mut(downstream)?.codec else {
+            return None;
+        };
+        Some(call)
     }
 
     fn stream_of(&self, call: CallId) -> Option<StreamIndex> {
