@@ -15,7 +15,7 @@ use crate::origin::{Origin, spawn};
 use crate::random::Random;
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
-    let (rounds, seconds) = if options.is_quick { (3, 8) } else { (8, 45) };
+    let (rounds, seconds) = if options.is_quick { (3, 8) } else { (8, 30) };
     let link = Link::open(&Tuning::default())?;
     let origin = link.far().run(|| {
         spawn(&Origin::http(crate::address::Address::Tcp(([10, 77, 0, 2], PORT).into()), 1024))

@@ -16,7 +16,7 @@ use crate::load::{self, Outcome, Plan, Request};
 use crate::random::Random;
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
-    let (rounds, seconds) = if options.is_quick { (3, 1.0) } else { (12, 2.0) };
+    let (rounds, seconds) = if options.is_quick { (3, 1.0) } else { (8, 2.0) };
     let link = Link::open(&Tuning::default())?;
     let half = Conditions { delay: Duration::from_micros(1250), ..Conditions::default() };
     link.follow(&half, &half, &Timeline::default(), options.seed, false);
@@ -82,7 +82,7 @@ fn bolt(
     notes: &mut Vec<String>,
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<()> {
-    let (rounds, seconds) = if options.is_quick { (2, 1.0) } else { (12, 2.0) };
+    let (rounds, seconds) = if options.is_quick { (2, 1.0) } else { (8, 2.0) };
     let mut subjects = job.subjects.to_vec();
     subjects.retain(|subject| match launch(link, Some(*subject), job.layer, true, options) {
         Ok(_) => true,

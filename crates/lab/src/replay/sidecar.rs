@@ -23,7 +23,7 @@ struct Case {
 }
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
-    let (rounds, seconds) = if options.is_quick { (3, 0.8) } else { (12, 2.0) };
+    let (rounds, seconds) = if options.is_quick { (3, 0.8) } else { (8, 2.0) };
     let mut samples = Samples::new(options.seed);
     let mut notes = vec![
         "A chain of three HTTP services and a store makes seven proxy traversals; a single service makes one. Throttled means a cap on each \
