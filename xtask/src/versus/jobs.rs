@@ -56,19 +56,12 @@ pub(super) fn closed_loop(
                 let total = cpu.total_ns as f64 / 1000.0 / requests;
                 let user = cpu.user_ns() / 1000.0 / requests;
                 let memory = running.process.resident_bytes() as f64 / f64::from(1 << 20);
-                let values = [
-                    total,
-                    user,
-                    total - user,
-                    1e6 / total,
-                    closed.per_second,
-                    closed.p50_us,
-                    closed.p99_us,
-                    memory,
-                ];
-                for (figure, value) in row.figures.iter_mut().zip(values) {
-                    figure.add(value);
-                }
+                let latency = (closed.p50_us, closed.p99_us);
+                let rates = (1e6 / total, closed.per_second);
+                add(
+                    row,
+                    [total, user, total - user, rates.0, rates.1, latency.0, latency.1, memory],
+                );
             }
         }
         let title = format!(
@@ -119,11 +112,8 @@ pub(super) fn stream(plan: &Plan, programs: &Programs, report: &mut Report) -> R
                 .map_err(|error| format!("{}: {error}", running.name))?;
             let cpu = running.process.cpu().since(before);
             let memory = running.process.resident_bytes() as f64 / f64::from(1 << 20);
-            let values =
-                [cpu.total_ns as f64 / 1e6 / gib, cpu.user_ns() / 1e6 / gib, gib / seconds, memory];
-            for (figure, value) in row.figures.iter_mut().zip(values) {
-                figure.add(value);
-            }
+            let (total, user) = (cpu.total_ns as f64 / 1e6, cpu.user_ns() / 1e6);
+            add(row, [total / gib, user / gib, gib / seconds, memory]);
         }
     }
     let title = format!("tcp: {gib} GiB through one connection, {} rounds", plan.rounds);
