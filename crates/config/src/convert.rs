@@ -8,6 +8,7 @@ mod address;
 mod balancer;
 mod bolt;
 mod bootstrap;
+mod bridge;
 mod cluster;
 mod data;
 mod dns;

@@ -42,6 +42,48 @@ fn bolt_loads_without_a_word() {
 }
 
 #[test]
+fn bolt_bridge_loads_without_a_word() {
+    let loaded = example("bolt-bridge.yaml");
+    assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));
+}
+
+#[test]
+fn a_bridge_that_leads_nowhere_is_refused() {
+    let text = include_str!("../../../examples/bolt-bridge.yaml");
+    let refused = |from: &str, to: &str| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        let source = Source::yaml("t", &text.replace(from, to));
+        load(&Sources::file(source), &Options::default()).unwrap_err().to_string()
+    };
+    for (from, to, wanted) in [
+        ("cluster: orders-bolt, ", "cluster: orders-http, ", "does not speak Bolt"),
+        ("cluster: orders-http\n", "cluster: orders-bolt\n", "speaks Bolt, not HTTP"),
+        ("towpath.filters.http.bolt_bridge:", "envoy.filters.http.cors:", "speaks Bolt, not HTTP"),
+        (
+            "route: { cluster: orders-bolt, timeout: 3s }",
+            "direct_response: { status: 200 }",
+            "only a `route` action",
+        ),
+        (
+            "orders-bolt, timeout: 3s",
+            "orders-bolt, upgrade_configs: [{ upgrade_type: websocket }]",
+            "Bolt has no upgrades",
+        ),
+        ("max_request_bytes: 1048576", "max_request_bytes: 1073741825", "must be at most"),
+        ("max_request_bytes: 1048576", "codec: 256", "must be at most 255"),
+        ("max_request_bytes: 1048576", "version: 3", "must be 1 or 2"),
+        ("max_request_bytes: 1048576", "checksum: true", "version 1 has no checksums"),
+        ("max_request_bytes: 1048576", "klass: none", "no such field"),
+        ("path_prefix: /rpc", "path_prefix: rpc/", "must begin with `/`"),
+        ("path_prefix: /rpc", "method: CONNECT", "cannot carry a call"),
+        ("path_prefix: /rpc", "host: \"a b\"", "is no host"),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains(wanted), "{to}: {error}");
+    }
+}
+
+#[test]
 fn gateway_loads_without_a_word() {
     let loaded = example("gateway.yaml");
     assert_eq!((loaded.notes, loaded.ignored), (vec![], vec![]));

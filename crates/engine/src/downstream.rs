@@ -102,6 +102,7 @@ impl Worker {
             return;
         }
         self.start_response_timer(index, now);
+        self.end_collecting(index, now);
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
             self.update_reading(downstream);
         }

@@ -11,7 +11,7 @@ use towpath_proto::http1::Next;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 
-use crate::bolt::Call;
+use crate::bolt::{Call, Crossing};
 use crate::connection::Codec;
 use crate::downstream::Closer;
 use crate::forward::Item;
@@ -198,7 +198,8 @@ impl Worker {
     /// Fills in what a stream weighed on the wire, if a log may ask for it.
     fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
-        if stream.door.bolt().is_some() {
+        let of_bolt = stream.door.bolt().is_some();
+        if of_bolt && stream.call.crossing == Crossing::None {
             return;
         }
         let asked = !stream.door.access_logs().is_empty();
@@ -207,13 +208,15 @@ impl Worker {
             self.flush_out();
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(connection) = self.connections.get_mut(downstream) {
+        if !of_bolt && let Some(connection) = self.connections.get_mut(downstream) {
             connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
             stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
             stream.record.wire_sent = connection.encoded - stream.wire.downstream_sent;
         }
+        // Of a connection that others share its frames tell.
         if let UpstreamState::Active(id) = upstream
             && let Some(connection) = self.connections.get(id)
+            && !connection.carries_many()
         {
             stream.record.upstream_wire_received =
                 connection.bytes_received - stream.wire.upstream_received;

@@ -14,6 +14,7 @@ use towpath_proto::head::Head;
 use towpath_proto::http1::Event;
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
+use crate::bolt::Crossing;
 use crate::connection::{Codec, CodecError, Connection, Reading, Role};
 use crate::listener::DoorKind;
 use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
@@ -107,6 +108,15 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         touch(stream, index, now, &mut self.timers);
         account(stream, side, &item, now);
+        if stream.call.crossing != Crossing::None {
+            return self.cross(index, side, item, now);
+        }
+        self.pass(index, side, item, now);
+    }
+
+    /// Passes one piece on as it is.
+    pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let target = match (side, stream.upstream) {
             (Side::Response, _) => Some(stream.downstream),
             (Side::Request, UpstreamState::Active(id)) => Some(id),
@@ -299,10 +309,14 @@ impl Worker {
             Role::Downstream(_) => match stream.upstream {
                 UpstreamState::Active(upstream) => !self.is_congested(upstream),
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                    // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
+                        || stream.call.crossing == Crossing::Collecting
                 }
             },
-            Role::Upstream(_) => !self.is_congested(stream.downstream),
+            Role::Upstream(_) => {
+                stream.call.crossing == Crossing::ToHttp || !self.is_congested(stream.downstream)
+            }
             Role::Closing(_) => true,
         }
     }

@@ -224,7 +224,8 @@ impl Worker {
         // What is routed by a header can name any cluster.
         let speaks = |id: &ClusterId| {
             let cluster = self.clusters.get(*id);
-            cluster.is_some_and(|it| it.config.bolt.is_some() == door.bolt().is_some())
+            let wanted = door.bolt().is_some() != forward.bridge.is_some();
+            cluster.is_some_and(|it| it.config.bolt.is_some() == wanted)
         };
         let cluster = cluster.filter(speaks);
         stream.cluster = cluster.unwrap_or(NO_CLUSTER);
@@ -238,6 +239,10 @@ impl Worker {
             return;
         };
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        if !self.begin_crossing(index, forward, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
             let allowed = allowed(wanted, &forward.upgrades, &http.config.upgrades);
             stream.upgrade = match allowed {
@@ -282,7 +287,7 @@ impl Worker {
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
             self.start_response_timer(index, now);
         }
-        self.place_stream(index, now);
+        self.place_crossing(index, now);
     }
 
     /// Tells a client that waits for it to send its body, unless the upstream is asked (RFC 9110 §10.1.1).

@@ -125,6 +125,9 @@ impl Worker {
         stream.trace_part(Part::Body);
         let unused = std::mem::replace(&mut stream.response, head);
         self.heads.give(unused);
+        let has_content = self.become_response(index);
+        let end = end && !has_content;
+        let Some(stream) = self.streams.get_mut(index) else { return };
         stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
         let record = &mut stream.record;
         record.upstream_first_received = record.upstream_first_received.or(Some(now));
@@ -180,6 +183,8 @@ impl Worker {
         }
         if end {
             self.on_response_ended(index, now);
+        } else if has_content {
+            self.send_content(index, now);
         }
     }
 

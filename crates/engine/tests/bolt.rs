@@ -5,6 +5,8 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "bolt/bridge.rs"]
+mod bridge;
 mod scene;
 
 use std::cell::RefCell;
@@ -269,6 +271,7 @@ struct Setting {
     upstream_in_flight: u32,
     max_unread: usize,
     hosts: u8,
+    speaks_http: bool,
     adjust: fn(&mut Forward),
 }
 
@@ -280,6 +283,7 @@ impl Default for Setting {
             upstream_in_flight: 4096,
             max_unread: 16 << 20,
             hosts: 1,
+            speaks_http: false,
             adjust: |_| {},
         }
     }
@@ -437,10 +441,14 @@ impl Story {
     }
 
     fn number(&self, name: &str) -> u64 {
-        let text: String = self.registry.read().text(Query::default()).collect();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        line.map_or(0, |number| number.parse().unwrap())
+        counter(&self.registry, name)
     }
+}
+
+fn counter(registry: &Registry, name: &str) -> u64 {
+    let text: String = registry.read().text(Query::default()).collect();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.map_or(0, |number| number.parse().unwrap())
 }
 
 fn snapshot(setting: &Setting) -> Snapshot {
@@ -453,12 +461,14 @@ fn snapshot(setting: &Setting) -> Snapshot {
     };
     let cluster = Cluster {
         limits,
-        bolt: Some(Arc::new(BoltUpstream {
-            connections_per_host: 1,
-            max_in_flight: setting.upstream_in_flight,
-            options: Options::default(),
-            heartbeat: setting.heartbeat,
-        })),
+        bolt: (!setting.speaks_http).then(|| {
+            Arc::new(BoltUpstream {
+                connections_per_host: 1,
+                max_in_flight: setting.upstream_in_flight,
+                options: Options::default(),
+                heartbeat: setting.heartbeat,
+            })
+        }),
         ..scene::cluster("app", setting.hosts)
     };
     snapshot.clusters[id.0 as usize] = Some(Arc::new(cluster));

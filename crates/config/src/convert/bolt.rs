@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::route::HostIndex;
-use towpath_engine::snapshot::bolt::{BoltHeader, BoltMatch, BoltProxy, BoltUpstream, Heartbeat};
+use towpath_engine::snapshot::bolt::{
+    BoltHeader, BoltMatch, BoltProxy, BoltUpstream, Bridge, Heartbeat,
+};
 use towpath_engine::snapshot::http::{
     Codec, EscapedSlashes, Http, InternalAddresses, Router, ServerHeader, StripPort,
 };
@@ -16,6 +18,7 @@ use towpath_engine::snapshot::route::{
 use towpath_proto::bolt::Options;
 
 use super::Converter;
+use super::bridge::BOLT_BRIDGE_NAME;
 use super::route_action::unless_zero;
 use crate::message::{Message, Value};
 
@@ -82,7 +85,14 @@ impl Converter<'_> {
             self.report.problem(&route.at, "needs a `route`");
             return None;
         };
+        let before = self.bolt_clusters.len();
         let cluster = self.bolt_cluster(action);
+        let bridge = action.message("http").map(|http| self.http_bridge(http));
+        if bridge.is_some() {
+            // What it leads to must speak HTTP.
+            let clusters = self.bolt_clusters.split_off(before);
+            self.http_clusters.extend(clusters);
+        }
         let retry = action.message("retry_policy").and_then(|policy| self.retry_policy(policy));
         Some(Forward {
             cluster: cluster?,
@@ -96,6 +106,7 @@ impl Converter<'_> {
             retry,
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",
+            bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
     }
 
@@ -134,14 +145,14 @@ impl Converter<'_> {
         }
     }
 
-    /// Bolt goes to clusters that speak it, and HTTP to those that do not: nothing is translated.
+    /// Bolt goes to clusters that speak it, and HTTP to those that do not.
     pub(super) fn check_protocols(&mut self) {
         for (id, at) in std::mem::take(&mut self.bolt_clusters) {
             if let Some(cluster) = self.snapshot.cluster(id)
                 && cluster.bolt.is_none()
             {
                 let text = format!(
-                    "cluster '{}' does not speak Bolt: its typed_extension_protocol_options need `{BOLT_OPTIONS}`",
+                    "cluster '{}' does not speak Bolt: its typed_extension_protocol_options need `{BOLT_OPTIONS}`, or a Bolt route its `http`",
                     cluster.name
                 );
                 self.report.problem(&at, text);
@@ -151,7 +162,10 @@ impl Converter<'_> {
             if let Some(cluster) = self.snapshot.cluster(id)
                 && cluster.bolt.is_some()
             {
-                let text = format!("cluster '{}' speaks Bolt, not HTTP", cluster.name);
+                let text = format!(
+                    "cluster '{}' speaks Bolt, not HTTP: an HTTP route to it needs typed_per_filter_config `{BOLT_BRIDGE_NAME}`, a Bolt route no `http`",
+                    cluster.name
+                );
                 self.report.problem(&at, text);
             }
         }

@@ -24,7 +24,9 @@ impl Converter<'_> {
         let grpc_only = matches.is_some_and(|matches| matches.has("grpc"));
         let request_headers = self.request_ops(route);
         let response_headers = self.response_ops(route);
+        let before = self.http_clusters.len();
         let action = self.action(route, surroundings);
+        let action = self.bridged(route, action, before);
         Some(Route {
             name: Arc::from(route.text("name")),
             path: path?,

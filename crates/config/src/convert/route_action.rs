@@ -46,6 +46,7 @@ impl Converter<'_> {
             retry,
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
+            bridge: None,
         })
     }
 

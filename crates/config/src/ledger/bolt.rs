@@ -19,7 +19,10 @@ honoured! {
     "Route": "name" "match" "route";
     "RouteMatch": "service" "method" "headers";
     "HeaderMatch": "name" "string_match" "invert_match";
-    "RouteAction": "cluster" "weighted_clusters" "timeout" "retry_policy" "priority";
+    "RouteAction": "cluster" "weighted_clusters" "timeout" "retry_policy" "priority" "http";
+    "HttpBridge": "method" "host" "path_prefix" "content_type" "class" "max_response_bytes";
+    "BoltBridge": "service" "method" "class" "codec" "version" "checksum" "content_type"
+        "max_request_bytes";
     "WeightedClusters": "clusters";
     "WeightedCluster": "name" "weight";
     "BoltProtocolOptions": "connections_per_host" "max_requests_in_flight" "max_frame_bytes"

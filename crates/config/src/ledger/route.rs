@@ -73,6 +73,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "response_headers_to_remove",
             "per_request_buffer_limit_bytes",
             "request_body_buffer_limit",
+            "typed_per_filter_config",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -83,7 +84,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("filter_action", "no filter here answers by itself"),
             ("non_forwarding_action", "it is for gRPC servers"),
-            ("typed_per_filter_config", NO_ROUTE_CONFIG),
         ],
     },
     Entry {

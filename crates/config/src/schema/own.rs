@@ -42,7 +42,7 @@ const IMPORTS: [&str; 6] = [
     "google/protobuf/wrappers.proto",
 ];
 
-const MESSAGES: [Message; 9] = [
+const MESSAGES: [Message; 11] = [
     (
         "BoltProxy",
         &[
@@ -87,6 +87,31 @@ const MESSAGES: [Message; 9] = [
             ("timeout", DURATION, One),
             ("retry_policy", Of(".envoy.config.route.v3.RetryPolicy"), One),
             ("priority", Enum(".envoy.config.core.v3.RoutingPriority"), One),
+            ("http", Of(".towpath.extensions.bolt.v1.HttpBridge"), One),
+        ],
+    ),
+    (
+        "HttpBridge",
+        &[
+            ("method", Type::String, One),
+            ("host", Type::String, One),
+            ("path_prefix", Type::String, One),
+            ("content_type", Type::String, One),
+            ("class", Type::String, One),
+            ("max_response_bytes", NUMBER, One),
+        ],
+    ),
+    (
+        "BoltBridge",
+        &[
+            ("service", Type::String, One),
+            ("method", Type::String, One),
+            ("class", Type::String, One),
+            ("codec", NUMBER, One),
+            ("version", NUMBER, One),
+            ("checksum", Bool, One),
+            ("content_type", Type::String, One),
+            ("max_request_bytes", NUMBER, One),
         ],
     ),
     ("WeightedClusters", &[("clusters", Of(".towpath.extensions.bolt.v1.WeightedCluster"), Many)]),

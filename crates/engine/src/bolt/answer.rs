@@ -4,6 +4,7 @@ use bytes::Bytes;
 use towpath_proto::bolt::{Frame, Message, Status};
 use towpath_proto::{Close, Instant};
 
+use super::Crossing;
 use crate::connection::Codec;
 use crate::record::Flags;
 use crate::spans::Part;
@@ -25,6 +26,9 @@ impl Worker {
     /// Passes the upstream's answer on.
     pub(crate) fn send_answer(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.call.crossing == Crossing::ToHttp {
+            return self.hold_answer(index, now);
+        }
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);
         let downstream = stream.downstream;

@@ -7,11 +7,13 @@
 //! - `slots.rs`: those numbers.
 //! - `downstream.rs`, `upstream.rs`: what the worker does with both.
 //! - `answer.rs`: answers, the upstream's and our own.
+//! - `bridge.rs`: between Bolt and HTTP.
 //!
 //! A frame is judged whole and written whole: nobody sees half an answer. Of what a client sent, the fixed part is written
 //! afresh; class, block of headers and content go on as they came, each behind its length.
 
 mod answer;
+mod bridge;
 mod client;
 mod downstream;
 mod server;
@@ -38,6 +40,21 @@ pub(crate) struct Call {
     pub(crate) number: Option<u32>,
     /// It stands in a pool's queue, and its client's list counts it.
     pub(crate) waits: bool,
+    pub(crate) crossing: Crossing,
+}
+
+/// Whether a stream changes its protocol on the way, and how far it is with that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    /// Both sides speak the same.
+    #[default]
+    None,
+    /// An HTTP request that becomes a call when all of it is here.
+    Collecting,
+    /// HTTP comes in, Bolt goes out.
+    ToBolt,
+    /// Bolt comes in, HTTP goes out; its answer is collected.
+    ToHttp,
 }
 
 impl Call {

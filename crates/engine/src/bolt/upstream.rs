@@ -6,6 +6,7 @@
 use towpath_proto::bolt::{Error, Message, Version};
 use towpath_proto::{Close, ConnectionId, Instant};
 
+use super::Crossing;
 use crate::connection::{Codec, Connection, ConnectionTimer};
 use crate::pool::{Lease, Place};
 use crate::record::Record;
@@ -277,7 +278,8 @@ impl Worker {
     pub(crate) fn end_oneway(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let sent = matches!(stream.upstream, UpstreamState::Active(_));
-        if !stream.call.is_oneway() || !sent {
+        // HTTP has an answer to everything, and its connection serves again when it has come.
+        if !stream.call.is_oneway() || !sent || stream.call.crossing == Crossing::ToHttp {
             return;
         }
         stream.response_end = Direction::Ended;

@@ -59,6 +59,10 @@ pub const OVERLOAD: &str = "overload";
 pub const BOLT_CODEC_ERROR: &str = "bolt.codec_error";
 /// A client of Bolt does not read its answers.
 pub const SLOW_READER: &str = "bolt.slow_reader";
+/// The path of a request does not say which service and method of Bolt it is for.
+pub const NO_SERVICE: &str = "bolt.no_service";
+/// The fields of a message are more than a block of Bolt's headers can have.
+pub const BLOCK_TOO_LONG: &str = "bolt.headers_too_long";
 /// A call that nobody answers was sent.
 pub const ONEWAY: &str = "bolt.oneway";
 /// The cluster is in maintenance.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::bolt::{Frame, Options};
+use bytes::Bytes;
+use towpath_proto::bolt::{Frame, Options, Version};
 
 use super::Http;
 use crate::matcher::StringMatcher;
@@ -48,7 +49,52 @@ pub struct BoltHeader {
     pub invert: bool,
 }
 
-/// `towpath.extensions.upstreams.bolt.v1.BoltProtocolOptions`: a cluster that speaks Bolt.
+/// How the requests of a route change their protocol.
+#[derive(Debug)]
+pub enum Bridge {
+    /// HTTP comes in, Bolt goes out.
+    ToBolt(ToBolt),
+    /// Bolt comes in, HTTP/1.1 goes out.
+    ToHttp(ToHttp),
+}
+
+/// `towpath.extensions.bolt.v1.BoltBridge`: each request of an HTTP route becomes a call, its body the content.
+#[derive(Debug)]
+pub struct ToBolt {
+    /// `service`; without it the path's first segment.
+    pub service: Option<Arc<str>>,
+    /// `method`; without it the path's next segment.
+    pub method: Option<Arc<str>>,
+    /// `class` of the content.
+    pub class: Bytes,
+    /// `codec`: how the content is serialised; 1 is Hessian 2.
+    pub codec: u8,
+    /// `version` and `checksum`.
+    pub version: Version,
+    /// `content_type` of answers that do not name one.
+    pub content_type: Arc<str>,
+    /// `max_request_bytes`: the longest body that is collected. Default 1 MiB.
+    pub max_request: usize,
+}
+
+/// `towpath.extensions.bolt.v1.HttpBridge`: each call of a Bolt route becomes a request, its content the body.
+#[derive(Debug)]
+pub struct ToHttp {
+    /// `method` of the requests. Default POST.
+    pub method: Arc<str>,
+    /// `host`: their authority; without it the cluster's name.
+    pub host: Option<Arc<str>>,
+    /// `path_prefix`: what stands before `/<service>/<method>`.
+    pub path_prefix: Arc<str>,
+    /// `content_type` of requests whose block of headers does not name one.
+    pub content_type: Arc<str>,
+    /// `class` of the content of successful answers that do not name one.
+    pub class: Bytes,
+    /// `max_response_bytes`: the longest body that is collected. Default 1 MiB.
+    pub max_response: usize,
+}
+
+/// `towpath.extensions.bolt.v1.BoltProtocolOptions`: a cluster that speaks Bolt.
 #[derive(Debug)]
 pub struct BoltUpstream {
     /// `connections_per_host`: connections of one worker to one host, which all its clients share. Default 1.

@@ -166,6 +166,8 @@ pub struct Forward {
     pub upgrades: Vec<super::http::Upgrade>,
     /// `priority: HIGH`.
     pub high_priority: bool,
+    /// What is spoken to the cluster is not what came in.
+    pub bridge: Option<super::bolt::Bridge>,
 }
 
 /// Which cluster.

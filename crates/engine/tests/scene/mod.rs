@@ -87,6 +87,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         retry: None,
         upgrades: Vec::new(),
         high_priority: false,
+        bridge: None,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::error::Error;
-use super::frame::{Command, Kind};
-use super::layout::{CHECKSUM, COMMAND_VERSION, Version};
+use super::frame::{Command, Frame, Kind};
+use super::layout::{CHECKSUM, CHECKSUM_LENGTH, COMMAND_VERSION, Version};
 use super::options::MAX_SHORT;
 use super::status::Status;
 use crate::http1::Out;
@@ -81,6 +81,41 @@ impl Message {
     /// [`Error::ClassTooLong`], [`Error::HeadersTooLong`] or [`Error::FrameTooLarge`] for what no length can say;
     /// nothing is written then.
     pub fn write(&self, out: &mut Out) -> Result<(), Error> {
+        let (fixed, checksum) = self.fixed()?;
+        out.buffer().extend_from_slice(&fixed);
+        for part in [&self.class, &self.headers, &self.content] {
+            out.push(part.clone());
+        }
+        if let Some(checksum) = checksum {
+            out.buffer().extend_from_slice(&checksum);
+        }
+        Ok(())
+    }
+
+    /// The frame as whoever receives it has it.
+    ///
+    /// # Errors
+    /// Those of [`Message::write`].
+    pub fn frame(&self) -> Result<Frame, Error> {
+        let (fixed, checksum) = self.fixed()?;
+        let parts = [&fixed[..], &self.class, &self.headers, &self.content];
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + CHECKSUM_LENGTH;
+        let mut bytes = BytesMut::with_capacity(length);
+        parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.extend_from_slice(checksum.as_ref().map_or(&[], |checksum| &checksum[..]));
+        Ok(Frame {
+            bytes: bytes.freeze(),
+            version: self.version,
+            kind: self.kind,
+            command: self.command,
+            class: self.class.len() as u16,
+            headers: self.headers.len() as u16,
+            has_checksum: checksum.is_some(),
+        })
+    }
+
+    /// What stands before the parts, and what stands behind them.
+    fn fixed(&self) -> Result<(Vec<u8>, Option<[u8; CHECKSUM_LENGTH]>), Error> {
         if self.class.len() > MAX_SHORT {
             return Err(Error::ClassTooLong(self.class.len()));
         }
@@ -115,16 +150,9 @@ impl Message {
             let mut checksum = crc32fast::Hasher::new();
             let parts = [&fixed[..], &self.class, &self.headers, &self.content];
             parts.into_iter().for_each(|part| checksum.update(part));
-            checksum.finalize()
+            checksum.finalize().to_be_bytes()
         });
-        out.buffer().extend_from_slice(&fixed);
-        for part in [&self.class, &self.headers, &self.content] {
-            out.push(part.clone());
-        }
-        if let Some(checksum) = checksum {
-            out.buffer().extend_from_slice(&checksum.to_be_bytes());
-        }
-        Ok(())
+        Ok((fixed, checksum))
     }
 }
 

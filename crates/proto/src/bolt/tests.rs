@@ -52,6 +52,19 @@ fn messages() -> Vec<Message> {
     messages
 }
 
+#[test]
+fn a_frame_is_what_its_receiver_would_have() {
+    for message in messages() {
+        let (frame, bytes) = (message.frame().unwrap(), written(&message));
+        assert_eq!(frame.bytes()[..], bytes);
+        assert_same(&frame, &message);
+        assert_eq!(frame.has_checksum(), decoded(&bytes).unwrap().unwrap().has_checksum());
+    }
+    let class = Bytes::from(vec![b'c'; 1 << 15]);
+    let message = Message { class, ..call(V1, 1) };
+    assert_eq!(message.frame().unwrap_err(), Error::ClassTooLong(1 << 15));
+}
+
 fn assert_same(frame: &Frame, message: &Message) {
     assert_eq!(frame.version(), message.version);
     assert_eq!((frame.kind(), frame.command()), (message.kind, message.command));
