@@ -240,6 +240,12 @@ impl Connection {
             }
     }
 
+    /// Whether it ends with the calls that it has.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.codec, Codec::BoltServer(_))
+            && self.downstream().is_some_and(|downstream| downstream.closing)
+    }
+
     /// Remembers that input waits for calls to end.
     pub(crate) fn hold_back(&mut self) {
         if let Codec::BoltServer(server) = &mut self.codec {

@@ -4,6 +4,7 @@
 //! to `router.rs`, or an answer and a closed connection.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use towpath_proto::head::{Head, Version};
 use towpath_proto::http1;
@@ -349,6 +350,15 @@ impl Worker {
             return;
         };
         let wait = door.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
+        self.linger_for(id, wait, now);
+    }
+
+    /// The same, with the time that the peer has for it.
+    pub(crate) fn linger_for(&mut self, id: ConnectionId, wait: Duration, now: Instant) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let Some(door) = connection.downstream().map(|downstream| downstream.door.clone()) else {
+            return;
+        };
         let ended = connection.ended;
         self.count_downstream_close(id, Closer::Local, now);
         if ended || wait.is_zero() {

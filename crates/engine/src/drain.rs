@@ -105,6 +105,7 @@ impl Worker {
     /// its way at this moment is still answered.
     fn close_quiet(&mut self, now: Instant) {
         for id in self.connections.ids() {
+            self.bid_farewell(id, now);
             let Some(connection) = self.connections.get(id) else { continue };
             if connection.downstream().is_some() && !connection.is_busy() {
                 let at = (connection.rested + QUIET).max(now);

@@ -98,7 +98,8 @@ impl Worker {
                 }
             }
         }
-        self.answer_heartbeats(id);
+        self.answer_at_once(id);
+        self.end_if_through(id, now);
         self.await_rest_of_head(id, now);
         self.update_reading(id);
     }
@@ -300,7 +301,8 @@ impl Worker {
 
     fn may_read(&self, connection: &Connection) -> bool {
         let Some(stream) = connection.stream.and_then(|index| self.streams.get(index)) else {
-            return !connection.is_full() || matches!(connection.codec, Codec::BoltClient(_));
+            let takes = !connection.is_full() && !connection.is_leaving();
+            return takes || matches!(connection.codec, Codec::BoltClient(_));
         };
         match &connection.role {
             Role::Downstream(_) if stream.request_end == Direction::Ended => {

@@ -7,6 +7,8 @@
 
 #[path = "bolt/bridge.rs"]
 mod bridge;
+#[path = "bolt/drain.rs"]
+mod drain;
 mod scene;
 
 use std::cell::RefCell;
@@ -252,6 +254,47 @@ fn a_malformed_answer_is_told_to_each_pending_call() {
     }
 }
 
+#[test]
+fn a_servers_own_call_is_refused_and_never_taken_for_an_answer() {
+    let mut story = Story::new(1, Setting::default());
+    let replies = Rc::new(RefCell::new(Vec::new()));
+    let (seen, mut decoder) = (Rc::clone(&replies), Decoder::new(Options::default()));
+    story.world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+        move |input, orders: &mut Orders<Message>, _| {
+            let Input::Received { connection, chunk } = input else { return };
+            decoder.receive(chunk);
+            while let Some(frame) = decoder.poll().unwrap() {
+                if frame.kind() == Kind::Response {
+                    seen.borrow_mut().push((frame.id(), frame.status().unwrap()));
+                    continue;
+                }
+                // Its own call has the number of the call that it answers next.
+                let content = Bytes::from_static(b"not for you");
+                let call = bolt::Message::request(frame.version(), frame.id());
+                let oneway = bolt::Message { kind: Kind::Oneway, ..call.clone() };
+                let answer = bolt::Message {
+                    content: frame.content(),
+                    ..bolt::Message::response(frame.version(), frame.id(), Status::SUCCESS)
+                };
+                for message in [bolt::Message { content, ..call }, oneway, answer] {
+                    orders.send(connection, written(&message));
+                }
+            }
+        },
+    ));
+    let endings = story.clients(3, 10);
+    story.run(Duration::from_secs(10));
+    assert_eq!(endings.borrow().len(), 30);
+    assert!(endings.borrow().values().all(|ending| *ending == Ending::Answered(Status::SUCCESS)));
+    let replies = replies.borrow();
+    assert_eq!(replies.len(), 30);
+    assert!(replies.iter().all(|(_, status)| *status == Status::NO_PROCESSOR));
+    let numbers: HashSet<u32> = replies.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers.len(), 30, "each reply has the number of its call");
+    assert_eq!(story.number("cluster.app.bolt.refused_calls"), 60);
+}
+
 /// Frames of the corpus, and what is wrong with them.
 fn malformed() -> Vec<(Bytes, String)> {
     let text = include_str!("../../../conformance/bolt/malformed.txt");
@@ -272,6 +315,8 @@ struct Setting {
     max_unread: usize,
     hosts: u8,
     speaks_http: bool,
+    go_away: bool,
+    client_in_flight: u32,
     adjust: fn(&mut Forward),
 }
 
@@ -284,6 +329,8 @@ impl Default for Setting {
             max_unread: 16 << 20,
             hosts: 1,
             speaks_http: false,
+            go_away: false,
+            client_in_flight: 1024,
             adjust: |_| {},
         }
     }
@@ -487,8 +534,9 @@ fn snapshot(setting: &Setting) -> Snapshot {
             ..BoltMatch::default()
         }],
         options: Options::default(),
-        max_in_flight: 1024,
+        max_in_flight: setting.client_in_flight,
         max_unread: setting.max_unread,
+        go_away: setting.go_away,
     };
     snapshot.listeners.push(Arc::new(scene::listener(BOLT, Terminal::Bolt(Arc::new(proxy)))));
     snapshot
@@ -708,4 +756,29 @@ fn client(
         |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
         move |input, orders: &mut Orders<Message>, now| act(input, orders, now),
     )
+}
+
+/// A client that sends bytes and keeps what comes.
+fn sender(
+    to: ([u8; 4], u16),
+    bytes: Bytes,
+    received: &Rc<RefCell<Vec<u8>>>,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant) + use<>> {
+    let received = Rc::clone(received);
+    Script::new(
+        move |orders: &mut Orders<Message>| orders.connect(address(to)),
+        move |input, orders: &mut Orders<Message>, _| match input {
+            Input::Connected { connection, .. } => orders.send(connection, bytes.clone()),
+            Input::Received { chunk, .. } => received.borrow_mut().extend_from_slice(&chunk),
+            Input::Ended { connection } => orders.close(connection, Close::Flush),
+            _ => {}
+        },
+    )
+}
+
+/// The frames in what was received.
+fn frames(received: &Rc<RefCell<Vec<u8>>>) -> Vec<bolt::Frame> {
+    let mut decoder = Decoder::new(Options::default());
+    decoder.receive(received.borrow().clone().into());
+    std::iter::from_fn(|| decoder.poll().unwrap()).collect()
 }

@@ -56,6 +56,7 @@ impl Converter<'_> {
             options,
             max_in_flight,
             max_unread: max_unread as usize,
+            go_away: message.flag("go_away"),
         })
     }
 

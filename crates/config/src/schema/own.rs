@@ -53,6 +53,7 @@ const MESSAGES: [Message; 11] = [
             ("max_requests_in_flight", NUMBER, One),
             ("max_frame_bytes", NUMBER, One),
             ("max_unread_bytes", NUMBER, One),
+            ("go_away", Bool, One),
         ],
     ),
     (

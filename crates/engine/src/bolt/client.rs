@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Version};
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http1::Event;
 
+use super::Reply;
 use super::slots::{Owner, Slots};
 use crate::snapshot::BoltUpstream;
 use crate::stats::ClusterBoltStats;
@@ -21,8 +22,8 @@ pub(crate) struct Client {
     slots: Slots,
     /// The stream of the answer that was just reported, and the answer.
     answered: Option<(StreamIndex, Frame)>,
-    /// Heartbeats of the server to answer.
-    beats: Vec<(Version, u32)>,
+    /// What the server asked us, to answer.
+    replies: Vec<Reply>,
     gone_away: bool,
     pub(crate) pulse: Pulse,
 }
@@ -47,7 +48,7 @@ impl Client {
             decoder,
             slots: Slots::default(),
             answered: None,
-            beats: Vec::new(),
+            replies: Vec::new(),
             gone_away: false,
             pulse: Pulse::default(),
         }
@@ -74,14 +75,15 @@ impl Client {
                     self.pulse.asked = false;
                     self.pulse.missed = 0;
                 }
-                (Kind::Request, Command::Heartbeat) => {
-                    self.beats.push((frame.version(), frame.id()));
+                (Kind::Request, Command::Heartbeat) => self.replies.push(Reply::to(&frame)),
+                // Many clients share the connection: nobody knows for whom it is.
+                (Kind::Request, Command::Rpc) => {
+                    self.stats.refused_calls.inc();
+                    self.replies.push(Reply::to(&frame));
                 }
+                (Kind::Oneway, Command::Rpc) => self.stats.refused_calls.inc(),
                 (Kind::Request | Kind::Oneway, Command::GoAway) => self.gone_away = true,
-                // Calls of a server have no way to a client here.
-                (Kind::Request | Kind::Oneway, Command::Rpc)
-                | (Kind::Oneway, Command::Heartbeat)
-                | (Kind::Response, Command::GoAway) => {}
+                (Kind::Oneway, Command::Heartbeat) | (Kind::Response, Command::GoAway) => {}
             }
         }
         Ok(None)
@@ -97,8 +99,8 @@ impl Client {
         self.answered.take().map(|(_, frame)| frame)
     }
 
-    pub(crate) fn take_beats(&mut self) -> Vec<(Version, u32)> {
-        std::mem::take(&mut self.beats)
+    pub(crate) fn take_replies(&mut self) -> Vec<Reply> {
+        std::mem::take(&mut self.replies)
     }
 
     /// A number for a stream's call.

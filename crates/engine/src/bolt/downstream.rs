@@ -3,7 +3,9 @@
 //! Arrives: request heads from the forwarding loop, ends of connections. Leaves: an open stream for each request on its
 //! way to `router.rs`; answers to heartbeats; connections closed when their last call is over.
 
-use towpath_proto::bolt::{Error, Message};
+use std::time::Duration;
+
+use towpath_proto::bolt::Error;
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
@@ -125,32 +127,89 @@ impl Worker {
 
     /// A call is over: reads on, rests, or closes the connection.
     pub(crate) fn after_call(&mut self, id: ConnectionId, now: Instant) {
+        self.drain_client(id, now);
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let ended = connection.ended;
-        let closing = connection.downstream().is_some_and(|downstream| downstream.closing) || ended;
         let Codec::BoltServer(server) = &mut connection.codec else { return };
-        if server.in_flight() == 0 {
-            if closing {
-                self.close_downstream(id, now);
-            } else {
-                self.rest_downstream(id, now);
-            }
-            return;
-        }
         if server.may_resume() {
             self.resume.push(id);
+        } else if self.is_through(id) {
+            self.leave(id, now);
+            return;
+        }
+        if self.connections.get(id).is_some_and(|connection| !connection.is_busy()) {
+            self.rest_downstream(id, now);
         }
     }
 
-    /// Ends every call of a client that is gone, or that goes.
+    /// What a connection has received is read: one that should end, and has no call, does.
+    pub(crate) fn end_if_through(&mut self, id: ConnectionId, now: Instant) {
+        if self.is_through(id) {
+            self.leave(id, now);
+        }
+    }
+
+    /// Whether a client's connection should end and nothing more is to be done on it.
+    fn is_through(&self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
+        let Some(downstream) = connection.downstream() else { return false };
+        let is_free = match &connection.codec {
+            Codec::BoltServer(server) => server.in_flight() == 0,
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltClient(_) => false,
+        };
+        is_free && (downstream.closing || connection.ended)
+    }
+
+    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
+    /// reset would take answers with it that it has not read.
+    fn leave(&mut self, id: ConnectionId, now: Instant) {
+        self.linger_for(id, LINGER, now);
+    }
+
+    /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.
+    fn drain_client(&mut self, id: ConnectionId, now: Instant) {
+        if !self.draining.is_on() {
+            return;
+        }
+        let Some(connection) = self.connections.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        let door = downstream.door.clone();
+        if downstream.closing || !self.draining.closes(&door.listener, &mut self.random, now) {
+            return;
+        }
+        self.bid_farewell(id, now);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if server.had_notice(now)
+            && let Some(downstream) = connection.downstream_mut()
+        {
+            downstream.closing = true;
+            self.update_reading(id);
+        }
+    }
+
+    /// Tells a client that understands it to send its next calls elsewhere.
+    pub(crate) fn bid_farewell(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Codec::BoltServer(server) = &mut connection.codec else { return };
+        let Some(message) = server.farewell(now) else { return };
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+            bolt.stats.downstream_go_aways.inc();
+        }
+        self.encode_for(id);
+        // Without parts it is never too long.
+        let _ = message.write(&mut self.out);
+    }
+
+    /// Answers every call of a connection that must end before their answers come.
     pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
         let Codec::BoltServer(server) = &connection.codec else { return };
         for index in server.calls() {
-            if let Some(stream) = self.streams.get_mut(index) {
-                stream.record.details = details;
-                self.finish(index, now);
-            }
+            self.local_reply(index, 502, b"", details, now);
         }
     }
 
@@ -194,24 +253,28 @@ impl Worker {
         self.check_drained();
     }
 
-    /// Answers the heartbeats that one wake-up brought.
-    pub(crate) fn answer_heartbeats(&mut self, id: ConnectionId) {
+    /// Answers the heartbeats, and refuses the calls, that one wake-up brought.
+    pub(crate) fn answer_at_once(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let beats = match &mut connection.codec {
+        let replies = match &mut connection.codec {
             Codec::BoltServer(server) => server.take_beats(),
-            Codec::BoltClient(client) => client.take_beats(),
+            Codec::BoltClient(client) => client.take_replies(),
             Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => return,
         };
-        if beats.is_empty() {
+        // A server that asks and does not read is not answered for ever.
+        if replies.is_empty() || (connection.congested && connection.upstream().is_some()) {
             return;
         }
         if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
-            bolt.stats.downstream_heartbeats.add(beats.len() as u64);
+            bolt.stats.downstream_heartbeats.add(replies.len() as u64);
         }
         self.encode_for(id);
-        for (version, number) in beats {
+        for reply in replies {
             // Without parts it is never too long.
-            let _ = Message::heartbeat_answer(version, number).write(&mut self.out);
+            let _ = reply.message().write(&mut self.out);
         }
     }
 }
+
+/// How long a client has to see the end of its connection; Envoy's `delayed_close_timeout`.
+const LINGER: Duration = Duration::from_secs(1);

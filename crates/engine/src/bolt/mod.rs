@@ -22,7 +22,7 @@ mod upstream;
 
 use std::time::Duration;
 
-use towpath_proto::bolt::{Frame, Kind};
+use towpath_proto::bolt::{Command, Frame, Kind, Message, Status, Version};
 
 pub(crate) use client::Client;
 pub(crate) use server::Server;
@@ -41,6 +41,31 @@ pub(crate) struct Call {
     /// It stands in a pool's queue, and its client's list counts it.
     pub(crate) waits: bool,
     pub(crate) crossing: Crossing,
+}
+
+/// An answer that needs no stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply {
+    version: Version,
+    number: u32,
+    command: Command,
+}
+
+impl Reply {
+    fn to(asked: &Frame) -> Self {
+        Self { version: asked.version(), number: asked.id(), command: asked.command() }
+    }
+
+    /// That we are there; or, to a call, that nobody here serves it.
+    fn message(self) -> Message {
+        let (version, number) = (self.version, self.number);
+        match self.command {
+            Command::Heartbeat => Message::heartbeat_answer(version, number),
+            Command::Rpc | Command::GoAway => {
+                Message::response(version, number, Status::NO_PROCESSOR)
+            }
+        }
+    }
 }
 
 /// Whether a stream changes its protocol on the way, and how far it is with that.

@@ -4,12 +4,15 @@
 //! client sends are passed over, because nothing here asks clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Version};
+use towpath_proto::Instant;
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http1::Event;
 
+use super::Reply;
 use crate::snapshot::BoltProxy;
 use crate::stream::StreamIndex;
 
@@ -21,13 +24,17 @@ pub(crate) struct Server {
     /// The request that was just reported.
     frame: Option<Frame>,
     /// Heartbeats to answer.
-    beats: Vec<(Version, u32)>,
+    beats: Vec<Reply>,
     /// Calls that are not answered, in no order.
     calls: Vec<StreamIndex>,
     /// How many of them wait for a place upstream.
     waiting: u32,
     /// Input was left unread because of the calls that there are.
     held_back: bool,
+    /// What the client speaks, by its last frame.
+    version: Version,
+    /// When it was told that it should go elsewhere.
+    told: Option<Instant>,
 }
 
 impl Server {
@@ -41,6 +48,8 @@ impl Server {
             calls: Vec::new(),
             waiting: 0,
             held_back: false,
+            version: Version::V1,
+            told: None,
         }
     }
 
@@ -51,10 +60,9 @@ impl Server {
     /// The next request.
     pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, Error> {
         while let Some(frame) = self.decoder.poll()? {
+            self.version = frame.version();
             match (frame.kind(), frame.command()) {
-                (Kind::Request, Command::Heartbeat) => {
-                    self.beats.push((frame.version(), frame.id()));
-                }
+                (Kind::Request, Command::Heartbeat) => self.beats.push(Reply::to(&frame)),
                 (Kind::Request | Kind::Oneway, Command::Rpc) => {
                     let head = frame.head(heads).unwrap_or_else(|_| Head::unread());
                     self.frame = Some(frame);
@@ -73,7 +81,7 @@ impl Server {
         self.frame.take()
     }
 
-    pub(crate) fn take_beats(&mut self) -> Vec<(Version, u32)> {
+    pub(crate) fn take_beats(&mut self) -> Vec<Reply> {
         std::mem::take(&mut self.beats)
     }
 
@@ -126,6 +134,20 @@ impl Server {
         may
     }
 
+    /// What tells the client that it should go elsewhere, if it understands that and has not been told.
+    pub(crate) fn farewell(&mut self, now: Instant) -> Option<Message> {
+        if !self.config.go_away || self.told.is_some() {
+            return None;
+        }
+        self.told = Some(now);
+        Some(Message { command: Command::GoAway, ..Message::request(self.version, GO_AWAY_NUMBER) })
+    }
+
+    /// Whether it has had the time to go elsewhere by itself, where it can know that it should.
+    pub(crate) fn had_notice(&self, now: Instant) -> bool {
+        !self.config.go_away || self.told.is_some_and(|told| now >= told + NOTICE)
+    }
+
     pub(crate) fn buffered(&self) -> usize {
         self.decoder.buffered()
     }
@@ -135,5 +157,9 @@ impl Server {
     }
 }
 
+/// Nothing is answered to it: its number means nothing.
+const GO_AWAY_NUMBER: u32 = 0;
+/// How long a client that was told has for the calls that it sent before it knew.
+const NOTICE: Duration = Duration::from_secs(1);
 /// Calls of one client that may wait for a place upstream.
 const WAITING_AT_MOST: u32 = 16;

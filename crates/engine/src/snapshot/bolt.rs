@@ -25,6 +25,9 @@ pub struct BoltProxy {
     /// `max_unread_bytes`: answers that wait for a client that does not read them; above it, the client is cut off.
     /// Default 16 MiB.
     pub max_unread: usize,
+    /// `go_away`: clients understand MOSN's `GoAway` and are told so before their connection ends. Default false: sofa-bolt
+    /// takes it for a protocol error.
+    pub go_away: bool,
 }
 
 /// What a route takes: all that is given must match.

@@ -149,6 +149,7 @@ stats! {
         Counter heartbeat_failures;
         Counter heartbeats;
         Counter late_answers;
+        Counter refused_calls;
         Counter unasked_answers;
     }
 }
@@ -157,6 +158,7 @@ stats! {
     /// `bolt.<stat prefix>.…`
     BoltStats {
         Counter downstream_cx_slow_reader;
+        Counter downstream_go_aways;
         Counter downstream_heartbeats;
         Counter downstream_rq_oneway;
     }

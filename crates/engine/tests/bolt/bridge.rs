@@ -509,10 +509,7 @@ fn ask_http(
     let received = Rc::new(RefCell::new(Vec::new()));
     story.world.add(sender(BOLT, written(call), &received));
     story.run(Duration::from_secs(20));
-    let mut decoder = Decoder::new(Options::default());
-    decoder.receive(received.take().into());
-    let frames = std::iter::from_fn(|| decoder.poll().unwrap()).collect();
-    (frames, requests.take())
+    (frames(&received), requests.take())
 }
 
 fn plain_call(timeout_ms: u64) -> bolt::Message {
@@ -544,22 +541,4 @@ fn answer(status: u16, fields: &str, body: &[u8], chunked: bool) -> Vec<u8> {
         out.extend_from_slice(body);
     }
     out
-}
-
-/// A client that sends bytes and keeps what comes.
-fn sender(
-    to: ([u8; 4], u16),
-    bytes: Bytes,
-    received: &Rc<RefCell<Vec<u8>>>,
-) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant) + use<>> {
-    let received = Rc::clone(received);
-    Script::new(
-        move |orders: &mut Orders<Message>| orders.connect(address(to)),
-        move |input, orders: &mut Orders<Message>, _| match input {
-            Input::Connected { connection, .. } => orders.send(connection, bytes.clone()),
-            Input::Received { chunk, .. } => received.borrow_mut().extend_from_slice(&chunk),
-            Input::Ended { connection } => orders.close(connection, Close::Flush),
-            _ => {}
-        },
-    )
 }
