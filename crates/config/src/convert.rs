@@ -17,6 +17,7 @@ mod extension;
 mod facts;
 mod filter_chain;
 mod header_ops;
+mod health;
 mod http;
 mod http_filter;
 mod listener;

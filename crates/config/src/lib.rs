@@ -15,10 +15,10 @@
 //!   clusters:
 //!   - name: app
 //!     type: STATIC
-//!     health_checks: [{timeout: 1s, interval: 5s, unhealthy_threshold: 2, healthy_threshold: 1, tcp_health_check: {}}]
+//!     lb_subset_config: {fallback_policy: ANY_ENDPOINT}
 //! ";
 //! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
-//! assert!(error.to_string().starts_with("proxy.yaml:6:5: static_resources.clusters[0].health_checks: not supported"));
+//! assert!(error.to_string().starts_with("proxy.yaml:6:5: static_resources.clusters[0].lb_subset_config: not supported"));
 //! ```
 //!
 //! What it deliberately does not do: open sockets, resolve names, watch files, or know of threads.

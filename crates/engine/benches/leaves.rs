@@ -83,6 +83,7 @@ fn balancers(c: &mut Criterion) {
                 priority: 0,
                 health: Health::Healthy,
                 locality: "".into(),
+                check: None,
             })
         };
         (0..100).map(host).collect::<Vec<_>>()

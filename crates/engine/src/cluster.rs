@@ -14,6 +14,7 @@ use crate::message::{ClusterDescription, HostDescription};
 use crate::pool::{Place, Pool, Priority};
 use crate::secure::ClusterTls;
 use crate::snapshot::cluster::{Endpoint, Limits};
+use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
 use crate::worker::Worker;
@@ -35,6 +36,10 @@ pub(crate) struct ClusterState {
     /// A host's pool for the default priority, and the one for the high priority once it was wanted.
     pools_of: Vec<(u32, Option<u32>)>,
     pub(crate) balancer: Balancer,
+    /// What was found out about its hosts, as it was last told.
+    standing: Option<Arc<Standing>>,
+    /// The monitor knows that it is used.
+    pub(crate) told_traffic: bool,
     pub(crate) pools: Vec<Option<Pool>>,
     /// Its connects are raced: it is an origin of the app.
     pub(crate) races: bool,
@@ -62,6 +67,8 @@ impl ClusterState {
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
+            standing: None,
+            told_traffic: false,
             pools: Vec::new(),
             races: false,
         }
@@ -267,6 +274,7 @@ impl ClusterState {
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
+            host.findings = self.findings(endpoint);
             self.hosts.push(host);
             self.pools_of.push((default, high));
         }
@@ -274,10 +282,31 @@ impl ClusterState {
         old.into_values().collect()
     }
 
+    /// What is known of a host.
+    fn findings(&self, endpoint: &Endpoint) -> Findings {
+        let standing = self.standing.as_ref();
+        let known = standing.and_then(|standing| standing.get(&endpoint.address)).copied();
+        let is_checked = self.config.health_check.is_some() && !endpoint.is_unchecked();
+        known.unwrap_or(if is_checked { Findings::UNCHECKED } else { Findings::WELL })
+    }
+
+    /// Takes note of what was found out about its hosts.
+    fn take_standing(&mut self, standing: Arc<Standing>, random: u64) {
+        self.standing = Some(standing);
+        let findings: Vec<Findings> =
+            self.hosts.iter().map(|host| self.findings(&host.endpoint)).collect();
+        let differs = |(host, findings): (&Host, &Findings)| host.findings != *findings;
+        if self.hosts.iter().zip(&findings).any(differs) {
+            for (host, findings) in self.hosts.iter_mut().zip(findings) {
+                host.findings = findings;
+            }
+            self.balancer.rebuild(&self.hosts, random);
+        }
+    }
+
     /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
     fn show_membership(&self) {
         let stats = &*self.stats;
-        stats.membership_change.inc();
         let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
         stats.max_host_weight.set(heaviest.unwrap_or(0).into());
         let (total, healthy, degraded) = membership(&self.hosts);
@@ -315,6 +344,7 @@ impl ClusterState {
                 weight: endpoint.weight,
                 priority: endpoint.priority,
                 health: endpoint.health,
+                findings: host.findings,
                 locality: Arc::clone(&endpoint.locality),
                 connections_active: 0,
                 connections_total: 0,
@@ -348,6 +378,8 @@ impl ClusterState {
 #[derive(Debug, Default)]
 pub(crate) struct Clusters {
     slots: Vec<Option<Box<ClusterState>>>,
+    /// What was found out about hosts of clusters that are still to come.
+    standings: HashMap<ClusterId, Arc<Standing>>,
 }
 
 impl Clusters {
@@ -414,11 +446,13 @@ impl Worker {
                     let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
                     cluster.bolt_stats = Some(self.registry.set(self.index, scope));
                 }
+                cluster.standing = self.clusters.standings.remove(&id);
                 cluster.update(&config.endpoints, self.random.next());
                 for priority in [Priority::Default, Priority::High] {
                     cluster.show_breakers_of(priority);
                 }
                 if self.index == 0 {
+                    cluster.stats.membership_change.inc();
                     cluster.show_membership();
                 }
                 self.clusters.put(id, Some(Box::new(cluster)));
@@ -444,10 +478,23 @@ impl Worker {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         let gone = cluster.update(endpoints, self.random.next());
         if self.index == 0 {
+            cluster.stats.membership_change.inc();
             cluster.show_membership();
         }
         for pool in gone {
             self.retire_pool(Place { cluster: id, pool }, now);
+        }
+    }
+
+    /// Takes what was found out about the hosts of a cluster.
+    pub(crate) fn update_health(&mut self, id: ClusterId, standing: Arc<Standing>) {
+        let Some(cluster) = self.clusters.get_mut(id) else {
+            self.clusters.standings.insert(id, standing);
+            return;
+        };
+        cluster.take_standing(standing, self.random.next());
+        if self.index == 0 {
+            cluster.show_membership();
         }
     }
 

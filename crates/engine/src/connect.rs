@@ -11,6 +11,7 @@ use towpath_trace::Stamp;
 
 use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
 use crate::downstream::Closer;
+use crate::message::{FromWorker, Message};
 use crate::pool::Place;
 use crate::record::details::Reset;
 use crate::retry::Trouble;
@@ -154,6 +155,11 @@ impl Worker {
         match protocol {
             Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
             Protocol::Raw | Protocol::Bolt => {}
+        }
+        if cluster.config.health_check.is_some() && !cluster.told_traffic {
+            cluster.told_traffic = true;
+            let traffic = FromWorker::Traffic { cluster: place.cluster };
+            self.outputs.push_back(Output::Message(Message::From(traffic)));
         }
         let pool = cluster.pool_mut(place)?;
         pool.connections += 1;

@@ -22,6 +22,7 @@ pub mod format;
 mod forward;
 pub mod grpc;
 pub mod header_ops;
+pub mod health;
 mod listener;
 pub mod local;
 mod log;

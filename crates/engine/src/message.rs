@@ -9,15 +9,58 @@ use towpath_trace::Stamp;
 
 use crate::local::message as local;
 use crate::snapshot::cluster::{Endpoint, Health};
+use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
-/// What a worker and its control thread say to each other.
+/// What a machine and its control thread say to each other.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// To the worker.
     To(ToWorker),
     /// From the worker.
     From(FromWorker),
+    /// To the monitor of hosts.
+    ToMonitor(ToMonitor),
+    /// From the monitor of hosts.
+    FromMonitor(FromMonitor),
+}
+
+/// To a [`Monitor`](crate::health::Monitor).
+#[derive(Clone, Debug)]
+pub enum ToMonitor {
+    /// Watch these clusters from here on.
+    Snapshot(Arc<Snapshot>),
+    /// What a DNS cluster resolved to.
+    Hosts {
+        /// Which cluster.
+        cluster: ClusterId,
+        /// All its endpoints.
+        endpoints: Arc<[Endpoint]>,
+    },
+    /// A worker has connected to a cluster for the first time.
+    Traffic {
+        /// Which cluster.
+        cluster: ClusterId,
+    },
+    /// The wall clock: nanoseconds since 1970 at the driver's epoch.
+    WallClock {
+        /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
+        epoch_unix_ns: u64,
+    },
+}
+
+/// From a [`Monitor`](crate::health::Monitor).
+#[derive(Clone, Debug)]
+pub enum FromMonitor {
+    /// What was found out about a cluster's hosts, for every worker.
+    Health {
+        /// Which cluster.
+        cluster: ClusterId,
+        /// All its hosts.
+        hosts: Arc<Standing>,
+    },
+    /// Every host of the first snapshot was checked once.
+    Warm,
 }
 
 /// To a worker.
@@ -31,6 +74,13 @@ pub enum ToWorker {
         cluster: ClusterId,
         /// All its endpoints; those that are not in the list are drained.
         endpoints: Arc<[Endpoint]>,
+    },
+    /// What was found out about a cluster's hosts.
+    Health {
+        /// Which cluster; one that is not known yet may come with the next snapshot.
+        cluster: ClusterId,
+        /// Its hosts. Of a host that is not there nothing was found out yet.
+        hosts: Arc<Standing>,
     },
     /// Close listening sockets and let connections finish.
     Drain(Drain),
@@ -85,6 +135,11 @@ pub enum FromWorker {
     },
     /// All listeners of the first snapshot have answered.
     Started,
+    /// It has connected to a cluster whose hosts are checked, for the first time.
+    Traffic {
+        /// Which cluster.
+        cluster: ClusterId,
+    },
     /// Lines for an access log, whole ones.
     Log {
         /// Where to.
@@ -138,8 +193,10 @@ pub struct HostDescription {
     pub weight: u32,
     /// Its priority.
     pub priority: u32,
-    /// Whether it is picked.
+    /// What the file or a control plane says of its health.
     pub health: Health,
+    /// What was found out about it.
+    pub findings: Findings,
     /// Its locality.
     pub locality: Arc<str>,
     /// `cx_active`.

@@ -298,6 +298,7 @@ impl Worker {
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {
                 self.update_hosts(cluster, &endpoints, now)
             }
+            Message::To(ToWorker::Health { cluster, hosts }) => self.update_health(cluster, hosts),
             Message::To(ToWorker::Drain(drain)) => self.begin_drain(drain, now),
             Message::To(ToWorker::FailHealth(fails)) => self.draining.set_health_fails(fails),
             Message::To(ToWorker::Terminate) => self.terminate(now),
@@ -308,7 +309,7 @@ impl Worker {
             Message::To(ToWorker::WallClock { epoch_unix_ns }) => self.clock.set(epoch_unix_ns),
             Message::To(ToWorker::ReportSlow { after }) => self.slow_after = after,
             Message::To(ToWorker::Local(command)) => self.on_command(command, now),
-            Message::From(_) => {}
+            Message::From(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => {}
         }
     }
 

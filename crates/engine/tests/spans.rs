@@ -96,7 +96,7 @@ fn run(seed: u64, faults: &Faults) -> Outcome {
     let said = world.take_messages(worker);
     let slow = said.into_iter().filter_map(|(_, message)| match message {
         Message::From(FromWorker::Slow(slow)) => Some(slow),
-        Message::From(_) | Message::To(_) => None,
+        Message::From(_) | Message::To(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => None,
     });
     let slow = slow.collect();
     drain_and_check(&mut world, worker);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_engine::message::{ClusterDescription, Drain, ToWorker};
+use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::{Reading, Registry};
 use towpath_proto::{Address, Failure};
@@ -18,6 +18,7 @@ use crate::access_log::LogSender;
 use crate::dns::Watcher;
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::Boot;
+use crate::monitor::MonitorThread;
 use crate::server_stats::ProcessStats;
 use crate::tracing::Tracing;
 use crate::workers::Workers;
@@ -33,6 +34,8 @@ pub(crate) struct Control {
     pub(crate) workers: RefCell<Workers>,
     pub(crate) logs: LogSender,
     pub(crate) dns: Watcher,
+    /// Only where a cluster's hosts are watched.
+    pub(crate) monitor: RefCell<Option<MonitorThread>>,
     pub(crate) listeners: RefCell<Listeners>,
     pub(crate) tracing: Tracing,
     /// Ends the process.
@@ -106,6 +109,7 @@ impl Control {
             workers: RefCell::new(workers),
             logs,
             dns,
+            monitor: RefCell::default(),
             tracing,
             listeners: RefCell::default(),
             quit,
@@ -128,11 +132,17 @@ impl Control {
         if phase == Phase::Live && self.health_failed.get() { Phase::Draining } else { phase }
     }
 
+    /// Tells the monitor of hosts, if there is one.
+    pub(crate) fn tell_monitor(&self, message: ToMonitor) {
+        if let Some(monitor) = &*self.monitor.borrow() {
+            monitor.tell(message);
+        }
+    }
+
     /// Gives workers what to obey; they open their listeners.
-    pub(crate) fn begin(&self, snapshot: Snapshot) {
+    pub(crate) fn begin(&self, snapshot: Arc<Snapshot>) {
         self.phase.set(Phase::Initializing);
         self.check_wall_clock();
-        let snapshot = Arc::new(snapshot);
         self.stats.loaded(&snapshot);
         self.snapshot.replace(snapshot.clone());
         if let Some((after, _)) = self.tracing.slow() {
@@ -198,6 +208,7 @@ impl Control {
         if epoch_unix_ns.abs_diff(self.wall_clock.get()) > CLOCK_TOLERANCE_NS {
             self.wall_clock.set(epoch_unix_ns);
             self.tell(&ToWorker::WallClock { epoch_unix_ns });
+            self.tell_monitor(ToMonitor::WallClock { epoch_unix_ns });
         }
     }
 

@@ -31,6 +31,7 @@ pub mod flags;
 mod loading;
 pub mod logger;
 mod memory;
+mod monitor;
 pub mod program;
 mod serve;
 mod server_stats;

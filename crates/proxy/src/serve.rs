@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::LocalSet;
-use towpath_engine::message::{FromWorker, ToWorker};
+use towpath_engine::health::Monitor;
+use towpath_engine::message::{FromMonitor, FromWorker, ToMonitor, ToWorker};
 use towpath_engine::snapshot::cluster::Discovery;
 use towpath_engine::snapshot::{ClusterId, Snapshot};
 use towpath_engine::stats::Registry;
@@ -26,6 +27,7 @@ use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
 use crate::loading::{Configuration, targets};
 use crate::log;
+use crate::monitor::{MonitorThread, News};
 use crate::tracing::Tracing;
 use crate::workers::{Event, Setup, What, Workers};
 
@@ -78,18 +80,33 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     drop(setup);
     let (update_sender, updates) = mpsc::unbounded_channel();
     let dns = Watcher::start(dns_clusters(&snapshot), &registry, &update_sender);
+    let (news_sender, news) = mpsc::unbounded_channel();
+    let monitor = Monitor::is_wanted(&snapshot)
+        .then(|| MonitorThread::start(registry.clone(), started, news_sender))
+        .transpose()
+        .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
     let (quit, quits) = mpsc::unbounded_channel();
     let parts =
         Parts { flags, boot, registry, workers, logs: logs.sender(), dns, tracing, quit, started };
     let control = Rc::new(Control::new(parts));
+    control.monitor.replace(monitor);
     if let Some(socket) = socket {
         log!(Admin, Info, "admin address: {}", socket.address());
         tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
     }
-    let mut server =
-        Server { control: control.clone(), signals, events, updates, quits, ready: 0, drained: 0 };
+    let mut server = Server {
+        control: control.clone(),
+        signals,
+        events,
+        updates,
+        news,
+        quits,
+        ready: 0,
+        drained: 0,
+    };
     let outcome = server.run(snapshot).await;
     control.tell(&ToWorker::Terminate);
+    control.monitor.take();
     control.workers.borrow_mut().stop();
     control.tracing.finish();
     drop(logs);
@@ -103,6 +120,7 @@ struct Server {
     signals: Signals,
     events: UnboundedReceiver<Event>,
     updates: UnboundedReceiver<Update>,
+    news: UnboundedReceiver<News>,
     quits: UnboundedReceiver<()>,
     /// Workers that have opened their listeners.
     ready: usize,
@@ -114,9 +132,11 @@ struct Server {
 enum Wake {
     Event(Event),
     Update(Update),
+    News(News),
     Signal(Sign),
     Quit,
     Warmed(bool),
+    ChecksOverdue,
     Tick,
     DrainOver,
 }
@@ -125,12 +145,16 @@ impl Server {
     async fn run(&mut self, snapshot: Snapshot) -> Result<(), String> {
         let control = self.control.clone();
         let mut waiting = Some(snapshot);
+        let mut checking: Option<Arc<Snapshot>> = None;
+        let mut checked_by = tokio::time::Instant::now();
         let mut drain_over: Option<tokio::time::Instant> = None;
         let mut tick = tokio::time::interval(TICK);
         loop {
             let wake = tokio::select! {
                 Some(event) = self.events.recv() => Wake::Event(event),
                 Some(update) = self.updates.recv() => Wake::Update(update),
+                Some(news) = self.news.recv() => Wake::News(news),
+                () = tokio::time::sleep_until(checked_by), if checking.is_some() => Wake::ChecksOverdue,
                 sign = self.signals.next() => Wake::Signal(sign),
                 Some(()) = self.quits.recv() => Wake::Quit,
                 in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
@@ -140,7 +164,33 @@ impl Server {
             match wake {
                 Wake::Event(event) => self.on_event(event)?,
                 Wake::Update(Update { cluster, endpoints }) => {
+                    control
+                        .tell_monitor(ToMonitor::Hosts { cluster, endpoints: endpoints.clone() });
                     control.tell(&ToWorker::Hosts { cluster, endpoints });
+                }
+                Wake::News(News::Said(FromMonitor::Health { cluster, hosts })) => {
+                    control.tell(&ToWorker::Health { cluster, hosts });
+                }
+                Wake::News(News::Said(FromMonitor::Warm)) => {
+                    if let Some(snapshot) = checking.take() {
+                        self.begin(snapshot);
+                    }
+                }
+                Wake::News(News::Ended(outcome)) => {
+                    let why = outcome
+                        .err()
+                        .map_or_else(|| "unasked".to_owned(), |error| error.to_string());
+                    return Err(format!("the monitor of hosts ended: {why}"));
+                }
+                Wake::ChecksOverdue => {
+                    if let Some(snapshot) = checking.take() {
+                        log!(
+                            Upstream,
+                            Warning,
+                            "not all hosts were checked in {WARM_BOUND:?}; starting all the same"
+                        );
+                        self.begin(snapshot);
+                    }
                 }
                 Wake::Warmed(in_time) => {
                     if let Some(snapshot) = waiting.take() {
@@ -154,7 +204,15 @@ impl Server {
                         if control.flags.mode == Mode::InitOnly {
                             return Ok(());
                         }
-                        self.begin(snapshot);
+                        let snapshot = self.resolved(snapshot);
+                        if control.monitor.borrow().is_some() {
+                            control.check_wall_clock();
+                            control.tell_monitor(ToMonitor::Snapshot(snapshot.clone()));
+                            checked_by = tokio::time::Instant::now() + WARM_BOUND;
+                            checking = Some(snapshot);
+                        } else {
+                            self.begin(snapshot);
+                        }
                     }
                 }
                 Wake::Signal(Sign::Reopen) => control.reopen_logs(),
@@ -170,7 +228,7 @@ impl Server {
                         "caught {name}; draining for at most {:?}",
                         control.flags.drain_time()
                     );
-                    if waiting.is_some() {
+                    if waiting.is_some() || checking.is_some() {
                         return Ok(());
                     }
                     control.drain_and_end();
@@ -191,8 +249,8 @@ impl Server {
         }
     }
 
-    /// Gives workers their configuration, with what its names resolve to.
-    fn begin(&mut self, mut snapshot: Snapshot) {
+    /// A configuration with what its names resolve to.
+    fn resolved(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
         for (index, cluster) in snapshot.clusters.iter_mut().enumerate() {
             let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
             if let (Some(endpoints), Some(cluster)) =
@@ -201,8 +259,21 @@ impl Server {
                 cluster.endpoints = endpoints;
             }
         }
+        Arc::new(snapshot)
+    }
+
+    /// Gives workers their configuration.
+    fn begin(&self, snapshot: Arc<Snapshot>) {
         log!(Config, Info, "all dependencies initialized. starting workers");
-        self.control.begin(snapshot);
+        self.control.begin(snapshot.clone());
+        // What was resolved while hosts were checked.
+        for (id, cluster) in (0..).map(ClusterId).zip(&snapshot.clusters) {
+            if let (Some(endpoints), Some(cluster)) = (self.control.dns.endpoints(id), cluster)
+                && *endpoints != *cluster.endpoints
+            {
+                self.control.tell(&ToWorker::Hosts { cluster: id, endpoints });
+            }
+        }
     }
 
     fn on_event(&mut self, event: Event) -> Result<(), String> {
@@ -218,6 +289,9 @@ impl Server {
                 }
             }
             What::Said(FromWorker::Drained) => self.drained += 1,
+            What::Said(FromWorker::Traffic { cluster }) => {
+                self.control.tell_monitor(ToMonitor::Traffic { cluster });
+            }
             What::Said(FromWorker::Description { token, clusters }) => {
                 self.control.on_description(token, clusters)
             }
@@ -253,7 +327,7 @@ impl Server {
     }
 }
 
-/// How long the start may wait for names. Envoy waits for ever; a dead name server must not keep every
+/// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name server must not keep every
 /// other cluster from serving.
 const WARM_BOUND: Duration = Duration::from_secs(15);
 /// How often the wall clock is compared, histograms are flushed and the like.

@@ -159,7 +159,7 @@ impl Seat {
             Message::From(other) => {
                 let _ = said.send(Event { worker: index, what: What::Said(other) });
             }
-            Message::To(_) => {}
+            Message::To(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => {}
         };
         let outcome = match Driver::new(Worker::new(worker), options, mailbox) {
             Ok(mut driver) => {

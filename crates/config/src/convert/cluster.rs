@@ -88,6 +88,7 @@ impl Converter<'_> {
             http1: Arc::new(http1),
             bolt,
             panic_threshold: self.panic_threshold(message),
+            health_check: self.active_check(message),
         })
     }
 

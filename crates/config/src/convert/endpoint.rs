@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health};
+use towpath_engine::snapshot::health::EndpointCheck;
 use towpath_proto::Address;
 
 use super::Converter;
@@ -53,6 +54,7 @@ impl Converter<'_> {
                 priority,
                 health: Health::Healthy,
                 locality: locality_name(locality.message("locality")),
+                check: None,
             };
             let messages: Vec<_> = locality.messages("lb_endpoints").collect();
             for message in messages {
@@ -86,6 +88,8 @@ impl Converter<'_> {
         let hostname = endpoint.text("hostname");
         let mut template = template.clone();
         template.weight = message.number32("load_balancing_weight").unwrap_or(1);
+        template.check =
+            endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
         template.health = match message.choice("health_status").as_str() {
             "UNHEALTHY" | "DRAINING" | "TIMEOUT" => Health::Unhealthy,
             "DEGRADED" => Health::Degraded,
@@ -123,6 +127,16 @@ impl Converter<'_> {
             }
             (None, _) => {}
         }
+    }
+}
+
+fn endpoint_check(config: &Message) -> EndpointCheck {
+    // Above 65,535 the rules have refused it.
+    let port = config.number("port_value").and_then(|port| u16::try_from(port).ok());
+    EndpointCheck {
+        disabled: config.flag("disable_active_health_check"),
+        port: port.filter(|port| *port != 0),
+        hostname: Arc::from(config.text("hostname")),
     }
 }
 

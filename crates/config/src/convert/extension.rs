@@ -20,6 +20,7 @@ pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.a
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
 pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
+pub(super) const HEALTH_CHECKER: Kind = kind("health checker", "envoy.extensions.health_checkers.");
 pub(super) const HTTP_FILTER: Kind = kind("HTTP filter", "envoy.extensions.filters.http.");
 pub(super) const LOAD_BALANCER: Kind =
     kind("load balancing policy", "envoy.extensions.load_balancing_policies.");

@@ -28,4 +28,5 @@ honoured! {
     "BoltProtocolOptions": "connections_per_host" "max_requests_in_flight" "max_frame_bytes"
         "heartbeat";
     "Heartbeat": "interval" "timeout" "misses";
+    "BoltHealthCheck": "version";
 }

@@ -42,7 +42,7 @@ const IMPORTS: [&str; 6] = [
     "google/protobuf/wrappers.proto",
 ];
 
-const MESSAGES: [Message; 11] = [
+const MESSAGES: [Message; 12] = [
     (
         "BoltProxy",
         &[
@@ -130,6 +130,7 @@ const MESSAGES: [Message; 11] = [
         "Heartbeat",
         &[("interval", DURATION, One), ("timeout", DURATION, One), ("misses", NUMBER, One)],
     ),
+    ("BoltHealthCheck", &[("version", NUMBER, One)]),
 ];
 
 /// The file as an entry of a `FileDescriptorSet`.

@@ -12,6 +12,7 @@ mod schedule;
 
 use self::priority::{Class, Load, Priority};
 use crate::snapshot::cluster::{Balancer as Policy, Endpoint, Health};
+use crate::snapshot::health::Findings;
 
 /// An endpoint with its live load.
 #[derive(Clone, Debug)]
@@ -20,13 +21,27 @@ pub struct Host {
     pub endpoint: Endpoint,
     /// Requests (or TCP connections) in progress on this worker.
     pub active: u32,
+    /// What was found out about it.
+    pub findings: Findings,
 }
 
 impl Host {
     /// A host with nothing to do.
     #[must_use]
     pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, active: 0 }
+        Self { endpoint, active: 0, findings: Findings::WELL }
+    }
+
+    /// Whether it is picked, all things considered.
+    #[must_use]
+    pub const fn health(&self) -> Health {
+        match self.endpoint.health {
+            _ if self.findings.failed_check || self.findings.ejected => Health::Unhealthy,
+            Health::Unhealthy => Health::Unhealthy,
+            Health::Degraded => Health::Degraded,
+            Health::Healthy if self.findings.degraded => Health::Degraded,
+            Health::Healthy => Health::Healthy,
+        }
     }
 }
 
@@ -98,7 +113,7 @@ impl Balancer {
 /// How many hosts there are of each health: total, healthy, degraded.
 #[must_use]
 pub fn membership(hosts: &[Host]) -> (usize, usize, usize) {
-    let count = |health| hosts.iter().filter(|host| host.endpoint.health == health).count();
+    let count = |health| hosts.iter().filter(|host| host.health() == health).count();
     (hosts.len(), count(Health::Healthy), count(Health::Degraded))
 }
 

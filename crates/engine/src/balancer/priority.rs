@@ -36,7 +36,7 @@ impl Priority {
         let mut group = |wanted: Option<Health>| {
             let members = (0u32..).zip(hosts).filter(|(_, host)| {
                 host.endpoint.priority == priority
-                    && wanted.is_none_or(|health| host.endpoint.health == health)
+                    && wanted.is_none_or(|health| host.health() == health)
             });
             let members = members.map(|(index, _)| index).collect();
             match policy {

@@ -16,6 +16,7 @@ fn host(weight: u32, priority: u32, health: Health) -> Host {
         priority,
         health,
         locality: Arc::from(""),
+        check: None,
     })
 }
 

@@ -133,6 +133,7 @@ impl Worker {
             priority: 0,
             health: Health::Healthy,
             locality: Arc::from(""),
+            check: None,
         };
         Arc::new(Cluster {
             name: Arc::clone(&name),
@@ -151,6 +152,7 @@ impl Worker {
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
             bolt: None,
             panic_threshold: 0,
+            health_check: None,
             tls: self.origin_tls(key),
         })
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::BoltUpstream;
+use super::health::{EndpointCheck, HealthCheck};
 use super::tls::UpstreamTls;
 
 /// Envoy `config.cluster.v3.Cluster`.
@@ -45,6 +46,8 @@ pub struct Cluster {
     pub bolt: Option<Arc<BoltUpstream>>,
     /// `common_lb_config.healthy_panic_threshold` in percent.
     pub panic_threshold: u8,
+    /// `health_checks`: whether and how each host is asked how it is.
+    pub health_check: Option<Arc<HealthCheck>>,
 }
 
 /// Where endpoints come from.
@@ -119,6 +122,16 @@ pub struct Endpoint {
     pub health: Health,
     /// The locality's name as `region/zone/sub_zone`.
     pub locality: Arc<str>,
+    /// `health_check_config`: what is different when it is checked.
+    pub check: Option<Arc<EndpointCheck>>,
+}
+
+impl Endpoint {
+    /// Whether it is left out of active checks.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| check.disabled)
+    }
 }
 
 /// Envoy `core.v3.HealthStatus`, as the file or a control plane says it.

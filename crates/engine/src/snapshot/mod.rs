@@ -6,6 +6,7 @@
 
 pub mod bolt;
 pub mod cluster;
+pub mod health;
 pub mod http;
 pub mod listener;
 pub mod log;

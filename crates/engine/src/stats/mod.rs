@@ -27,8 +27,8 @@ pub use rules::{Keep, Rules};
 pub use scope::Scope;
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConnectionLimitStats,
-    FilesystemStats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
-    ListenerWorkerStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
+    FilesystemStats, HealthCheckStats, HttpStats, ListenerHttpStats, ListenerManagerStats,
+    ListenerStats, ListenerWorkerStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -14,6 +14,8 @@ pub enum Scope {
     Cluster(Arc<str>),
     /// `cluster.<name>.bolt`.
     ClusterBolt(Arc<str>),
+    /// `cluster.<name>.health_check`.
+    ClusterHealthCheck(Arc<str>),
     /// `cluster_manager`.
     ClusterManager,
     /// `cluster.<name>.ssl`.
@@ -62,6 +64,7 @@ impl fmt::Display for Scope {
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
+            Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Listener(address) => write!(f, "listener.{address}"),
@@ -92,6 +95,7 @@ impl Scope {
             Self::Bolt(_) => "bolt",
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
+            Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterManager => "cluster_manager",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
@@ -116,9 +120,10 @@ impl Scope {
         let label = |name, value: &Arc<str>| (name, value.to_string());
         match self {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
-            Self::Cluster(name) | Self::ClusterBolt(name) | Self::ClusterTls(name) => {
-                vec![label("envoy_cluster_name", name)]
-            }
+            Self::Cluster(name)
+            | Self::ClusterBolt(name)
+            | Self::ClusterHealthCheck(name)
+            | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
             Self::Listener(address) => vec![label("envoy_listener_address", address)],

@@ -155,6 +155,18 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.health_check.…`
+    HealthCheckStats {
+        Counter attempt;
+        Gauge degraded;
+        Counter failure;
+        Gauge healthy;
+        Counter network_failure;
+        Counter success;
+    }
+}
+
+stats! {
     /// `bolt.<stat prefix>.…`
     BoltStats {
         Counter downstream_cx_slow_reader;

@@ -47,6 +47,7 @@ pub fn endpoint(address: Address) -> Endpoint {
         priority: 0,
         health: Health::Healthy,
         locality: "".into(),
+        check: None,
     }
 }
 
@@ -71,6 +72,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         http1: Arc::default(),
         bolt: None,
         panic_threshold: 50,
+        health_check: None,
     }
 }
 
@@ -251,6 +253,16 @@ pub fn add_counted_worker(
     plan: Plan,
     registry: &Arc<Registry>,
 ) -> NodeId {
+    add_worker_for(world, seed, Arc::new(plan.snapshot()), registry)
+}
+
+/// The same, with a snapshot that others have too.
+pub fn add_worker_for(
+    world: &mut World<Message>,
+    seed: u64,
+    snapshot: Arc<Snapshot>,
+    registry: &Arc<Registry>,
+) -> NodeId {
     let registry = Arc::clone(registry);
     let worker = world.add(Worker::new(WorkerOptions {
         index: 0,
@@ -263,7 +275,7 @@ pub fn add_counted_worker(
         worker,
         Message::To(ToWorker::WallClock { epoch_unix_ns: 1_700_000_000_000_000_000 }),
     );
-    world.send(worker, Message::To(ToWorker::Snapshot(Arc::new(plan.snapshot()))));
+    world.send(worker, Message::To(ToWorker::Snapshot(snapshot)));
     worker
 }
 

@@ -99,7 +99,7 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
              {name}::{at}::success_rate::-1\n\
              {name}::{at}::local_origin_success_rate::-1\n",
             host.hostname,
-            health_flags(host.health),
+            health_flags(host),
             host.weight,
             host.priority,
         );
@@ -129,7 +129,7 @@ fn host_status(host: &HostDescription) -> Value {
     let mut status = Map::from_iter([
         ("address".to_owned(), address(&host.address)),
         ("stats".to_owned(), counters.chain(gauges).collect()),
-        ("health_status".to_owned(), json!({"eds_health_status": health_status(host.health)})),
+        ("health_status".to_owned(), health_status(host)),
         ("weight".to_owned(), json!(host.weight)),
     ]);
     if !host.hostname.is_empty() {
@@ -204,18 +204,36 @@ fn locality(text: &str) -> [&str; 3] {
     [(); 3].map(|()| parts.next().unwrap_or_default())
 }
 
-fn health_flags(health: Health) -> &'static str {
-    match health {
-        Health::Healthy => "healthy",
-        Health::Degraded => "/degraded_eds_health",
-        Health::Unhealthy => "/failed_eds_health",
-    }
+/// In Envoy's order.
+fn health_flags(host: &HostDescription) -> String {
+    let findings = host.findings;
+    let flags = [
+        (findings.failed_check, "/failed_active_hc"),
+        (findings.ejected, "/failed_outlier_check"),
+        (host.health == Health::Unhealthy, "/failed_eds_health"),
+        (findings.degraded, "/degraded_active_hc"),
+        (host.health == Health::Degraded, "/degraded_eds_health"),
+        (findings.timed_out, "/active_hc_timeout"),
+    ];
+    let text: String = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
+    if text.is_empty() { "healthy".to_owned() } else { text }
 }
 
-fn health_status(health: Health) -> &'static str {
-    match health {
+fn health_status(host: &HostDescription) -> Value {
+    let eds = match host.health {
         Health::Healthy => "HEALTHY",
         Health::Degraded => "DEGRADED",
         Health::Unhealthy => "UNHEALTHY",
-    }
+    };
+    let findings = host.findings;
+    let flags = [
+        ("failed_active_health_check", findings.failed_check),
+        ("failed_outlier_check", findings.ejected),
+        ("failed_active_degraded_check", findings.degraded),
+        ("active_hc_timeout", findings.timed_out),
+    ];
+    let mut status = Map::from_iter([("eds_health_status".to_owned(), json!(eds))]);
+    let set = flags.into_iter().filter(|(_, is_set)| *is_set);
+    status.extend(set.map(|(name, is_set)| (name.to_owned(), json!(is_set))));
+    status.into()
 }

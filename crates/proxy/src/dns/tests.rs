@@ -146,6 +146,7 @@ fn watch(
         priority: 3,
         health: Health::Healthy,
         locality: Arc::from(""),
+        check: None,
     };
     let names = names
         .iter()

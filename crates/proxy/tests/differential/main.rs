@@ -66,7 +66,8 @@ suites!(
     admin,
     drain,
     statistics,
-    tls
+    tls,
+    health
 );
 
 fn folder() -> std::path::PathBuf {

@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod drain;
+mod health;
 mod limits;
 mod load;
 mod nginx;

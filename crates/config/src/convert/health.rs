@@ -1,0 +1,181 @@
+//! Active health checks: what hosts are asked, when, and what their answers mean.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::health::{
+    BoltProbe, HealthCheck, HttpProbe, Pauses, Probe, TcpProbe,
+};
+use towpath_proto::bolt::Version;
+
+use super::Converter;
+use super::extension::HEALTH_CHECKER;
+use crate::message::{Message, Value};
+
+/// A check by Bolt's heartbeat.
+pub(super) const BOLT_HEALTH_CHECK: &str = "towpath.extensions.bolt.v1.BoltHealthCheck";
+
+impl Converter<'_> {
+    /// The health check of a cluster.
+    pub(super) fn active_check(&mut self, cluster: &Message) -> Option<Arc<HealthCheck>> {
+        let mut checks = cluster.messages("health_checks");
+        let check = checks.next()?;
+        if checks.next().is_some() {
+            self.report.problem(cluster.at("health_checks"), "a cluster has one health check");
+        }
+        let probe = self.probe(check);
+        let pauses = self.pauses(check);
+        let unhealthy_threshold = self.check_threshold(check, "unhealthy_threshold");
+        let healthy_threshold = self.check_threshold(check, "healthy_threshold");
+        let duration = |name| check.duration(name).unwrap_or(Duration::ZERO);
+        Some(Arc::new(HealthCheck {
+            probe: probe?,
+            timeout: duration("timeout"),
+            initial_jitter: duration("initial_jitter"),
+            jitter: duration("interval_jitter"),
+            jitter_percent: check.number32("interval_jitter_percent").unwrap_or(0),
+            unhealthy_threshold,
+            healthy_threshold,
+            reuse_connection: check.wrapped_flag("reuse_connection").unwrap_or(true),
+            pauses,
+        }))
+    }
+
+    fn pauses(&mut self, check: &Message) -> Pauses {
+        let healthy = check.duration("interval").unwrap_or(Duration::ZERO);
+        let or = |name, other| check.duration(name).unwrap_or(other);
+        let unhealthy = or("unhealthy_interval", healthy);
+        let no_traffic = or("no_traffic_interval", NO_TRAFFIC_INTERVAL);
+        Pauses {
+            healthy,
+            healthy_edge: or("healthy_edge_interval", healthy),
+            unhealthy,
+            unhealthy_edge: or("unhealthy_edge_interval", unhealthy),
+            no_traffic,
+            no_traffic_healthy: or("no_traffic_healthy_interval", no_traffic),
+        }
+    }
+
+    fn check_threshold(&mut self, check: &Message, name: &str) -> u32 {
+        let threshold = check.number32(name).unwrap_or(1);
+        if threshold == 0 {
+            self.report.unsupported(check.at(name), "0 would never be reached; write 1 or more");
+        }
+        threshold
+    }
+
+    fn probe(&mut self, check: &Message) -> Option<Probe> {
+        let field = check.oneof("health_checker")?;
+        let Value::Message(message) = &field.value else { return None };
+        match field.descriptor.name() {
+            "http_health_check" => self.http_probe(message).map(Probe::Http),
+            "tcp_health_check" => self.tcp_probe(message).map(Probe::Tcp),
+            "custom_health_check" => self.custom_probe(message),
+            // The ledger has said that it is not there.
+            _ => None,
+        }
+    }
+
+    fn http_probe(&mut self, message: &Message) -> Option<HttpProbe> {
+        if message.choice("codec_client_type") != "HTTP1" {
+            self.report
+                .unsupported(message.at("codec_client_type"), "checks are made over HTTP/1.1");
+        }
+        let method = match message.choice("method").as_str() {
+            "METHOD_UNSPECIFIED" => "GET".to_owned(),
+            method => method.to_owned(),
+        };
+        let headers = self.request_ops(message);
+        let expected = self.statuses(message, "expected_statuses");
+        let retriable = self.statuses(message, "retriable_statuses");
+        let expected = if expected.as_ref().is_some_and(Vec::is_empty) {
+            Some(vec![Range { start: 200, end: 201 }])
+        } else {
+            expected
+        };
+        Some(HttpProbe {
+            method: Arc::from(method),
+            host: Arc::from(message.text("host")),
+            path: Arc::from(message.text("path")),
+            headers,
+            expected: expected?,
+            retriable: retriable?,
+        })
+    }
+
+    /// Ranges of statuses without their ends.
+    fn statuses(&mut self, message: &Message, name: &str) -> Option<Vec<Range<u16>>> {
+        let ranges: Vec<_> = message.messages(name).collect();
+        let mut statuses = Vec::new();
+        for range in ranges {
+            let bound = |name| u16::try_from(range.number(name).unwrap_or(0)).unwrap_or(u16::MAX);
+            let (start, end) = (bound("start"), bound("end"));
+            if start >= end || start < 100 || end > 600 {
+                self.report
+                    .problem(&range.at, "needs a start of 100 or more below an end of at most 600");
+                return None;
+            }
+            statuses.push(start..end);
+        }
+        Some(statuses)
+    }
+
+    fn tcp_probe(&mut self, message: &Message) -> Option<TcpProbe> {
+        let send = match message.message("send") {
+            Some(send) => self.payload(send),
+            None => Some(Arc::from([])),
+        };
+        let wanted: Vec<_> = message.messages("receive").collect();
+        let receive: Vec<_> = wanted.into_iter().map(|wanted| self.payload(wanted)).collect();
+        Some(TcpProbe { send: send?, receive: receive.into_iter().collect::<Option<_>>()? })
+    }
+
+    /// Bytes, or text in hexadecimal digits.
+    fn payload(&mut self, payload: &Message) -> Option<Arc<[u8]>> {
+        let field = payload.oneof("payload")?;
+        let bytes = match &field.value {
+            Value::Bytes(bytes) => Some(bytes.clone()),
+            Value::String(text) => unhex(text),
+            _ => None,
+        };
+        match bytes {
+            Some(bytes) if bytes.len() <= MOST_PAYLOAD_BYTES => Some(Arc::from(bytes)),
+            Some(_) => {
+                self.report.problem(&field.at, format!("has more than {MOST_PAYLOAD_BYTES} bytes"));
+                None
+            }
+            None => {
+                self.report.problem(&field.at, "is not pairs of hexadecimal digits");
+                None
+            }
+        }
+    }
+
+    fn custom_probe(&mut self, message: &Message) -> Option<Probe> {
+        let (config, at) = self.extension(message, HEALTH_CHECKER, &[BOLT_HEALTH_CHECK])?;
+        let version = match config.number("version").unwrap_or(1) {
+            1 => Version::V1,
+            2 => Version::V2 { checksums: false },
+            other => {
+                self.report.problem(at, format!("there is no version {other} of Bolt"));
+                return None;
+            }
+        };
+        Some(Probe::Bolt(BoltProbe { version }))
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let digits = digits?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+const NO_TRAFFIC_INTERVAL: Duration = Duration::from_secs(60);
+/// What a check sends or waits for, at most.
+const MOST_PAYLOAD_BYTES: usize = 64 * 1024;

@@ -1,0 +1,571 @@
+//! Which hosts of a cluster are well: a [`Monitor`] asks each of them on its own, as Envoy's health checkers do.
+//!
+//! Arrives: the clusters and their endpoints, time, and what hosts answer. Leaves: the [`Standing`] of a cluster's
+//! hosts, whole, whenever one of them changes.
+//!
+//! A monitor is a [`Machine`] of its own, beside the workers: one check of a host serves all of them, a busy worker makes no
+//! host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by a finished
+//! list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
+
+mod probe;
+mod session;
+mod verdict;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::head::HeadPool;
+use towpath_proto::http1::Out;
+use towpath_proto::{
+    Address, AttemptId, Close, ConnectionId, Input, Instant, Machine, Output, Timers, tls,
+};
+
+use self::probe::{Dialogue, Outcome};
+use self::session::{Line, Session, Stage};
+use self::verdict::{Verdict, below};
+use crate::message::{FromMonitor, Message, ToMonitor};
+use crate::random::Random;
+use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::health::{Findings, HealthCheck, Probe, Standing};
+use crate::snapshot::{Cluster, ClusterId, Snapshot};
+use crate::stats::{HealthCheckStats, Registry, Scope};
+use crate::wall_clock::WallClock;
+
+/// Watches the hosts of all clusters that want it.
+#[derive(Debug)]
+pub struct Monitor {
+    index: u32,
+    registry: Arc<Registry>,
+    watched: BTreeMap<ClusterId, Watched>,
+    sessions: Sessions,
+    timers: Timers,
+    random: Random,
+    clock: WallClock,
+    tls_clock: tls::Clock,
+    heads: HeadPool,
+    out: Out,
+    outputs: VecDeque<Output<Message>>,
+    /// Whether it was told of its clusters, and has said that each host was checked.
+    warmth: Warmth,
+}
+
+/// How far the first round of checks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Warmth {
+    /// Nothing is known of any cluster.
+    Cold,
+    Warming,
+    Warm,
+}
+
+/// A cluster under watch.
+#[derive(Debug)]
+struct Watched {
+    config: Arc<Cluster>,
+    check: Arc<HealthCheck>,
+    stats: Arc<HealthCheckStats>,
+    tls: Option<tls::Client>,
+    /// The sessions of its hosts.
+    hosts: HashMap<Address, u32>,
+    /// A worker has connected to it.
+    has_traffic: bool,
+    /// What workers know is out of date.
+    is_stale: bool,
+}
+
+/// All sessions, by number.
+#[derive(Debug, Default)]
+struct Sessions {
+    slots: Vec<Option<Session>>,
+    free: Vec<u32>,
+    /// Whose connection it is.
+    lines: HashMap<ConnectionId, u32>,
+    attempts: u32,
+}
+
+impl Machine for Monitor {
+    type Message = Message;
+
+    fn handle(&mut self, input: Input<Message>, now: Instant) {
+        match input {
+            Input::Message(Message::ToMonitor(message)) => self.on_message(message, now),
+            Input::Connected { attempt, connection, .. } => {
+                self.on_connected(attempt, connection, now);
+            }
+            Input::ConnectFailed { attempt, .. } => {
+                if let Some(number) = self.sessions.of_attempt(attempt) {
+                    self.sessions.set_resting(number);
+                    self.conclude(number, Outcome::Broken, now);
+                }
+            }
+            Input::Received { connection, chunk } => self.on_received(connection, chunk, now),
+            Input::Ended { connection } => self.on_ended(connection, now),
+            Input::Closed { connection, .. } => {
+                if let Some(number) = self.sessions.lines.remove(&connection) {
+                    self.on_lost(number, Outcome::Broken, now);
+                }
+            }
+            Input::Timeout => {
+                while let Some(number) = self.timers.expired(now) {
+                    self.on_timer(number, now);
+                }
+            }
+            Input::Message(Message::To(_) | Message::From(_) | Message::FromMonitor(_))
+            | Input::Sent { .. }
+            | Input::Accepted { .. }
+            | Input::Listening { .. }
+            | Input::Resolved { .. }
+            | Input::Inspected { .. } => {}
+        }
+    }
+
+    fn poll(&mut self, _now: Instant) -> Output<Message> {
+        if self.outputs.is_empty() {
+            self.publish();
+        }
+        if let Some(output) = self.outputs.pop_front() {
+            return output;
+        }
+        self.timers.next().map_or(Output::Idle, Output::Wait)
+    }
+}
+
+impl Monitor {
+    /// One that waits to be told of clusters. `index` is the owner of its counters in the registry.
+    #[must_use]
+    pub fn new(index: u32, seed: u64, registry: Arc<Registry>) -> Self {
+        Self {
+            index,
+            registry,
+            watched: BTreeMap::new(),
+            sessions: Sessions::default(),
+            timers: Timers::new(),
+            random: Random::new(seed),
+            clock: WallClock::new(Arc::from("")),
+            tls_clock: tls::Clock::default(),
+            heads: HeadPool::default(),
+            out: Out::new(),
+            outputs: VecDeque::new(),
+            warmth: Warmth::Cold,
+        }
+    }
+
+    /// Whether a monitor has anything to do for these clusters.
+    #[must_use]
+    pub fn is_wanted(snapshot: &Snapshot) -> bool {
+        snapshot.clusters.iter().flatten().any(|cluster| cluster.health_check.is_some())
+    }
+
+    fn on_message(&mut self, message: ToMonitor, now: Instant) {
+        match message {
+            ToMonitor::Snapshot(snapshot) => self.on_snapshot(&snapshot, now),
+            ToMonitor::Hosts { cluster, endpoints } => self.on_hosts(cluster, &endpoints, now),
+            ToMonitor::WallClock { epoch_unix_ns } => self.clock.set(epoch_unix_ns),
+            ToMonitor::Traffic { cluster } => {
+                if let Some(watched) = self.watched.get_mut(&cluster) {
+                    watched.has_traffic = true;
+                }
+            }
+        }
+    }
+
+    /// Begins to watch what a snapshot has. Clusters that did not change keep everything.
+    fn on_snapshot(&mut self, snapshot: &Snapshot, now: Instant) {
+        let gone: Vec<ClusterId> = self
+            .watched
+            .iter()
+            .filter(|(id, watched)| {
+                snapshot.cluster(**id).is_none_or(|config| !Arc::ptr_eq(config, &watched.config))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            self.on_hosts(id, &[], now);
+            self.watched.remove(&id);
+        }
+        for (id, config) in (0..).map(ClusterId).zip(&snapshot.clusters) {
+            let Some(config) = config else { continue };
+            let Some(check) = config.health_check.clone() else { continue };
+            if self.watched.contains_key(&id) {
+                continue;
+            }
+            let scope = Scope::ClusterHealthCheck(Arc::clone(&config.stat_name));
+            let watched = Watched {
+                config: Arc::clone(config),
+                check,
+                stats: self.registry.set(self.index, scope),
+                tls: config.tls.as_ref().map(|tls| tls.template.client(&self.tls_clock)),
+                hosts: HashMap::new(),
+                has_traffic: false,
+                is_stale: true,
+            };
+            self.watched.insert(id, watched);
+            self.on_hosts(id, &config.endpoints, now);
+        }
+        if self.warmth == Warmth::Cold {
+            self.warmth = Warmth::Warming;
+        }
+    }
+
+    /// Watches these hosts of a cluster, and no others.
+    fn on_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
+        let Some(watched) = self.watched.get_mut(&id) else { return };
+        let mut gone = std::mem::take(&mut watched.hosts);
+        for endpoint in endpoints {
+            if endpoint.is_unchecked() || watched.hosts.contains_key(&endpoint.address) {
+                continue;
+            }
+            let number = gone.remove(&endpoint.address).unwrap_or_else(|| {
+                let number = self.sessions.add(Session {
+                    cluster: id,
+                    host: endpoint.address.clone(),
+                    target: target(endpoint),
+                    hostname: Arc::clone(&endpoint.hostname),
+                    authority: watched.authority(endpoint),
+                    verdict: Verdict::new(),
+                    stage: Stage::Resting(None),
+                });
+                let jitter = below(watched.check.initial_jitter, &mut self.random);
+                self.timers.set(number, now + jitter);
+                number
+            });
+            watched.hosts.insert(endpoint.address.clone(), number);
+        }
+        watched.is_stale = true;
+        for number in gone.into_values() {
+            self.hang_up(number, Close::Abort);
+            self.timers.clear(number);
+            self.sessions.remove(number);
+        }
+    }
+
+    /// A pause or a check's time is over.
+    fn on_timer(&mut self, number: u32, now: Instant) {
+        let Some(session) = self.sessions.get(number) else { return };
+        match session.stage {
+            Stage::Resting(_) => self.begin(number, now),
+            Stage::Connecting(_) | Stage::Securing(_) | Stage::Asking(_) => {
+                self.conclude(number, Outcome::TimedOut, now);
+            }
+        }
+    }
+
+    /// Begins a check.
+    fn begin(&mut self, number: u32, now: Instant) {
+        let attempt = self.sessions.next_attempt(number);
+        let Some(session) = self.sessions.get_mut(number) else { return };
+        let Some(watched) = self.watched.get(&session.cluster) else { return };
+        watched.stats.attempt.inc();
+        self.timers.set(number, now + watched.check.timeout);
+        match std::mem::replace(&mut session.stage, Stage::Resting(None)) {
+            Stage::Resting(Some(line)) => {
+                session.stage = Stage::Asking(line);
+                self.ask(number, now);
+            }
+            Stage::Resting(None) | Stage::Connecting(_) | Stage::Securing(_) | Stage::Asking(_) => {
+                session.stage = Stage::Connecting(attempt);
+                let (address, options) = (session.target.clone(), watched.config.connect.clone());
+                self.outputs.push_back(Output::Connect { attempt, address, options });
+            }
+        }
+    }
+
+    fn on_connected(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
+        let Some(number) = self.sessions.of_attempt(attempt) else {
+            self.outputs.push_back(Output::Close { connection, how: Close::Abort });
+            return;
+        };
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        let Some(watched) = self.watched.get(&session.cluster) else { return };
+        self.sessions.lines.insert(connection, number);
+        let dialogue = Dialogue::new(&watched.check, &watched.config);
+        let mut line = Line { id: connection, tls: None, dialogue };
+        let (Some(client), Some(config)) = (&watched.tls, &watched.config.tls) else {
+            session.stage = Stage::Asking(line);
+            return self.ask(number, now);
+        };
+        self.tls_clock.set(self.clock.since_1970(now));
+        match client.connect(&config.name.of(&session.hostname)) {
+            Ok(layer) => {
+                line.tls = Some(Box::new(layer));
+                session.stage = Stage::Securing(line);
+                self.flush(number);
+            }
+            Err(_) => {
+                session.stage = Stage::Securing(line);
+                self.conclude(number, Outcome::Broken, now);
+            }
+        }
+    }
+
+    /// Asks on the session's connection.
+    fn ask(&mut self, number: u32, now: Instant) {
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        let Some(watched) = self.watched.get(&session.cluster) else { return };
+        let check = Arc::clone(&watched.check);
+        if let Some(line) = session.stage.line_mut() {
+            line.dialogue.ask(&check, &session.authority, now, &mut self.out);
+        }
+        self.flush(number);
+        if check.wants_no_answer() {
+            self.conclude(number, Outcome::Success { degraded: false }, now);
+        }
+    }
+
+    fn on_received(&mut self, connection: ConnectionId, chunk: Bytes, now: Instant) {
+        let Some(&number) = self.sessions.lines.get(&connection) else { return };
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        self.tls_clock.set(self.clock.since_1970(now));
+        let Some(line) = session.stage.line_mut() else { return };
+        let (plain, opened) = line.open(chunk);
+        let (established, over) = match &line.tls {
+            None => (true, false),
+            Some(layer) => (layer.is_established(), layer.is_ended()),
+        };
+        if matches!(session.stage, Stage::Securing(_))
+            && established
+            && let Stage::Securing(line) =
+                std::mem::replace(&mut session.stage, Stage::Resting(None))
+        {
+            session.stage = Stage::Asking(line);
+            self.ask(number, now);
+        } else {
+            self.flush(number);
+        }
+        if !plain.is_empty() {
+            self.on_plain(number, plain, now);
+        }
+        if opened.is_err() {
+            self.on_lost(number, Outcome::Broken, now);
+        } else if over {
+            self.on_ended(connection, now);
+        }
+    }
+
+    /// The host has said something.
+    fn on_plain(&mut self, number: u32, plain: Bytes, now: Instant) {
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        let Some(watched) = self.watched.get(&session.cluster) else { return };
+        match &mut session.stage {
+            Stage::Asking(line) => {
+                let outcome = line.dialogue.receive(plain, &watched.check, &mut self.heads);
+                if let Some(outcome) = outcome {
+                    self.conclude(number, outcome, now);
+                }
+            }
+            // Nobody asked: whoever speaks now would be misunderstood at the next check.
+            Stage::Resting(_) => self.hang_up(number, Close::Abort),
+            Stage::Connecting(_) | Stage::Securing(_) => {}
+        }
+    }
+
+    /// The host sends nothing more.
+    fn on_ended(&mut self, connection: ConnectionId, now: Instant) {
+        let Some(&number) = self.sessions.lines.get(&connection) else { return };
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        let Some(watched) = self.watched.get(&session.cluster) else { return };
+        let outcome = match &mut session.stage {
+            // Without `close_notify` anybody on the way may have cut it off (RFC 8446 §6.1).
+            Stage::Asking(line) if line.tls.as_ref().is_none_or(|layer| layer.is_ended()) => {
+                line.dialogue.ended(&watched.check, &mut self.heads)
+            }
+            Stage::Asking(_) | Stage::Resting(_) | Stage::Connecting(_) | Stage::Securing(_) => {
+                Outcome::Broken
+            }
+        };
+        self.on_lost(number, outcome, now);
+    }
+
+    /// A connection is of no more use: a check under way ends with `outcome`.
+    fn on_lost(&mut self, number: u32, outcome: Outcome, now: Instant) {
+        let Some(session) = self.sessions.get(number) else { return };
+        match session.stage {
+            Stage::Resting(_) => self.hang_up(number, Close::Flush),
+            Stage::Connecting(_) | Stage::Securing(_) | Stage::Asking(_) => {
+                self.hang_up(number, Close::Flush);
+                self.conclude(number, outcome, now);
+            }
+        }
+    }
+
+    /// A check has ended.
+    fn conclude(&mut self, number: u32, outcome: Outcome, now: Instant) {
+        let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
+        let Some(watched) = self.watched.get_mut(&session.cluster) else { return };
+        match outcome {
+            Outcome::Success { .. } => watched.stats.success.inc(),
+            Outcome::Refused | Outcome::Retriable => watched.stats.failure.inc(),
+            Outcome::Broken | Outcome::TimedOut => {
+                watched.stats.failure.inc();
+                watched.stats.network_failure.inc();
+            }
+        }
+        let before = session.verdict.findings();
+        let first = !session.verdict.is_checked();
+        let pause = session.verdict.conclude(
+            outcome,
+            &watched.check,
+            watched.has_traffic,
+            &mut self.random,
+        );
+        watched.is_stale |= first || before != session.verdict.findings();
+        let keeps = watched.check.reuse_connection
+            && !watched.check.wants_no_answer()
+            && match outcome {
+                Outcome::Success { .. } | Outcome::Refused | Outcome::Retriable => true,
+                Outcome::Broken | Outcome::TimedOut => false,
+            };
+        self.timers.set(number, now + pause);
+        self.rest(number, keeps, outcome);
+    }
+
+    /// Waits for the next check, with the connection if it can be kept.
+    fn rest(&mut self, number: u32, keeps: bool, outcome: Outcome) {
+        let Some(session) = self.sessions.get_mut(number) else { return };
+        let reusable =
+            keeps && session.stage.line().is_some_and(|line| line.dialogue.is_reusable());
+        if !reusable {
+            let how = if outcome == Outcome::TimedOut { Close::Abort } else { Close::Flush };
+            return self.hang_up(number, how);
+        }
+        if let Stage::Asking(line) = std::mem::replace(&mut session.stage, Stage::Resting(None)) {
+            session.stage = Stage::Resting(Some(line));
+        }
+    }
+
+    /// Gives up a session's connection, or the attempt at one.
+    fn hang_up(&mut self, number: u32, how: Close) {
+        let Some(session) = self.sessions.get_mut(number) else { return };
+        match std::mem::replace(&mut session.stage, Stage::Resting(None)) {
+            Stage::Resting(None) => {}
+            Stage::Connecting(attempt) => {
+                self.outputs.push_back(Output::CancelConnect { attempt });
+            }
+            Stage::Resting(Some(mut line))
+            | Stage::Securing(mut line)
+            | Stage::Asking(mut line) => {
+                if self.sessions.lines.remove(&line.id).is_none() {
+                    return;
+                }
+                let mut goodbye = bytes::BytesMut::new();
+                if let Some(layer) = line.tls.as_mut().filter(|_| how == Close::Flush) {
+                    goodbye.extend_from_slice(&layer.take_output());
+                    layer.say_goodbye(&mut goodbye);
+                }
+                if !goodbye.is_empty() {
+                    let chunk = goodbye.freeze();
+                    self.outputs.push_back(Output::Send { connection: line.id, chunk });
+                }
+                self.outputs.push_back(Output::Close { connection: line.id, how });
+            }
+        }
+    }
+
+    /// Sends what was encoded for a session's connection.
+    fn flush(&mut self, number: u32) {
+        let Some(session) = self.sessions.get_mut(number) else { return };
+        let Some(line) = session.stage.line_mut() else { return };
+        let connection = line.id;
+        for chunk in line.seal(&mut self.out) {
+            self.outputs.push_back(Output::Send { connection, chunk });
+        }
+    }
+
+    /// Tells of every cluster whose standing changed, and once when all hosts were checked.
+    fn publish(&mut self) {
+        for (cluster, watched) in &mut self.watched {
+            if !std::mem::take(&mut watched.is_stale) {
+                continue;
+            }
+            let sessions = watched.hosts.values().filter_map(|number| self.sessions.get(*number));
+            let hosts: Standing = sessions
+                .map(|session| (session.host.clone(), session.verdict.findings()))
+                .collect();
+            let count = |holds: fn(&Findings) -> bool| {
+                hosts.values().filter(|findings| holds(findings)).count() as u64
+            };
+            watched.stats.healthy.set(count(|findings| !findings.failed_check));
+            watched.stats.degraded.set(count(|findings| findings.degraded));
+            let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
+            self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
+        }
+        let checked = || self.sessions.iter().all(|session| session.verdict.is_checked());
+        if self.warmth == Warmth::Warming && checked() {
+            self.warmth = Warmth::Warm;
+            self.outputs.push_back(Output::Message(Message::FromMonitor(FromMonitor::Warm)));
+        }
+    }
+}
+
+impl Watched {
+    /// What HTTP checks of an endpoint name as its host.
+    fn authority(&self, endpoint: &Endpoint) -> Arc<str> {
+        let own = endpoint.check.as_ref().map(|check| &check.hostname);
+        let of_check = match &self.check.probe {
+            Probe::Http(probe) => Some(&probe.host),
+            Probe::Tcp(_) | Probe::Bolt(_) => None,
+        };
+        let given = [own, of_check].into_iter().flatten().find(|name| !name.is_empty());
+        Arc::clone(given.unwrap_or(&self.config.name))
+    }
+}
+
+impl Sessions {
+    fn add(&mut self, session: Session) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.slots[number as usize] = Some(session);
+        number
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.slots[number as usize] = None;
+        self.free.push(number);
+    }
+
+    fn get(&self, number: u32) -> Option<&Session> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Session> {
+        self.slots.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Its attempt has failed.
+    fn set_resting(&mut self, number: u32) {
+        if let Some(session) = self.get_mut(number) {
+            session.stage = Stage::Resting(None);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.slots.iter().flatten()
+    }
+
+    /// An id for the next attempt of a session: a serial number above the session's.
+    fn next_attempt(&mut self, number: u32) -> AttemptId {
+        self.attempts = self.attempts.wrapping_add(1);
+        AttemptId(u64::from(self.attempts) << 32 | u64::from(number))
+    }
+
+    /// The session that waits for this attempt.
+    fn of_attempt(&self, attempt: AttemptId) -> Option<u32> {
+        let number = u32::try_from(attempt.0 & u64::from(u32::MAX)).ok()?;
+        let waits =
+            |session: &&Session| matches!(session.stage, Stage::Connecting(id) if id == attempt);
+        self.get(number).filter(waits).map(|_| number)
+    }
+}
+
+/// Where a host is asked.
+fn target(endpoint: &Endpoint) -> Address {
+    let port = endpoint.check.as_ref().and_then(|check| check.port);
+    match (&endpoint.address, port) {
+        (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
+        (Address::Ip(_) | Address::Unix(_), _) => endpoint.address.clone(),
+    }
+}

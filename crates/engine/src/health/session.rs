@@ -1,0 +1,90 @@
+//! One host under check: its connection, the check under way, and what its checks came to.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::http1::Out;
+use towpath_proto::tls::{Fault, Layer};
+use towpath_proto::{Address, AttemptId, ConnectionId};
+
+use super::probe::Dialogue;
+use super::verdict::Verdict;
+use crate::snapshot::ClusterId;
+
+/// One host under check.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) cluster: ClusterId,
+    /// The endpoint's address.
+    pub(super) host: Address,
+    /// Where it is asked.
+    pub(super) target: Address,
+    pub(super) hostname: Arc<str>,
+    /// What HTTP checks name as their host.
+    pub(super) authority: Arc<str>,
+    pub(super) verdict: Verdict,
+    pub(super) stage: Stage,
+}
+
+/// How far a session is.
+///
+/// ```text
+/// Resting ──► Connecting ──► Securing ──► Asking ──► Resting
+///    └───────────────(kept connection)──────┘
+/// ```
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It waits for the next check, with a connection if one was kept.
+    Resting(Option<Line>),
+    Connecting(AttemptId),
+    /// The handshake is under way.
+    Securing(Line),
+    Asking(Line),
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) id: ConnectionId,
+    pub(super) tls: Option<Box<Layer>>,
+    pub(super) dialogue: Dialogue,
+}
+
+impl Stage {
+    pub(super) const fn line(&self) -> Option<&Line> {
+        match self {
+            Self::Resting(line) => line.as_ref(),
+            Self::Connecting(_) => None,
+            Self::Securing(line) | Self::Asking(line) => Some(line),
+        }
+    }
+
+    pub(super) const fn line_mut(&mut self) -> Option<&mut Line> {
+        match self {
+            Self::Resting(line) => line.as_mut(),
+            Self::Connecting(_) => None,
+            Self::Securing(line) | Self::Asking(line) => Some(line),
+        }
+    }
+}
+
+impl Line {
+    /// Opens what arrived; answers plain bytes, and whether the connection is of further use.
+    pub(super) fn open(&mut self, chunk: Bytes) -> (Bytes, Result<(), Fault>) {
+        let Some(layer) = &mut self.tls else { return (chunk, Ok(())) };
+        let mut plain = BytesMut::new();
+        let received = layer.receive(&chunk, &mut plain);
+        (plain.freeze(), received)
+    }
+
+    /// What goes out, as bytes for the driver: records of TLS's own first.
+    pub(super) fn seal(&mut self, out: &mut Out) -> Vec<Bytes> {
+        let Some(layer) = &mut self.tls else { return out.drain().collect() };
+        let mut sealed = BytesMut::from(&layer.take_output()[..]);
+        for chunk in out.drain() {
+            // One that cannot be sealed is not answered, and the check's timeout says so.
+            let _ = layer.seal(&chunk, &mut sealed);
+        }
+        if sealed.is_empty() { Vec::new() } else { vec![sealed.freeze()] }
+    }
+}

@@ -1,0 +1,131 @@
+//! How a cluster's hosts are watched: active checks, and conclusions from the traffic.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::Address;
+use towpath_proto::bolt::Version;
+
+use super::route::HeaderOps;
+
+/// Envoy `core.v3.HealthCheck`: each host is asked on its own whether it is well.
+#[derive(Debug)]
+pub struct HealthCheck {
+    /// What is asked.
+    pub probe: Probe,
+    /// `timeout`: how long an answer may take, the connect included.
+    pub timeout: Duration,
+    /// `initial_jitter`: the first check waits for up to this.
+    pub initial_jitter: Duration,
+    /// `interval_jitter`: up to this is added to each pause.
+    pub jitter: Duration,
+    /// `interval_jitter_percent` of the pause is added at most.
+    pub jitter_percent: u32,
+    /// `unhealthy_threshold`: failures in a row that make a host unhealthy. 0 counts as 1.
+    pub unhealthy_threshold: u32,
+    /// `healthy_threshold`: successes in a row that make it healthy again. 0 counts as 1.
+    pub healthy_threshold: u32,
+    /// `reuse_connection`: default true.
+    pub reuse_connection: bool,
+    /// The pauses between checks.
+    pub pauses: Pauses,
+}
+
+/// The pauses between the end of a check and the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pauses {
+    /// `interval`, after a success.
+    pub healthy: Duration,
+    /// `healthy_edge_interval`: after a success that does not make the host healthy yet. Default: `interval`.
+    pub healthy_edge: Duration,
+    /// `unhealthy_interval`: after a failure. Default: `interval`.
+    pub unhealthy: Duration,
+    /// `unhealthy_edge_interval`: after a failure that does not make the host unhealthy yet. Default: `unhealthy_interval`.
+    pub unhealthy_edge: Duration,
+    /// `no_traffic_interval`: while the cluster was never connected to. Default 60 s.
+    pub no_traffic: Duration,
+    /// `no_traffic_healthy_interval`: the same after a success. Default: `no_traffic_interval`.
+    pub no_traffic_healthy: Duration,
+}
+
+/// What a host is asked.
+#[derive(Debug)]
+pub enum Probe {
+    /// `http_health_check`: a request over HTTP/1.1.
+    Http(HttpProbe),
+    /// `tcp_health_check`: a connection, and bytes to and fro.
+    Tcp(TcpProbe),
+    /// `towpath.health_checkers.bolt`: a heartbeat.
+    Bolt(BoltProbe),
+}
+
+/// Envoy `HealthCheck.HttpHealthCheck`.
+#[derive(Debug)]
+pub struct HttpProbe {
+    /// `method`: default GET.
+    pub method: Arc<str>,
+    /// `host`: without it the cluster's name is sent; an endpoint's own name for checks comes before both.
+    pub host: Arc<str>,
+    /// `path`.
+    pub path: Arc<str>,
+    /// `request_headers_to_add` and `_to_remove`.
+    pub headers: HeaderOps,
+    /// `expected_statuses`: default 200 alone.
+    pub expected: Vec<Range<u16>>,
+    /// `retriable_statuses`: failures that count towards the threshold. Any other makes a host unhealthy at once.
+    pub retriable: Vec<Range<u16>>,
+}
+
+/// Envoy `HealthCheck.TcpHealthCheck`.
+#[derive(Debug, Default)]
+pub struct TcpProbe {
+    /// `send`: nothing is sent when empty.
+    pub send: Arc<[u8]>,
+    /// `receive`: all of them must come, in this order. A connection is enough when there is none.
+    pub receive: Vec<Arc<[u8]>>,
+}
+
+/// `towpath.extensions.bolt.v1.BoltHealthCheck`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoltProbe {
+    /// `version`: which version the heartbeat is of.
+    pub version: Version,
+}
+
+/// Envoy `Endpoint.HealthCheckConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCheck {
+    /// `disable_active_health_check`: it is never asked and counts as well.
+    pub disabled: bool,
+    /// `port_value`: where it is asked, in place of the endpoint's port.
+    pub port: Option<u16>,
+    /// `hostname`: what HTTP checks name as their host, before all others.
+    pub hostname: Arc<str>,
+}
+
+/// What was found out about a host. Envoy's `health_flags`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// `failed_active_hc`: its checks fail, or none succeeded yet.
+    pub failed_check: bool,
+    /// `failed_outlier_check`: it is left out for its answers.
+    pub ejected: bool,
+    /// `degraded_active_hc`: its last check succeeded with `x-envoy-degraded`.
+    pub degraded: bool,
+    /// `active_hc_timeout`: its last check had no answer in time.
+    pub timed_out: bool,
+}
+
+impl Findings {
+    /// Nothing is wrong.
+    pub const WELL: Self =
+        Self { failed_check: false, ejected: false, degraded: false, timed_out: false };
+    /// Of a host that is checked and was not yet.
+    pub const UNCHECKED: Self =
+        Self { failed_check: true, ejected: false, degraded: false, timed_out: false };
+}
+
+/// What was found out about the hosts of a cluster, by address.
+pub type Standing = HashMap<Address, Findings>;

@@ -1,0 +1,249 @@
+//! A monitor and a worker in virtual time: who fails is left out, who is well again comes back, and traffic always has
+//! somewhere to go.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod scene;
+#[path = "scene/secure.rs"]
+mod secure;
+#[path = "health/ward.rs"]
+mod ward;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secure::{Certificates, Goodbye};
+use towpath_engine::snapshot::health::{BoltProbe, Findings, HttpProbe, Probe, TcpProbe};
+use towpath_engine::snapshot::route::HeaderOps;
+use towpath_proto::bolt::Version;
+use towpath_sim::{Faults, for_each_seed};
+use ward::{Mood, Ward, check, milliseconds};
+
+#[test]
+fn who_fails_is_left_out_and_comes_back() {
+    for_each_seed(60, |seed| {
+        let mut ward = Ward::new(seed, 3, check(http()), Faults::none());
+        ward.run(milliseconds(200));
+        assert_eq!(ward.well(), [true; 3]);
+        ward.ask_for(milliseconds(400));
+        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
+        for mood in [Mood::Refusing, Mood::Silent, Mood::Closing, Mood::Failing] {
+            ward.set_mood(2, mood);
+            ward.run(ENOUGH);
+            assert_eq!(ward.well(), [true, false, true], "{mood:?}");
+            ward.ask_for(milliseconds(400));
+            assert_eq!(ward.served(), BTreeSet::from([1, 3]), "{mood:?}");
+            ward.set_mood(2, Mood::Well);
+            ward.run(ENOUGH);
+            assert_eq!(ward.well(), [true; 3], "{mood:?}");
+            ward.ask_for(milliseconds(400));
+            assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]), "{mood:?}");
+        }
+        ward.counters_add_up();
+    });
+}
+
+#[test]
+fn thresholds_and_pauses_decide_how_fast() {
+    for_each_seed(40, |seed| {
+        let mut config = check(http());
+        config.unhealthy_threshold = 4;
+        config.healthy_threshold = 3;
+        let mut ward = Ward::new(seed, 1, config, Faults::none());
+        ward.run(milliseconds(300));
+        ward.set_mood(1, Mood::Closing);
+        // Four failures, a pause of 50 to 60 ms before each.
+        let fallen = ward.until(|ward| ward.well() == [false]);
+        assert!(fallen > milliseconds(150) && fallen < milliseconds(300), "{fallen:?}");
+        ward.set_mood(1, Mood::Well);
+        let risen = ward.until(|ward| ward.well() == [true]);
+        assert!(risen > milliseconds(100) && risen < milliseconds(300), "{risen:?}");
+    });
+}
+
+#[test]
+fn a_host_that_says_so_is_left_out_at_its_first_word() {
+    for_each_seed(40, |seed| {
+        let mut config = check(http());
+        config.unhealthy_threshold = 1000;
+        let mut ward = Ward::new(seed, 1, config, Faults::none());
+        ward.run(milliseconds(300));
+        ward.set_mood(1, Mood::Failing);
+        ward.run(milliseconds(200));
+        assert_eq!(ward.well(), [false]);
+    });
+}
+
+#[test]
+fn a_host_counts_only_once_it_was_asked() {
+    let mut config = check(http());
+    config.initial_jitter = Duration::from_secs(1000);
+    let mut ward = Ward::new(1, 2, config, Faults::none());
+    ward.run(milliseconds(100));
+    assert_eq!(ward.well(), [false; 2]);
+}
+
+#[test]
+fn when_too_few_are_well_all_are_asked() {
+    for_each_seed(40, |seed| {
+        let mut ward = Ward::new(seed, 4, check(http()), Faults::none());
+        ward.run(milliseconds(200));
+        ward.set_mood(1, Mood::Unlisted);
+        ward.set_mood(2, Mood::Unlisted);
+        ward.run(ENOUGH);
+        assert_eq!(ward.well(), [false, false, true, true]);
+        ward.ask_for(milliseconds(400));
+        assert_eq!(ward.served(), BTreeSet::from([3, 4]), "half are well: no panic");
+        ward.set_mood(3, Mood::Unlisted);
+        ward.set_mood(4, Mood::Unlisted);
+        ward.run(ENOUGH);
+        assert_eq!(ward.well(), [false; 4]);
+        ward.ask_for(milliseconds(400));
+        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3, 4]), "all fail their checks and serve");
+        assert_eq!(ward.refused(), 0, "no traffic is lost");
+    });
+}
+
+#[test]
+fn without_panic_nobody_is_asked_when_nobody_is_well() {
+    let mut ward = Ward::without_panic(1, 2, check(http()));
+    ward.run(milliseconds(200));
+    ward.set_mood(1, Mood::Unlisted);
+    ward.set_mood(2, Mood::Unlisted);
+    ward.run(ENOUGH);
+    ward.ask_for(milliseconds(200));
+    assert!(ward.served().is_empty());
+    assert!(ward.refused() > 0, "each gets a 503");
+    ward.set_mood(1, Mood::Well);
+    ward.run(ENOUGH);
+    ward.ask_for(milliseconds(200));
+    assert_eq!(ward.served(), BTreeSet::from([1]));
+}
+
+#[test]
+fn on_a_bad_day_every_check_ends_once_and_the_living_are_found() {
+    for_each_seed(40, |seed| {
+        let faults = if seed % 2 == 0 { Faults::lively() } else { Faults::harsh() };
+        let mut config = check(http());
+        config.timeout = Duration::from_secs(2);
+        let mut ward = Ward::new(seed, 3, config, faults);
+        ward.set_mood(1, Mood::Silent);
+        ward.run(Duration::from_secs(40));
+        ward.counters_add_up();
+        assert!(ward.attempts() > 30, "{}", ward.attempts());
+        assert!(!ward.ever_well(1), "nothing ever came from it");
+        assert!(seed % 2 != 0 || ward.ever_well(2) && ward.ever_well(3), "on a lively day");
+    });
+}
+
+#[test]
+fn connections_are_kept_or_not_as_it_is_wanted() {
+    for (reuse, most) in [(true, 1), (false, 1000)] {
+        let mut config = check(http());
+        config.reuse_connection = reuse;
+        let mut ward = Ward::new(7, 1, config, Faults::none());
+        ward.run(Duration::from_secs(5));
+        let (connections, attempts) = (ward.connections_to(1), ward.attempts());
+        assert!(attempts > 20 && connections <= most, "{connections} for {attempts}");
+        assert!(reuse || connections >= attempts - 1, "{connections} for {attempts}");
+    }
+}
+
+#[test]
+fn bytes_are_looked_for_over_tcp() {
+    for_each_seed(40, |seed| {
+        let probe = TcpProbe {
+            send: Arc::from(&b"GET /check HTTP/1.1\r\nhost: a\r\n\r\n"[..]),
+            receive: vec![Arc::from(&b"200"[..]), Arc::from(&b"x-host: 1"[..])],
+        };
+        let mut ward = Ward::new(seed, 2, check(Probe::Tcp(probe)), Faults::none());
+        ward.run(ENOUGH);
+        // The second one says `x-host: 2`.
+        assert_eq!(ward.well(), [true, false]);
+        ward.set_mood(1, Mood::Failing);
+        ward.run(ENOUGH);
+        assert_eq!(ward.well(), [false, false]);
+    });
+}
+
+#[test]
+fn a_connection_is_enough_where_nothing_is_waited_for() {
+    let mut ward = Ward::new(1, 2, check(Probe::Tcp(TcpProbe::default())), Faults::none());
+    ward.kill(2);
+    ward.run(ENOUGH);
+    assert_eq!(ward.well(), [true, false]);
+    ward.counters_add_up();
+}
+
+#[test]
+fn a_heartbeat_asks_a_host_that_speaks_bolt() {
+    for version in [Version::V1, Version::V2 { checksums: false }] {
+        for_each_seed(20, |seed| {
+            let probe = Probe::Bolt(BoltProbe { version });
+            let mut ward = Ward::speaking_bolt(seed, 2, check(probe));
+            ward.run(ENOUGH);
+            assert_eq!(ward.well(), [true; 2]);
+            for mood in [Mood::Failing, Mood::Silent, Mood::Refusing] {
+                ward.set_mood(1, mood);
+                ward.run(ENOUGH);
+                assert_eq!(ward.well(), [false, true], "{mood:?}");
+                ward.set_mood(1, Mood::Well);
+                ward.run(ENOUGH);
+                assert_eq!(ward.well(), [true; 2], "{mood:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn checks_are_made_under_tls_as_the_cluster_has_it() {
+    let certificates = Certificates::new();
+    for (name, is_well) in [("app.test", true), ("other.test", false)] {
+        for goodbye in [Goodbye::Said, Goodbye::Unsaid] {
+            let tls = (&certificates, name, goodbye);
+            let mut ward = Ward::under_tls(3, 2, check(http()), tls);
+            ward.run(ENOUGH);
+            assert_eq!(ward.well(), [is_well; 2], "{name} {goodbye:?}");
+            ward.set_mood(1, Mood::Closing);
+            ward.run(ENOUGH);
+            assert_eq!(ward.well(), [false, is_well], "{name} {goodbye:?}");
+            ward.counters_add_up();
+        }
+    }
+}
+
+#[test]
+fn a_host_that_leaves_is_forgotten_and_a_new_one_is_asked() {
+    let mut ward = Ward::new(5, 3, check(http()), Faults::none());
+    ward.run(ENOUGH);
+    ward.set_hosts(&[2, 3]);
+    ward.run(ENOUGH);
+    assert_eq!(ward.known(), BTreeSet::from([2, 3]));
+    let asked = ward.asked(1);
+    ward.run(ENOUGH);
+    assert_eq!(ward.asked(1), asked, "who left is left alone");
+    ward.set_hosts(&[1, 2]);
+    ward.run(ENOUGH);
+    assert_eq!(ward.findings(1), Some(Findings::WELL));
+    assert_eq!(ward.findings(3), None);
+}
+
+fn http() -> Probe {
+    Probe::Http(HttpProbe {
+        method: "GET".into(),
+        host: "".into(),
+        path: "/check".into(),
+        headers: HeaderOps::default(),
+        expected: std::iter::once(200..201).collect(),
+        retriable: Vec::new(),
+    })
+}
+
+/// More than any threshold takes here.
+const ENOUGH: Duration = Duration::from_millis(1500);

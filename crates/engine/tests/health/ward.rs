@@ -1,0 +1,437 @@
+//! Hosts with moods, a monitor that watches them, a worker that hears of it, and a client that asks the worker.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::health::Monitor;
+use towpath_engine::message::{FromMonitor, FromWorker, Message, ToMonitor, ToWorker};
+use towpath_engine::snapshot::health::{Findings, HealthCheck, Pauses, Probe, Standing};
+use towpath_engine::snapshot::{BoltUpstream, ClusterId};
+use towpath_engine::stats::Registry;
+use towpath_proto::bolt::{self, Command, Decoder, Kind, Status};
+use towpath_proto::http1::Out;
+use towpath_proto::{Close, ConnectionId, Input, Machine};
+use towpath_sim::{Faults, NodeId, Orders, Script, World};
+
+use crate::scene::{HTTP, Plan, add_worker_for, address, endpoint, origin_address};
+use crate::secure::{Certificates, Goodbye};
+
+/// What a host does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    Well,
+    /// 503, or a status that is no success.
+    Failing,
+    /// The same for checks only.
+    Unlisted,
+    /// It answers nothing.
+    Silent,
+    /// It ends connections when it is asked.
+    Closing,
+    /// It ends connections when they are opened.
+    Refusing,
+}
+
+/// What is known of a host by itself.
+#[derive(Debug)]
+struct Bed {
+    mood: Mood,
+    connections: u64,
+    checks: u64,
+}
+
+type Beds = Rc<RefCell<BTreeMap<u8, Bed>>>;
+
+/// What the client saw.
+#[derive(Debug, Default)]
+struct Answers {
+    asking: bool,
+    served: BTreeSet<u8>,
+    refused: u64,
+}
+
+pub struct Ward {
+    world: World<Message>,
+    monitor: NodeId,
+    worker: NodeId,
+    hosts: Vec<NodeId>,
+    registry: Arc<Registry>,
+    beds: Beds,
+    answers: Rc<RefCell<Answers>>,
+    standing: Arc<Standing>,
+    ever_well: BTreeSet<u8>,
+}
+
+impl Ward {
+    pub fn new(seed: u64, hosts: u8, check: HealthCheck, faults: Faults) -> Self {
+        Self::build(seed, plan(hosts, check), hosts, faults, http_host)
+    }
+
+    pub fn without_panic(seed: u64, hosts: u8, check: HealthCheck) -> Self {
+        let mut plan = plan(hosts, check);
+        plan.cluster.panic_threshold = 0;
+        Self::build(seed, plan, hosts, Faults::none(), http_host)
+    }
+
+    pub fn speaking_bolt(seed: u64, hosts: u8, check: HealthCheck) -> Self {
+        let mut plan = plan(hosts, check);
+        plan.cluster.bolt = Some(Arc::new(BoltUpstream {
+            connections_per_host: 1,
+            max_in_flight: 10,
+            options: bolt::Options::default(),
+            heartbeat: None,
+        }));
+        Self::build(seed, plan, hosts, Faults::none(), bolt_host)
+    }
+
+    pub fn under_tls(
+        seed: u64,
+        hosts: u8,
+        check: HealthCheck,
+        (certificates, name, goodbye): (&Certificates, &str, Goodbye),
+    ) -> Self {
+        let mut plan = plan(hosts, check);
+        plan.cluster.tls = Some(certificates.upstream(name));
+        Self::build(seed, plan, hosts, Faults::none(), |bed, beds| {
+            certificates.around(http_host(bed, beds), goodbye)
+        })
+    }
+
+    fn build<M: Machine<Message = Message> + 'static>(
+        seed: u64,
+        plan: Plan,
+        hosts: u8,
+        faults: Faults,
+        host: impl Fn(u8, Beds) -> M,
+    ) -> Self {
+        let mut world = World::new(seed);
+        let (beds, mut nodes) = (Beds::default(), Vec::new());
+        for number in 1..=hosts {
+            let bed = Bed { mood: Mood::Well, connections: 0, checks: 0 };
+            beds.borrow_mut().insert(number, bed);
+            world.set_faults_to(origin_address(number), faults.clone());
+            nodes.push(world.add(host(number, Rc::clone(&beds))));
+        }
+        let registry = Arc::new(Registry::new());
+        let snapshot = Arc::new(plan.snapshot());
+        let monitor = world.add(Monitor::new(9, seed, Arc::clone(&registry)));
+        let epoch_unix_ns = 1_700_000_000_000_000_000;
+        world.send(monitor, Message::ToMonitor(ToMonitor::WallClock { epoch_unix_ns }));
+        world.send(monitor, Message::ToMonitor(ToMonitor::Snapshot(Arc::clone(&snapshot))));
+        world.send(monitor, Message::ToMonitor(ToMonitor::Traffic { cluster: ClusterId(0) }));
+        let worker = add_worker_for(&mut world, seed, snapshot, &registry);
+        let answers = Rc::new(RefCell::new(Answers::default()));
+        world.add(client(Rc::clone(&answers)));
+        let (standing, ever_well) = (Arc::default(), BTreeSet::new());
+        let hosts = nodes;
+        Self { world, monitor, worker, hosts, registry, beds, answers, standing, ever_well }
+    }
+
+    /// Lets time pass; what the monitor says reaches the worker as the control thread would hand it on.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.world.now() + time;
+        while self.world.now() < end {
+            self.world.run_for(milliseconds(5));
+            self.relay();
+        }
+    }
+
+    /// How long it takes until something holds.
+    pub fn until(&mut self, mut holds: impl FnMut(&Self) -> bool) -> Duration {
+        let start = self.world.now();
+        while !holds(self) {
+            self.run(milliseconds(5));
+            assert!(self.world.now() - start < Duration::from_secs(60), "waited in vain");
+        }
+        self.world.now() - start
+    }
+
+    /// Asks the worker for that long, and writes down who served.
+    pub fn ask_for(&mut self, time: Duration) {
+        *self.answers.borrow_mut() = Answers { asking: true, ..Answers::default() };
+        self.run(time);
+        self.answers.borrow_mut().asking = false;
+        self.run(milliseconds(300));
+    }
+
+    fn relay(&mut self) {
+        for (_, message) in self.world.take_messages(self.monitor) {
+            if let Message::FromMonitor(FromMonitor::Health { cluster, hosts }) = message {
+                self.standing = Arc::clone(&hosts);
+                for number in 1..=9 {
+                    if self.findings(number).is_some_and(|findings| !findings.failed_check) {
+                        self.ever_well.insert(number);
+                    }
+                }
+                self.world.send(self.worker, Message::To(ToWorker::Health { cluster, hosts }));
+            }
+        }
+        for (_, message) in self.world.take_messages(self.worker) {
+            if let Message::From(FromWorker::Traffic { cluster }) = message {
+                self.world.send(self.monitor, Message::ToMonitor(ToMonitor::Traffic { cluster }));
+            }
+        }
+    }
+
+    pub fn set_mood(&mut self, host: u8, mood: Mood) {
+        self.beds.borrow_mut().get_mut(&host).unwrap().mood = mood;
+    }
+
+    /// Ends a host's process: nobody listens there any more.
+    pub fn kill(&mut self, host: u8) {
+        self.world.kill(self.hosts[usize::from(host) - 1]);
+    }
+
+    /// As DNS does.
+    pub fn set_hosts(&mut self, hosts: &[u8]) {
+        let endpoints: Arc<[_]> =
+            hosts.iter().map(|number| endpoint(origin_address(*number))).collect();
+        let cluster = ClusterId(0);
+        let message = ToMonitor::Hosts { cluster, endpoints: Arc::clone(&endpoints) };
+        self.world.send(self.monitor, Message::ToMonitor(message));
+        self.world.send(self.worker, Message::To(ToWorker::Hosts { cluster, endpoints }));
+    }
+
+    pub fn findings(&self, host: u8) -> Option<Findings> {
+        self.standing.get(&origin_address(host)).copied()
+    }
+
+    pub fn known(&self) -> BTreeSet<u8> {
+        (1..=9).filter(|number| self.findings(*number).is_some()).collect()
+    }
+
+    /// Whether each host passes its checks.
+    pub fn well(&self) -> Vec<bool> {
+        let beds = self.beds.borrow();
+        beds.keys()
+            .map(|number| self.findings(*number).is_some_and(|findings| !findings.failed_check))
+            .collect()
+    }
+
+    pub fn ever_well(&self, host: u8) -> bool {
+        self.ever_well.contains(&host)
+    }
+
+    pub fn served(&self) -> BTreeSet<u8> {
+        self.answers.borrow().served.clone()
+    }
+
+    pub fn refused(&self) -> u64 {
+        self.answers.borrow().refused
+    }
+
+    pub fn connections_to(&self, host: u8) -> u64 {
+        self.beds.borrow()[&host].connections
+    }
+
+    pub fn asked(&self, host: u8) -> u64 {
+        self.beds.borrow()[&host].checks
+    }
+
+    pub fn attempts(&self) -> u64 {
+        self.stat("health_check.attempt")
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.registry.read().number(&format!("cluster.app.{name}")).unwrap()
+    }
+
+    /// Each check ends once, and gauges say what hosts are.
+    pub fn counters_add_up(&self) {
+        let ended = self.stat("health_check.success") + self.stat("health_check.failure");
+        let hosts = self.beds.borrow().len() as u64;
+        let attempts = self.attempts();
+        assert!(attempts >= ended && attempts - ended <= hosts, "{attempts} {ended}");
+        assert!(self.stat("health_check.network_failure") <= self.stat("health_check.failure"));
+        let well = self.well().into_iter().filter(|is_well| *is_well).count() as u64;
+        assert_eq!(self.stat("health_check.healthy"), well);
+        let open = self.world.connections(self.monitor) as u64;
+        assert!(open <= hosts, "{open} connections");
+    }
+}
+
+/// A check every 50 to 60 ms.
+pub fn check(probe: Probe) -> HealthCheck {
+    let pause = milliseconds(50);
+    HealthCheck {
+        probe,
+        timeout: milliseconds(40),
+        initial_jitter: milliseconds(10),
+        jitter: milliseconds(10),
+        jitter_percent: 0,
+        unhealthy_threshold: 3,
+        healthy_threshold: 2,
+        reuse_connection: true,
+        pauses: Pauses {
+            healthy: pause,
+            healthy_edge: pause,
+            unhealthy: pause,
+            unhealthy_edge: pause,
+            no_traffic: pause,
+            no_traffic_healthy: pause,
+        },
+    }
+}
+
+pub const fn milliseconds(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn plan(hosts: u8, check: HealthCheck) -> Plan {
+    let mut plan = Plan::new(hosts);
+    plan.cluster.health_check = Some(Arc::new(check));
+    plan
+}
+
+/// Answers requests that have no body.
+fn http_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'static {
+    let mut unread: HashMap<ConnectionId, Vec<u8>> = HashMap::new();
+    Script::new(
+        move |orders: &mut Orders<Message>| orders.listen(origin_address(number)),
+        move |input, orders: &mut Orders<Message>, _| {
+            let mut beds = beds.borrow_mut();
+            let bed = beds.get_mut(&number).unwrap();
+            match input {
+                Input::Accepted { connection, .. } => {
+                    bed.connections += 1;
+                    if bed.mood == Mood::Refusing {
+                        orders.close(connection, Close::Abort);
+                    } else {
+                        unread.insert(connection, Vec::new());
+                    }
+                }
+                Input::Received { connection, chunk } => {
+                    let Some(bytes) = unread.get_mut(&connection) else { return };
+                    bytes.extend_from_slice(&chunk);
+                    while let Some(end) = find_end(bytes) {
+                        let head: Vec<u8> = bytes.drain(..end).collect();
+                        let is_check = head.starts_with(b"GET /check ");
+                        bed.checks += u64::from(is_check);
+                        let status = match bed.mood {
+                            Mood::Well => "200 OK",
+                            Mood::Unlisted if !is_check => "200 OK",
+                            Mood::Failing | Mood::Unlisted => "503 Unwell",
+                            Mood::Silent => return,
+                            Mood::Closing | Mood::Refusing => {
+                                unread.remove(&connection);
+                                return orders.close(connection, Close::Flush);
+                            }
+                        };
+                        let answer = format!(
+                            "HTTP/1.1 {status}\r\nx-host: {number}\r\ncontent-length: 2\r\n\r\nok"
+                        );
+                        orders.send(connection, answer.into_bytes());
+                    }
+                }
+                Input::Ended { connection } if unread.remove(&connection).is_some() => {
+                    orders.close(connection, Close::Flush);
+                }
+                Input::Closed { connection, .. } => {
+                    unread.remove(&connection);
+                }
+                _ => {}
+            }
+        },
+    )
+}
+
+fn find_end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// Answers heartbeats.
+fn bolt_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'static {
+    let mut decoders: HashMap<ConnectionId, Decoder> = HashMap::new();
+    Script::new(
+        move |orders: &mut Orders<Message>| orders.listen(origin_address(number)),
+        move |input, orders: &mut Orders<Message>, _| {
+            let mood = beds.borrow()[&number].mood;
+            match input {
+                Input::Accepted { connection, .. } if mood == Mood::Refusing => {
+                    orders.close(connection, Close::Abort);
+                }
+                Input::Accepted { connection, .. } => {
+                    decoders.insert(connection, Decoder::new(bolt::Options::default()));
+                }
+                Input::Received { connection, chunk } => {
+                    let Some(decoder) = decoders.get_mut(&connection) else { return };
+                    decoder.receive(chunk);
+                    while let Some(frame) = decoder.poll().unwrap() {
+                        assert_eq!(
+                            (frame.kind(), frame.command()),
+                            (Kind::Request, Command::Heartbeat)
+                        );
+                        let mut answer =
+                            bolt::Message::heartbeat_answer(frame.version(), frame.id());
+                        match mood {
+                            Mood::Well => {}
+                            Mood::Failing | Mood::Unlisted => answer.status = Status::ERROR,
+                            Mood::Silent => return,
+                            Mood::Closing | Mood::Refusing => {
+                                decoders.remove(&connection);
+                                return orders.close(connection, Close::Flush);
+                            }
+                        }
+                        let mut out = Out::new();
+                        answer.write(&mut out).unwrap();
+                        out.drain().for_each(|chunk| orders.send(connection, chunk));
+                    }
+                }
+                Input::Ended { connection } if decoders.remove(&connection).is_some() => {
+                    orders.close(connection, Close::Flush);
+                }
+                Input::Closed { connection, .. } => {
+                    decoders.remove(&connection);
+                }
+                _ => {}
+            }
+        },
+    )
+}
+
+/// Asks the worker again and again while it is wanted.
+fn client(answers: Rc<RefCell<Answers>>) -> impl Machine<Message = Message> + 'static {
+    let mut connection = None;
+    let mut received = Vec::new();
+    Script::new(
+        |orders: &mut Orders<Message>| {
+            orders.wake_at(towpath_proto::Instant::from_nanos(5_000_000))
+        },
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Timeout => {
+                orders.wake_at(now + milliseconds(10));
+                match connection {
+                    None => orders.connect(address(HTTP)),
+                    Some(connection) if answers.borrow().asking => {
+                        orders.send(connection, &b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..]);
+                    }
+                    Some(_) => {}
+                }
+            }
+            Input::Connected { connection: made, .. } => connection = Some(made),
+            Input::Received { chunk, .. } => {
+                received.extend_from_slice(&chunk);
+                while let Some(end) = find_end(&received) {
+                    let head: Vec<u8> = received.drain(..end).collect();
+                    let head = String::from_utf8(head).unwrap();
+                    let mut answers = answers.borrow_mut();
+                    let host = head.lines().find_map(|line| line.strip_prefix("x-host: "));
+                    match host {
+                        Some(host) => _ = answers.served.insert(host.parse().unwrap()),
+                        None => answers.refused += u64::from(head.contains(" 503 ")),
+                    }
+                }
+            }
+            Input::Ended { connection: ended } | Input::Closed { connection: ended, .. }
+                if connection.take() == Some(ended) =>
+            {
+                received.clear();
+                orders.close(ended, Close::Flush);
+            }
+            _ => {}
+        },
+    )
+}
