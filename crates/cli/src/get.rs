@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use towpath::report::{AttemptOutcome, Report};
+use towpath::report::{Report, to_json};
 use towpath::{Engine, Error, Response};
 
 /// Make one request and say what happened to it.
@@ -201,61 +201,16 @@ impl Done {
     }
 
     fn json(&self, url: &str) -> Value {
-        let mut value = json!({
-            "schema": 1,
-            "url": url,
-            "status": self.status,
-            "error": self.error.as_ref().map(ToString::to_string),
-            "body_bytes": self.body.len(),
-        });
-        if let Some(report) = &self.report {
-            add_report(&mut value, report);
-        }
+        let report = self.report.as_ref().map(to_json);
+        let mut value = report
+            .and_then(|report| serde_json::from_str(&report).ok())
+            .unwrap_or_else(|| json!({ "schema": 1 }));
+        value["url"] = url.into();
+        value["status"] = self.status.into();
+        value["error"] = self.error.as_ref().map(ToString::to_string).into();
+        value["body_bytes"] = self.body.len().into();
         value
     }
-}
-
-/// Times are milliseconds since the request began.
-fn add_report(value: &mut Value, report: &Report) {
-    let record = &report.record;
-    let ms = |at: towpath::report::Time| at.since(record.start).as_secs_f64() * 1e3;
-    let attempts = report.attempts.iter().map(|attempt| {
-        let outcome = attempt.outcome.map(|outcome| match outcome {
-            AttemptOutcome::Usable => "connected".to_owned(),
-            AttemptOutcome::Failed(failure) => failure.to_string(),
-            AttemptOutcome::Tls(fault) => fault.to_string(),
-            AttemptOutcome::GivenUp => "given up".to_owned(),
-        });
-        json!({
-            "address": attempt.address.to_string(),
-            "why": attempt.why.as_str(),
-            "started_ms": ms(attempt.started),
-            "ended_ms": attempt.ended.map(ms),
-            "outcome": outcome,
-        })
-    });
-    let tries = report.tries.iter().map(|each| {
-        json!({
-            "began_ms": ms(each.began),
-            "peer": each.peer.to_string(),
-            "reused": each.reused,
-            "trouble": each.trouble,
-        })
-    });
-    let lookups = report.lookups.iter().map(|lookup| {
-        json!({
-            "asked_ms": ms(lookup.asked),
-            "answered_ms": lookup.answered.map(ms),
-            "addresses": lookup.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok()),
-        })
-    });
-    value["lookups"] = lookups.collect();
-    value["attempts"] = attempts.collect();
-    value["tries"] = tries.collect();
-    value["retries"] = report.retries.into();
-    value["redone"] = report.redone.into();
-    value["first_byte_ms"] = record.response_start.map(ms).into();
-    value["total_ms"] = record.end.map(ms).into();
 }
 
 const REFUSED: u8 = 1;

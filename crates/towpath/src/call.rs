@@ -18,7 +18,7 @@ use towpath_proto::head::Head;
 
 use crate::Error;
 use crate::request::Handler;
-use crate::response::Response;
+use crate::response::{Chunk, Response, Trailers};
 use crate::tls::Tls;
 
 /// What all users of one engine share.
@@ -63,10 +63,14 @@ pub(crate) struct Call {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) head: Option<Head>,
+    /// A head has come, whether or not somebody has taken it.
+    pub(crate) answered: bool,
     pub(crate) chunks: VecDeque<Bytes>,
     pub(crate) trailers: Option<Head>,
     /// Bytes of the request's body that may still be sent.
     pub(crate) room: usize,
+    /// A handler that found too little room is told when there is more.
+    pub(crate) wants_room: bool,
     pub(crate) ended: Option<Ended>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -126,12 +130,9 @@ impl Shared {
     }
 
     /// A new request; its number is used for nothing else.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        handler: Option<Box<dyn Handler>>,
-    ) -> Result<Arc<Call>, Error> {
+    pub(crate) fn add(self: &Arc<Self>) -> Result<Arc<Call>, Error> {
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
-        let state = State { room: self.window_bytes, handler, ..State::default() };
+        let state = State { room: self.window_bytes, ..State::default() };
         let call = Arc::new(Call {
             id,
             shared: Arc::clone(self),
@@ -146,9 +147,15 @@ impl Shared {
         Ok(call)
     }
 
-    /// A request that did not come to the engine.
-    pub(crate) fn forget(&self, id: CallId) {
-        self.calls().open.remove(&id);
+    /// A request that did not come to the engine. Whether it had not ended: an engine that stops meanwhile has told its end.
+    pub(crate) fn forget(&self, id: CallId) -> bool {
+        let call = self.calls().open.remove(&id);
+        // It may hold the request that holds it.
+        call.is_some_and(|call| {
+            let unused = call.state().handler.take();
+            drop(unused);
+            true
+        })
     }
 
     /// An event of the engine, on its thread.
@@ -200,6 +207,17 @@ impl Call {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its handler, before anything can happen to it. An engine that has stopped meanwhile ended it without.
+    pub(crate) fn listen(&self, mut handler: Box<dyn Handler>) {
+        let mut state = self.state();
+        let Some(ended) = state.ended.clone() else {
+            state.handler = Some(handler);
+            return;
+        };
+        drop(state);
+        handler.on_end(ended.outcome, ended.report.as_deref());
+    }
+
     /// Waits on this thread until `look` finds something.
     pub(crate) fn wait<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
         let mut state = self.state();
@@ -232,7 +250,10 @@ impl Call {
             return self.call_back(event);
         }
         match event {
-            Event::Head { head, .. } => self.change(|state| state.head = Some(head)),
+            Event::Head { head, .. } => self.change(|state| {
+                state.answered = true;
+                state.head = Some(head);
+            }),
             Event::Data { chunk, .. } => self.change(|state| state.chunks.push_back(chunk)),
             Event::Trailers { trailers, .. } => {
                 self.change(|state| state.trailers = Some(trailers));
@@ -247,20 +268,29 @@ impl Call {
     fn call_back(self: &Arc<Self>, event: Event) {
         let Some(mut handler) = self.state().handler.take() else { return };
         match event {
-            Event::Head { head, .. } => handler.on_head(&Response::headless(head)),
-            Event::Data { chunk, .. } => {
-                let bytes = chunk.len();
-                handler.on_data(chunk);
-                self.consumed(bytes);
+            Event::Head { head, .. } => {
+                self.change(|state| state.answered = true);
+                handler.on_head(Response::headless(head));
             }
+            Event::Data { chunk, .. } => handler.on_data(Chunk::new(chunk, Arc::clone(self))),
             Event::Ended { outcome, report, .. } => {
                 let ended = Ended::new(outcome, report);
                 handler.on_end(ended.outcome.clone(), ended.report.as_deref());
                 self.end(ended);
                 return;
             }
-            Event::Room { bytes, .. } => self.change(|state| state.room += bytes),
-            Event::Trailers { .. } | Event::Resolve { .. } | Event::Saved(_) => {}
+            Event::Room { bytes, .. } => {
+                let mut wanted = false;
+                self.change(|state| {
+                    state.room += bytes;
+                    wanted = std::mem::take(&mut state.wants_room);
+                });
+                if wanted {
+                    handler.on_room();
+                }
+            }
+            Event::Trailers { trailers, .. } => handler.on_trailers(Trailers::new(trailers)),
+            Event::Resolve { .. } | Event::Saved(_) => {}
         }
         self.state().handler = Some(handler);
     }

@@ -29,9 +29,11 @@
 mod call;
 pub mod engine;
 pub mod error;
+mod json;
 pub mod report {
     //! What happened to a request: [`Report`] and its parts. Times are the engine's own; see [`Time`].
 
+    pub use crate::json::to_json;
     pub use towpath_engine::local::report::*;
     pub use towpath_engine::record::Record;
     pub use towpath_proto::Instant as Time;
@@ -48,8 +50,8 @@ pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
-pub use response::{Body, Response};
+pub use response::{Body, Chunk, Response, Trailers};
 pub use tls::Tls;
 pub use towpath_engine::client::race::Options as RaceOptions;
 pub use towpath_engine::local::message::{Layer, Repeat, Settings};
-pub use upload::Upload;
+pub use upload::{Sender, Upload};

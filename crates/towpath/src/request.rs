@@ -11,8 +11,9 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::call::{Call, Shared, State};
+use crate::upload::Sender;
 use crate::url::Url;
-use crate::{Error, Response, Upload};
+use crate::{Chunk, Error, Response, Trailers, Upload};
 
 /// Makes requests on an engine; cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -34,11 +35,19 @@ pub struct Request {
 
 /// Called on the engine's thread as a response comes. It must not block, and not wait for another request.
 pub trait Handler: Send {
-    /// The head is there. The body comes by [`Handler::on_data`].
-    fn on_head(&mut self, response: &Response);
+    /// The head is there; the response's own body is empty. What the server sends comes by [`Handler::on_data`].
+    fn on_head(&mut self, response: Response);
 
-    /// A piece of the body; never empty.
-    fn on_data(&mut self, chunk: Bytes);
+    /// A piece of the body; never empty. Where it is kept, less comes: see [`Chunk`].
+    fn on_data(&mut self, chunk: Chunk);
+
+    /// The fields after the body.
+    fn on_trailers(&mut self, trailers: Trailers) {
+        let _ = trailers;
+    }
+
+    /// There is room again for the request's body, after [`Sender::write`] had found too little.
+    fn on_room(&mut self) {}
 
     /// It is over; called exactly once, and nothing after it. Without a report the engine was stopped.
     fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>);
@@ -145,7 +154,7 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, or no response came.
     pub fn send(self) -> Result<Response, Error> {
-        let call = self.open(None)?;
+        let call = self.open(|_| None)?;
         let guard = Guard(Some(call));
         let head = guard.call().wait(begun)?;
         Ok(Response::new(head, guard.release()))
@@ -157,7 +166,7 @@ impl Request {
     /// # Errors
     /// As [`Request::send`].
     pub async fn send_async(self) -> Result<Response, Error> {
-        let guard = Guard(Some(self.open(None)?));
+        let guard = Guard(Some(self.open(|_| None)?));
         let head = std::future::poll_fn(|context| {
             let mut state = guard.call().state();
             match begun(&mut state) {
@@ -177,7 +186,37 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is; then `handler` is not called.
     pub fn send_with(self, handler: impl Handler + 'static) -> Result<Canceller, Error> {
-        Ok(Canceller { call: self.open(Some(Box::new(handler)))? })
+        Ok(Canceller { call: self.open(|_| Some(Box::new(handler)))? })
+    }
+
+    /// As [`Request::send_with`], with a handler that can give the request up: it is made with what does so.
+    ///
+    /// # Errors
+    /// As [`Request::send_with`].
+    pub fn start_with<H: Handler + 'static>(
+        self,
+        handler: impl FnOnce(Sender) -> H,
+    ) -> Result<Sender, Error> {
+        let call = self.open(|call| Some(Box::new(handler(Sender::new(call, Some(0))))))?;
+        Ok(Sender::new(call, Some(0)))
+    }
+
+    /// As [`Request::start_with`], with a body that follows in pieces, as in [`Request::upload`].
+    ///
+    /// # Errors
+    /// As [`Request::send_with`], and when it has a body already.
+    pub fn upload_with<H: Handler + 'static>(
+        self,
+        length: Option<u64>,
+        handler: impl FnOnce(Sender) -> H,
+    ) -> Result<Sender, Error> {
+        let (this, head) = self.with_length(length)?;
+        let mut sender = None;
+        this.begin(head, length == Some(0), |call| {
+            let both = sender.insert(Sender::new(call, length));
+            Some(Box::new(handler(both.clone())))
+        })?;
+        sender.ok_or(Error::Stopped)
     }
 
     /// Sends the head, and lets the body follow in pieces. `length` is sent as `content-length`; without it the body
@@ -185,7 +224,14 @@ impl Request {
     ///
     /// # Errors
     /// When it cannot be sent as it is, or has a body already.
-    pub fn upload(mut self, length: Option<u64>) -> Result<Upload, Error> {
+    pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
+        let (this, head) = self.with_length(length)?;
+        let call = this.begin(head, length == Some(0), |_| None)?;
+        Ok(Upload::new(call, length))
+    }
+
+    /// Itself and its head, for a body that follows.
+    fn with_length(mut self, length: Option<u64>) -> Result<(Self, Head), Error> {
         if self.body.is_some() {
             return Err(Error::Upload("it was given already"));
         }
@@ -194,11 +240,13 @@ impl Request {
         if let Some(length) = length {
             head.set_bytes(b"content-length", length.to_string().as_bytes());
         }
-        let call = self.begin(head, length == Some(0), None)?;
-        Ok(Upload::new(call, length))
+        Ok((self, head))
     }
 
-    fn open(self, handler: Option<Box<dyn Handler>>) -> Result<Arc<Call>, Error> {
+    fn open(
+        self,
+        handler: impl FnOnce(Arc<Call>) -> Option<Box<dyn Handler>>,
+    ) -> Result<Arc<Call>, Error> {
         let mut head = self.head()?;
         let body = self.body.clone().filter(|body| !body.is_empty());
         if let Some(body) = &body {
@@ -219,7 +267,7 @@ impl Request {
         self,
         request: Head,
         end: bool,
-        handler: Option<Box<dyn Handler>>,
+        handler: impl FnOnce(Arc<Call>) -> Option<Box<dyn Handler>>,
     ) -> Result<Arc<Call>, Error> {
         let url = self.url?;
         let shared = Arc::clone(&self.shared);
@@ -227,13 +275,15 @@ impl Request {
             shared.prepare_tls()?;
         }
         let origin = Origin { host: url.host.into(), port: url.port, transport: url.transport };
-        let call = shared.add(handler)?;
-        let open = Open { call: call.id, request, end, origin, options: self.options };
-        if let Err(error) = shared.command(Command::Open(Box::new(open))) {
-            shared.forget(call.id);
-            return Err(error);
+        let call = shared.add()?;
+        if let Some(handler) = handler(Arc::clone(&call)) {
+            call.listen(handler);
         }
-        Ok(call)
+        let open = Open { call: call.id, request, end, origin, options: self.options };
+        match shared.command(Command::Open(Box::new(open))) {
+            Err(error) if shared.forget(call.id) => Err(error),
+            Ok(()) | Err(_) => Ok(call),
+        }
     }
 
     fn head(&self) -> Result<Head, Error> {

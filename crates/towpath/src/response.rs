@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -26,6 +27,19 @@ pub struct Body {
     rest: Bytes,
     report: Option<Arc<Report>>,
     trailers: Option<Head>,
+}
+
+/// A piece of a response's body, in the engine's own memory. As long as it is held its bytes count as unused, and no more than
+/// [`Settings::window_bytes`](crate::Settings::window_bytes) of one request are unused at a time.
+pub struct Chunk {
+    bytes: Bytes,
+    call: Arc<Call>,
+}
+
+/// What a server says after a body.
+#[derive(Debug)]
+pub struct Trailers {
+    head: Head,
 }
 
 impl Response {
@@ -53,7 +67,7 @@ impl Response {
 
     /// All fields in their order: names as they came, values as bytes.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.head.iter().map(|field| (field.name_bytes, field.value))
+        fields(&self.head)
     }
 
     /// The body.
@@ -65,6 +79,51 @@ impl Response {
     #[must_use]
     pub fn into_body(self) -> Body {
         self.body
+    }
+}
+
+impl Chunk {
+    pub(crate) const fn new(bytes: Bytes, call: Arc<Call>) -> Self {
+        Self { bytes, call }
+    }
+
+    /// The bytes, which count as used from here on.
+    #[must_use]
+    pub fn into_bytes(mut self) -> Bytes {
+        self.used()
+    }
+
+    fn used(&mut self) -> Bytes {
+        let bytes = std::mem::take(&mut self.bytes);
+        if !bytes.is_empty() {
+            self.call.consumed(bytes.len());
+        }
+        bytes
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.used();
+    }
+}
+
+impl Trailers {
+    pub(crate) const fn new(head: Head) -> Self {
+        Self { head }
+    }
+
+    /// All of them in their order: names as they came, values as bytes.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        fields(&self.head)
     }
 }
 
@@ -167,6 +226,10 @@ impl Body {
     }
 }
 
+fn fields(head: &Head) -> impl Iterator<Item = (&[u8], &[u8])> {
+    head.iter().map(|field| (field.name_bytes, field.value))
+}
+
 enum Next {
     Chunk(Bytes),
     End(Result<(), Error>, Option<Arc<Report>>),
@@ -213,6 +276,12 @@ impl Drop for Body {
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk").field("bytes", &self.bytes.len()).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,6 +18,68 @@ pub struct Upload {
     call: Option<Arc<Call>>,
     /// What is left of the promised length.
     left: Option<u64>,
+}
+
+/// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it up.
+/// Nothing here blocks. Clones are the same request.
+#[derive(Clone)]
+pub struct Sender {
+    call: Arc<Call>,
+    /// What is left of the promised length.
+    left: Arc<Mutex<Option<u64>>>,
+}
+
+impl Sender {
+    pub(crate) fn new(call: Arc<Call>, left: Option<u64>) -> Self {
+        Self { call, left: Arc::new(Mutex::new(left)) }
+    }
+
+    /// Sends as much of a piece as there is room for, and answers how much that was. Where it is less than all,
+    /// [`Handler::on_room`](crate::request::Handler::on_room) follows.
+    ///
+    /// # Errors
+    /// When more is written than was promised, or the request has ended.
+    pub fn write(&self, chunk: &[u8]) -> Result<usize, Error> {
+        // Held to the end: pieces of two threads must not overtake each other on the way to the engine.
+        let mut left = self.left();
+        if left.is_some_and(|left| left < chunk.len() as u64) {
+            return Err(Error::Upload("more was written than promised"));
+        }
+        let taken = {
+            let mut state = self.call.state();
+            let room = room(&mut state).unwrap_or(Ok(0))?;
+            let taken = room.min(chunk.len());
+            state.room -= taken;
+            state.wants_room = taken < chunk.len();
+            taken
+        };
+        if taken > 0 {
+            let chunk = Bytes::copy_from_slice(&chunk[..taken]);
+            self.call.command(Command::Data { call: self.call.id, chunk })?;
+        }
+        if let Some(left) = &mut *left {
+            *left -= taken as u64;
+        }
+        Ok(taken)
+    }
+
+    /// Ends the body.
+    ///
+    /// # Errors
+    /// When less was written than was promised and no response has begun.
+    pub fn finish(&self) -> Result<(), Error> {
+        let left = self.left();
+        finish(&self.call, *left)
+    }
+
+    /// Gives it up, unless it has ended.
+    pub fn cancel(&self) {
+        self.call.cancel();
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<u64>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Upload {
@@ -119,14 +181,7 @@ impl Upload {
 
     fn end(&self) -> Result<Arc<Call>, Error> {
         let call = self.call()?;
-        let answered = {
-            let state = call.state();
-            state.head.is_some() || state.ended.is_some()
-        };
-        if !answered && self.left.is_some_and(|left| left > 0) {
-            return Err(Error::Upload("less was written than promised"));
-        }
-        call.command(Command::End { call: call.id })?;
+        finish(&call, self.left)?;
         Ok(call)
     }
 
@@ -153,6 +208,18 @@ fn room(state: &mut State) -> Option<Result<usize, Error>> {
     (state.room > 0).then_some(Ok(state.room))
 }
 
+/// Ends a body of which so much was promised and not written.
+fn finish(call: &Call, left: Option<u64>) -> Result<(), Error> {
+    let answered = {
+        let state = call.state();
+        state.answered || state.ended.is_some()
+    };
+    if !answered && left.is_some_and(|left| left > 0) {
+        return Err(Error::Upload("less was written than promised"));
+    }
+    call.command(Command::End { call: call.id })
+}
+
 fn send(call: &Call, chunk: Bytes) -> Result<(), Error> {
     call.state().room -= chunk.len();
     call.command(Command::Data { call: call.id, chunk })
@@ -174,6 +241,12 @@ impl Drop for Upload {
         if let Some(call) = &self.call {
             call.cancel();
         }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("call", &self.call.id).finish_non_exhaustive()
     }
 }
 

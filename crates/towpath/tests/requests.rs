@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use server::{Server, answer, read_head, read_request};
 use towpath::request::Handler;
-use towpath::{Engine, Error, Layer, Report, Response};
+use towpath::{Chunk, Engine, Error, Layer, Report, Response};
 use towpath_engine::local::message::Error as Failed;
 use towpath_proto::Failure;
 
@@ -230,11 +230,11 @@ struct Told {
 }
 
 impl Handler for Told {
-    fn on_head(&mut self, response: &Response) {
+    fn on_head(&mut self, response: Response) {
         let _ = self.events.send(format!("head {}", response.status()));
     }
 
-    fn on_data(&mut self, chunk: Bytes) {
+    fn on_data(&mut self, chunk: Chunk) {
         let _ = self.events.send(format!("data {}", String::from_utf8_lossy(&chunk)));
     }
 

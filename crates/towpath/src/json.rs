@@ -1,0 +1,147 @@
+//! A report as JSON, for programs in any language.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use towpath_engine::local::report::{Attempt, AttemptOutcome, Lookup, Report, Try};
+use towpath_proto::Instant;
+
+/// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not happen is `null`.
+///
+/// | Key | Value |
+/// |---|---|
+/// | `schema` | 1; rises when a key changes its meaning |
+/// | `network` | the label of the network that it began on |
+/// | `status` | the response's status; 0 without one |
+/// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
+/// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
+/// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
+/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `trouble` |
+/// | `retries`, `redone` | repetitions after a failure; on a spare connection |
+/// | `timed_out` | the limit on time that ended it |
+/// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
+#[must_use]
+pub fn to_json(report: &Report) -> String {
+    let record = &report.record;
+    let at = |at: Instant| Milliseconds(at - record.start);
+    let mut json = String::from("{\"schema\":1");
+    let mut add = |name: &str, value: &dyn fmt::Display| {
+        let _ = write!(json, ",\"{name}\":{value}");
+    };
+    add("network", &Text(&report.network));
+    add("status", &record.status);
+    // The engine's words are those of a proxy, whose downstream side the app is here.
+    add("bytes_sent", &record.bytes_received);
+    add("bytes_received", &record.bytes_sent);
+    add("lookups", &list(&report.lookups, |one| lookup(one, at)));
+    add("attempts", &list(&report.attempts, |one| attempt(one, at)));
+    add("tries", &list(&report.tries, |one| attempted(one, at)));
+    add("retries", &report.retries);
+    add("redone", &report.redone);
+    add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
+    add("sent_ms", &OrNull(record.upstream_last_sent.map(at)));
+    add("first_byte_ms", &OrNull(record.response_start.map(at)));
+    add("total_ms", &OrNull(record.end.map(at)));
+    json.push('}');
+    json
+}
+
+fn lookup(one: &Lookup, at: impl Fn(Instant) -> Milliseconds) -> String {
+    let addresses = one.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
+    format!(
+        "{{\"asked_ms\":{},\"answered_ms\":{},\"addresses\":{}}}",
+        at(one.asked),
+        OrNull(one.answered.map(at)),
+        OrNull(addresses)
+    )
+}
+
+fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
+    let outcome = one.outcome.map(|outcome| match outcome {
+        AttemptOutcome::Usable => "connected".to_owned(),
+        AttemptOutcome::Failed(failure) => failure.to_string(),
+        AttemptOutcome::Tls(fault) => fault.to_string(),
+        AttemptOutcome::GivenUp => "given up".to_owned(),
+    });
+    format!(
+        "{{\"address\":\"{}\",\"why\":{},\"known\":{},\"started_ms\":{},\"ended_ms\":{},\"outcome\":{}}}",
+        one.address,
+        Text(one.why.as_str()),
+        Text(&one.known),
+        at(one.started),
+        OrNull(one.ended.map(at)),
+        OrNull(outcome.as_deref().map(Text))
+    )
+}
+
+fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
+    format!(
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"trouble\":{}}}",
+        at(one.began),
+        Text(&one.peer.to_string()),
+        one.connection,
+        one.reused,
+        Text(one.trouble)
+    )
+}
+
+fn list<T>(all: &[T], one: impl Fn(&T) -> String) -> String {
+    format!("[{}]", all.iter().map(one).collect::<Vec<_>>().join(","))
+}
+
+struct Milliseconds(Duration);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.0.as_secs_f64() * 1e3)
+    }
+}
+
+struct OrNull<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for OrNull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// A string (RFC 8259 §7).
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for letter in self.0.chars() {
+            match letter {
+                '"' | '\\' => write!(f, "\\{letter}")?,
+                '\0'..='\x1f' => write!(f, "\\u{:04x}", u32::from(letter))?,
+                _ => f.write_char(letter)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_quoted() {
+        assert_eq!(Text("a\"b\\c\n\u{1}é").to_string(), r#""a\"b\\c\u000a\u0001é""#);
+    }
+
+    #[test]
+    fn an_empty_report_has_every_key() {
+        let json = to_json(&Report::default());
+        assert_eq!(
+            json,
+            "{\"schema\":1,\"network\":\"\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"timed_out\":null,\
+             \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
+        );
+    }
+}
