@@ -7,6 +7,7 @@ mod instructions;
 mod miri;
 mod peers;
 mod shell;
+mod sizes;
 mod test;
 mod tidy;
 mod versus;
@@ -23,6 +24,7 @@ cargo xtask COMMAND
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
+  sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
@@ -50,6 +52,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "fuzz" => fuzz::run(rest),
         "instructions" => instructions::run(rest),
         "miri" => miri::run(rest),
+        "sizes" => sizes::run(rest),
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),

@@ -71,6 +71,15 @@ const PEERS: &[Peer] = &[
         source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
         version: "2.4.",
     },
+    Peer {
+        name: "clang",
+        // The second one has the sanitizers.
+        source: Source::Debian {
+            packages: &["clang-19", "libclang-rt-19-dev"],
+            program: "usr/lib/llvm-19/bin/clang",
+        },
+        version: "1%3a19.",
+    },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {
         name: "chromium",

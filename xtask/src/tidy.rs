@@ -93,7 +93,14 @@ const FLOORS: &[Floor] = &[
         may: &["towpath-engine", "towpath-io", "towpath-proto", "towpath-trace", "towpath-config"],
         tests_may: &["towpath-sim"],
         runtime: Runtime::None,
-        unsafety: Unsafety::In(&["src/ffi.rs"]),
+        unsafety: Unsafety::Forbidden,
+    },
+    Floor {
+        name: "towpath-c",
+        may: &["towpath"],
+        tests_may: &[],
+        runtime: Runtime::None,
+        unsafety: Unsafety::In(&["src/exports.rs", "src/foreign.rs"]),
     },
     Floor {
         name: "towpath-proxy",

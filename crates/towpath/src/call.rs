@@ -274,10 +274,7 @@ impl Call {
             }
             Event::Data { chunk, .. } => handler.on_data(Chunk::new(chunk, Arc::clone(self))),
             Event::Ended { outcome, report, .. } => {
-                let ended = Ended::new(outcome, report);
-                handler.on_end(ended.outcome.clone(), ended.report.as_deref());
-                self.end(ended);
-                return;
+                return self.end_with(Some(handler), Ended::new(outcome, report));
             }
             Event::Room { bytes, .. } => {
                 let mut wanted = false;
@@ -296,11 +293,16 @@ impl Call {
     }
 
     fn end(&self, ended: Ended) {
-        let stopped = self.state().handler.take();
-        if let Some(mut handler) = stopped {
-            handler.on_end(ended.outcome.clone(), ended.report.as_deref());
+        let handler = self.state().handler.take();
+        self.end_with(handler, ended);
+    }
+
+    /// Whoever hears of the end finds that it has ended.
+    fn end_with(&self, handler: Option<Box<dyn Handler>>, ended: Ended) {
+        self.change(|state| state.ended = Some(ended.clone()));
+        if let Some(mut handler) = handler {
+            handler.on_end(ended.outcome, ended.report.as_deref());
         }
-        self.change(|state| state.ended = Some(ended));
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

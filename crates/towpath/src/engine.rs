@@ -204,7 +204,12 @@ impl Runner {
             registry: Arc::new(Registry::default()),
             hostname: Arc::from(""),
         });
-        let options = Options { read_bytes: READ_BYTES, ..Options::default() };
+        let options = Options {
+            read_bytes: READ_BYTES,
+            // What comes before the app's window is seen to be full comes on top of it.
+            read_budget_bytes: READ_BYTES,
+            ..Options::default()
+        };
         let mailbox = mailbox(Arc::clone(&shared), resolver);
         let driver = Driver::new(worker, options, mailbox)
             .map_err(|error| Error::Engine(error.to_string()))?;

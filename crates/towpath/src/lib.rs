@@ -53,5 +53,5 @@ pub use request::{Client, Handler, Request};
 pub use response::{Body, Chunk, Response, Trailers};
 pub use tls::Tls;
 pub use towpath_engine::client::race::Options as RaceOptions;
-pub use towpath_engine::local::message::{Layer, Repeat, Settings};
+pub use towpath_engine::local::message::{Error as Failed, Layer, Repeat, Settings};
 pub use upload::{Sender, Upload};

@@ -1,0 +1,275 @@
+/*
+ * towpath.h: HTTP requests that survive networks which lose, stall and change.
+ *
+ *   towpath_engine *engine;
+ *   towpath_engine_new(NULL, &engine);
+ *   towpath_request_options options = { .size = sizeof options, .url = "https://example.org/", .on_event = on_event };
+ *   towpath_request *request;
+ *   towpath_request_start(engine, &options, &request);
+ *
+ * An engine carries all requests on one thread of its own. What happens to a request is a sequence of events, told in one of two
+ * ways: to a function (on_event), which the engine's thread calls; or through a queue, from which any thread takes them when it
+ * likes: at once, waiting, or from a loop of its own that watches the queue's descriptor. examples/get.c and examples/poll.c
+ * show one each.
+ *
+ * ONE END. A request that was started gets its events in this order: at most one HEAD, any number of DATA, at most one TRAILERS,
+ * and exactly one END, whatever happens: also when it is cancelled, and when the engine is freed. ROOM may come anywhere before
+ * END. A start that fails gets no event.
+ *
+ * OWNERSHIP. Engines, queues, requests and chunks are handles; each kind has one function that gives a handle back, which may be
+ * called once for each handle and takes NULL. All that a function is given is copied before it returns. Pointers that come out of
+ * a request (fields, texts, the record) are valid until the request is freed; those of a chunk until it is released. Nothing of
+ * this library is to be given to free().
+ *
+ * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a handle
+ * while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw, and must not
+ * free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0. Engines do not survive
+ * fork() in the child.
+ *
+ * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the request's window
+ * (window_bytes); when it is full, the server is kept from sending more, and only what had been read by then still comes: no more
+ * than 128 KiB. A request's body is written in pieces as long as there is room; after a write that took less than all a ROOM event
+ * tells when to go on.
+ *
+ * GROWING. Structures begin with their size as the caller knows it, and grow at their end: a library that is older than the
+ * header refuses what it does not know, unless it is zero; one that is newer takes what is missing for zero. Zero always means
+ * the default. TOWPATH_ABI_VERSION has the major version above bit 16 and the minor below: libraries with the same major version
+ * can stand in for older ones.
+ */
+#ifndef TOWPATH_H
+#define TOWPATH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TOWPATH_ABI_MAJOR 1u
+#define TOWPATH_ABI_MINOR 0u
+#define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
+
+/* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
+uint32_t towpath_abi_version(void);
+
+/* The library's own version, as text. */
+const char *towpath_version(void);
+
+typedef struct towpath_engine towpath_engine;
+typedef struct towpath_queue towpath_queue;
+typedef struct towpath_request towpath_request;
+typedef struct towpath_chunk towpath_chunk;
+
+/* Bytes that belong to somebody else; not ended by a NUL. */
+typedef struct towpath_bytes {
+    const char *data;
+    size_t length;
+} towpath_bytes;
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------------------- */
+
+/* What came of a call, or of a request. */
+typedef int32_t towpath_error;
+
+enum {
+    TOWPATH_OK = 0,
+
+    /* The caller's mistake. */
+    TOWPATH_ERROR_ARGUMENT = 1, /* NULL, not UTF-8, out of its range, or a field that this library does not know */
+    TOWPATH_ERROR_URL = 2,      /* not a URL that can be asked */
+    TOWPATH_ERROR_TOKEN = 3,    /* a method, or a field's name or value, that HTTP does not allow */
+    TOWPATH_ERROR_BODY = 4,     /* more or less of the request's body than promised, or after its end */
+    TOWPATH_ERROR_STATE = 5,    /* not now, or not from this thread */
+    TOWPATH_ERROR_ABSENT = 6,   /* there is none (yet) */
+
+    /* The platform's, or ours. */
+    TOWPATH_ERROR_TLS_SETUP = 20, /* roots, pins or identity cannot be used */
+    TOWPATH_ERROR_RESOURCE = 21,  /* no thread, descriptors or file, or too much waits already */
+    TOWPATH_ERROR_STOPPED = 22,   /* the engine is gone */
+    TOWPATH_ERROR_INTERNAL = 23,  /* a mistake in this library */
+
+    /* How a request ends without a whole response. */
+    TOWPATH_ERROR_CANCELLED = 40,
+    TOWPATH_ERROR_OFFLINE = 41, /* the platform said that there is no network */
+    TOWPATH_ERROR_RESOLVE = 42,
+    TOWPATH_ERROR_CONNECT = 43,
+    TOWPATH_ERROR_TLS = 44, /* the handshake failed, or the server is not to be believed */
+    TOWPATH_ERROR_FIRST_BYTE_TIMEOUT = 45,
+    TOWPATH_ERROR_GAP_TIMEOUT = 46,
+    TOWPATH_ERROR_ATTEMPT_TIMEOUT = 47,
+    TOWPATH_ERROR_TOTAL_TIMEOUT = 48,
+    TOWPATH_ERROR_DISCONNECTED = 49, /* before the response was whole */
+    TOWPATH_ERROR_PROTOCOL = 50,     /* what came was not HTTP */
+    TOWPATH_ERROR_OVERFLOW = 51,     /* too many requests are under way */
+    TOWPATH_ERROR_OTHER = 52         /* newer than this list */
+};
+
+/* What an error means, in a few words. Never NULL. */
+const char *towpath_error_text(towpath_error error);
+
+/* What the last call on this thread that failed had to say, in more words. Valid until the next one fails. Never NULL. */
+const char *towpath_last_error(void);
+
+/* ---- Engine ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct towpath_engine_options {
+    size_t size; /* sizeof(towpath_engine_options) */
+
+    const char *memory_path;        /* begin with what towpath_engine_save saved there, if it did */
+    const char *roots_pem;          /* certificates to believe, in place of the platform's */
+    const uint8_t *pins;            /* SHA-256 of public keys (SubjectPublicKeyInfo), 32 bytes each, of which a server must have one */
+    size_t pin_count;               /* how many */
+    const char *identity_chain_pem; /* who we are, to servers that ask: a certificate and its chain … */
+    const char *identity_key_pem;   /* … and its key */
+
+    size_t window_bytes;      /* of each body that may wait: 262144; at least 4096 */
+    size_t replay_bytes;      /* of a request's body that are kept to send it again: 65536 */
+    uint32_t max_requests;    /* under way; one more fails: 1024 */
+    uint32_t max_connections; /* to one origin: 16 */
+    uint32_t idle_timeout_ms; /* how long a connection may have no request: 60000 */
+} towpath_engine_options;
+
+/* Starts an engine. It needs no network to start. NULL for options means all defaults. */
+towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
+
+/* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no function is
+ * called any more. Requests, chunks and queues stay valid, and still have to be given back. */
+towpath_error towpath_engine_free(towpath_engine *engine);
+
+enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
+
+/* The platform says what network there is. The label is a name by which it is known again. Idle connections are let go, names are
+ * asked for anew, requests that may be repeated move; without a network (online = 0) no attempt is made. */
+towpath_error towpath_engine_network(towpath_engine *engine, const char *label, uint32_t kind, int32_t online);
+
+/* Saves what is remembered of addresses, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
+ * the file is written, and is refused in on_event. */
+towpath_error towpath_engine_save(towpath_engine *engine, const char *path);
+
+/* How often the engine's thread has woken up. With nothing to do this does not grow. */
+uint64_t towpath_engine_wakeups(const towpath_engine *engine);
+
+/* ---- Events ---------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    TOWPATH_EVENT_NONE = 0,     /* only from queues: nothing happened within the timeout */
+    TOWPATH_EVENT_HEAD = 1,     /* status and fields can be read from the request */
+    TOWPATH_EVENT_DATA = 2,     /* a piece of the response's body; the chunk is yours */
+    TOWPATH_EVENT_TRAILERS = 3, /* the fields after the body can be read from the request */
+    TOWPATH_EVENT_ROOM = 4,     /* there is room for the request's body again */
+    TOWPATH_EVENT_END = 5       /* it is over; from here on the request may be freed */
+};
+
+typedef struct towpath_event {
+    size_t size; /* sizeof(towpath_event), as whoever made the structure knows it */
+    uint32_t kind;
+    towpath_error error;      /* END: TOWPATH_OK if the response is whole, even if its status is 500 */
+    towpath_request *request; /* whose; NULL for NONE */
+    void *user;               /* what was given with the request */
+    towpath_chunk *chunk;     /* DATA: to be released, at once or later, by any thread */
+    const uint8_t *data;      /* DATA: the chunk's bytes; never empty */
+    size_t length;            /* DATA: how many */
+    const char *text;         /* END: the error in words, valid as long as the request; "" without one */
+} towpath_event;
+
+/* Gives a chunk's memory back, and its bytes to the window. Also after the request has ended or was freed. */
+void towpath_chunk_release(towpath_chunk *chunk);
+
+/* ---- Queues ---------------------------------------------------------------------------------------------------------------- */
+
+/* Makes a queue for the events of any number of requests, of any engines. */
+towpath_error towpath_queue_new(towpath_queue **queue);
+
+/* Takes the next event. Waits for it up to timeout_ms: 0 does not wait, a negative one waits as long as it takes. When there was
+ * none, the event's kind is NONE. Set event->size before. */
+towpath_error towpath_queue_next(towpath_queue *queue, towpath_event *event, int32_t timeout_ms);
+
+/* A descriptor that is readable as long as events wait: for poll, select, epoll, kqueue. Only to be watched: not to be read, and not
+ * to be closed. -1 on platforms without such descriptors. */
+int32_t towpath_queue_fd(const towpath_queue *queue);
+
+/* Drops what waits. Requests that have not ended are given up; their events are told nobody, and they may be freed. */
+void towpath_queue_free(towpath_queue *queue);
+
+/* ---- Requests -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct towpath_field {
+    const char *name;
+    const char *value;
+} towpath_field;
+
+enum {
+    TOWPATH_REPEAT_BY_METHOD = 0, /* RFC 9110 section 9.2.2 */
+    TOWPATH_REPEAT_ALWAYS = 1,
+    TOWPATH_REPEAT_NEVER = 2
+};
+
+#define TOWPATH_LENGTH_UNKNOWN UINT64_MAX /* sent in chunks (RFC 9112 section 7.1) */
+#define TOWPATH_NONE UINT32_MAX           /* no retries; no limit on time */
+
+typedef struct towpath_request_options {
+    size_t size; /* sizeof(towpath_request_options) */
+
+    const char *url;    /* http:// or https:// */
+    const char *method; /* GET */
+    const towpath_field *fields;
+    size_t field_count;
+
+    /* Exactly one of these. */
+    void (*on_event)(const towpath_event *event);
+    towpath_queue *queue;
+    void *user; /* comes back in every event */
+
+    /* The body: all of it here, or afterwards by towpath_request_write. */
+    const void *body;
+    size_t body_length;
+    uint32_t body_follows;   /* not 0: it comes afterwards … */
+    uint32_t repeat;         /* whether it may be sent again when nobody knows what became of it */
+    uint64_t content_length; /* … and is so long, or TOWPATH_LENGTH_UNKNOWN */
+
+    const char *idempotency_key;    /* the server knows a repetition by it: it may always be repeated */
+    uint32_t timeout_ms;            /* for everything: 60000, or TOWPATH_NONE */
+    uint32_t first_byte_timeout_ms; /* from the request's last byte to the response's first: by formula and history */
+    uint32_t gap_timeout_ms;        /* between two pieces of the response: 8000, on mobile networks 12000 */
+    uint32_t retries;               /* after a failure, where that is allowed: 2, or TOWPATH_NONE */
+    uint32_t wait_for_network;      /* not 0: wait where it would end with TOWPATH_ERROR_OFFLINE */
+} towpath_request_options;
+
+/* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */
+towpath_error towpath_request_start(towpath_engine *engine, const towpath_request_options *options, towpath_request **request);
+
+/* Sends as much of a piece of the body as there is room for; *taken is how much that was. Where it is less than length, a ROOM event
+ * follows. Fails once the request has ended. */
+towpath_error towpath_request_write(towpath_request *request, const void *data, size_t length, size_t *taken);
+
+/* The body is complete. */
+towpath_error towpath_request_finish(towpath_request *request);
+
+/* Gives it up, unless it has ended. Its END comes as always. */
+towpath_error towpath_request_cancel(towpath_request *request);
+
+/* The response's status; 0 before HEAD. */
+uint32_t towpath_request_status(const towpath_request *request);
+
+enum { TOWPATH_FIELDS_HEAD = 0, TOWPATH_FIELDS_TRAILERS = 1 };
+
+/* The field at this place of head or trailers, from 0, names as the server wrote them. TOWPATH_ERROR_ABSENT behind the last one. name
+ * or value may be NULL. */
+towpath_error towpath_request_field(const towpath_request *request, uint32_t where, size_t index, towpath_bytes *name, towpath_bytes *value);
+
+/* The value of the first field of this name in the head, whatever its case; TOWPATH_ERROR_ABSENT without one. */
+towpath_error towpath_request_header(const towpath_request *request, const char *name, towpath_bytes *value);
+
+/* Everything that happened to the request, as JSON: every question, attempt and try, with times. After END, for requests that were
+ * made; TOWPATH_ERROR_ABSENT for others. The keys are told in docs/client-c.md. Also ended by a NUL. */
+towpath_error towpath_request_record(const towpath_request *request, towpath_bytes *json);
+
+/* Gives a request back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told: cancel it and wait for that. */
+towpath_error towpath_request_free(towpath_request *request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

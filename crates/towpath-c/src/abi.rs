@@ -1,0 +1,138 @@
+//! The header's structures and numbers, in its order. `bindings/c/towpath.h` tells what they mean.
+
+use std::ffi::{c_char, c_void};
+
+use crate::queue::Queue;
+use crate::request::Request;
+
+/// `TOWPATH_ABI_VERSION`.
+pub const VERSION: u32 = 1 << 16;
+
+/// `towpath_bytes`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes {
+    /// The first.
+    pub data: *const c_char,
+    /// How many.
+    pub length: usize,
+}
+
+/// `towpath_error`: the numbers of the header.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub enum Code {
+    Ok = 0,
+    Argument = 1,
+    Url = 2,
+    Token = 3,
+    Body = 4,
+    State = 5,
+    Absent = 6,
+    TlsSetup = 20,
+    Resource = 21,
+    Stopped = 22,
+    Internal = 23,
+    Cancelled = 40,
+    Offline = 41,
+    Resolve = 42,
+    Connect = 43,
+    Tls = 44,
+    FirstByteTimeout = 45,
+    GapTimeout = 46,
+    AttemptTimeout = 47,
+    TotalTimeout = 48,
+    Disconnected = 49,
+    Protocol = 50,
+    Overflow = 51,
+    Other = 52,
+}
+
+/// `towpath_engine_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct EngineOptions {
+    pub size: usize,
+    pub memory_path: *const c_char,
+    pub roots_pem: *const c_char,
+    pub pins: *const u8,
+    pub pin_count: usize,
+    pub identity_chain_pem: *const c_char,
+    pub identity_key_pem: *const c_char,
+    pub window_bytes: usize,
+    pub replay_bytes: usize,
+    pub max_requests: u32,
+    pub max_connections: u32,
+    pub idle_timeout_ms: u32,
+}
+
+/// `towpath_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct Event {
+    pub size: usize,
+    pub kind: u32,
+    pub error: i32,
+    pub request: *const Request,
+    pub user: *mut c_void,
+    pub chunk: *mut towpath::Chunk,
+    pub data: *const u8,
+    pub length: usize,
+    pub text: *const c_char,
+}
+
+/// `TOWPATH_EVENT_…`
+pub mod event {
+    #![expect(missing_docs, reason = "the header has the words")]
+    pub const HEAD: u32 = 1;
+    pub const DATA: u32 = 2;
+    pub const TRAILERS: u32 = 3;
+    pub const ROOM: u32 = 4;
+    pub const END: u32 = 5;
+}
+
+/// `towpath_field`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct Field {
+    pub name: *const c_char,
+    pub value: *const c_char,
+}
+
+/// `TOWPATH_LENGTH_UNKNOWN`.
+pub const LENGTH_UNKNOWN: u64 = u64::MAX;
+/// `TOWPATH_NONE`.
+pub const NONE: u32 = u32::MAX;
+
+/// `towpath_request_options.on_event`.
+pub type OnEvent = extern "C" fn(*const Event);
+
+/// `towpath_request_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct RequestOptions {
+    pub size: usize,
+    pub url: *const c_char,
+    pub method: *const c_char,
+    pub fields: *const Field,
+    pub field_count: usize,
+    pub on_event: Option<OnEvent>,
+    pub queue: *const Queue,
+    pub user: *mut c_void,
+    pub body: *const u8,
+    pub body_length: usize,
+    pub body_follows: u32,
+    pub repeat: u32,
+    pub content_length: u64,
+    pub idempotency_key: *const c_char,
+    pub timeout_ms: u32,
+    pub first_byte_timeout_ms: u32,
+    pub gap_timeout_ms: u32,
+    pub retries: u32,
+    pub wait_for_network: u32,
+}

@@ -1,0 +1,162 @@
+//! Errors as numbers and words; panics end here.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use towpath::{Error, Failed, Layer};
+
+use crate::abi::Code;
+
+/// Why a call came to nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) text: String,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self::new(Code::Argument, text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(code(&error), error.to_string())
+    }
+}
+
+/// The header's number for an error of the client library.
+pub(crate) fn code(error: &Error) -> Code {
+    match error {
+        Error::Url(_) => Code::Url,
+        Error::NotAToken(_) => Code::Token,
+        Error::Upload(_) => Code::Body,
+        Error::Tls(_) => Code::TlsSetup,
+        Error::Engine(_) => Code::Resource,
+        Error::Stopped => Code::Stopped,
+        Error::Failed(failed) => failed_code(failed.why()),
+        Error::TooLarge(_) | _ => Code::Other,
+    }
+}
+
+fn failed_code(why: Failed) -> Code {
+    match why {
+        Failed::Cancelled => Code::Cancelled,
+        Failed::Offline => Code::Offline,
+        Failed::Resolve(_) => Code::Resolve,
+        Failed::Connect(_) => Code::Connect,
+        Failed::Tls(_) => Code::Tls,
+        Failed::TimedOut(layer) => layer_code(layer),
+        Failed::Disconnected => Code::Disconnected,
+        Failed::Protocol => Code::Protocol,
+        Failed::NoTls => Code::TlsSetup,
+        Failed::Overflow => Code::Overflow,
+        _ => Code::Other,
+    }
+}
+
+const fn layer_code(layer: Layer) -> Code {
+    match layer {
+        Layer::FirstByte => Code::FirstByteTimeout,
+        Layer::Gap => Code::GapTimeout,
+        Layer::Attempt => Code::AttemptTimeout,
+        Layer::Total => Code::TotalTimeout,
+    }
+}
+
+/// Does a call's work; what goes wrong becomes its number, and its words those of this thread. A panic is a mistake of ours, and
+/// the caller's program goes on.
+pub(crate) fn guard(work: impl FnOnce() -> Result<()>) -> i32 {
+    let outcome = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Failure::new(Code::Internal, "a mistake in the library")));
+    match outcome {
+        Ok(()) => Code::Ok as i32,
+        Err(failure) => {
+            remember(&failure.text);
+            failure.code as i32
+        }
+    }
+}
+
+/// The same for calls that answer something else, which they do not in a panic.
+pub(crate) fn guard_or<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(otherwise)
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+fn remember(text: &str) {
+    // At the end of a thread there is nobody left to ask.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = c_text(text));
+}
+
+/// What the last failure on this thread said.
+pub(crate) fn last() -> *const std::ffi::c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// A text for C, up to its first NUL.
+pub(crate) fn c_text(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+/// What a number means.
+pub(crate) const fn words(code: i32) -> &'static CStr {
+    match code {
+        0 => c"no error",
+        1 => c"an argument that cannot be used",
+        2 => c"not a URL that can be asked",
+        3 => c"a method or field that HTTP does not allow",
+        4 => c"the request's body is not as promised",
+        5 => c"not now, or not from this thread",
+        6 => c"there is none",
+        20 => c"TLS cannot be set up",
+        21 => c"the system lacks something",
+        22 => c"the engine was stopped",
+        23 => c"a mistake in the library",
+        40 => c"cancelled",
+        41 => c"there is no network",
+        42 => c"cannot resolve the name",
+        43 => c"cannot connect",
+        44 => c"the TLS handshake failed",
+        45 => c"timed out before the first byte",
+        46 => c"timed out between two pieces",
+        47 => c"timed out in one attempt",
+        48 => c"timed out",
+        49 => c"the connection ended before the response was whole",
+        50 => c"the response is not HTTP",
+        51 => c"too many requests are under way",
+        _ => c"another error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_number() {
+        let quiet = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        assert_eq!(guard(|| panic!("inside")), Code::Internal as i32);
+        assert_eq!(guard_or(7, || panic!("inside")), 7);
+        std::panic::set_hook(quiet);
+    }
+
+    #[test]
+    fn a_text_ends_at_its_first_nul() {
+        assert_eq!(c_text("ab\0c").as_c_str(), c"ab");
+        assert_eq!(c_text("").as_c_str(), c"");
+    }
+}

@@ -1,0 +1,19 @@
+//! The client library for C: what `bindings/c/towpath.h` declares. That header is the documentation.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`abi`] | the header's structures and numbers |
+//! | [`exports`] | the header's functions, and with `foreign` all that is `unsafe` |
+//! | `foreign` | what C hands over, checked: pointers, texts, arrays, structures that grow |
+//! | `failure` | errors as numbers and words; panics end here |
+//! | [`engine`] | engines and their options |
+//! | [`request`] | requests: from the client library's callbacks to events |
+//! | [`queue`] | events that wait to be taken |
+
+pub mod abi;
+pub mod engine;
+pub mod exports;
+mod failure;
+mod foreign;
+pub mod queue;
+pub mod request;

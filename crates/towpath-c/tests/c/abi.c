@@ -1,0 +1,537 @@
+/*
+ * abi ORIGIN: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does.
+ * Stops at the first promise that is broken.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <towpath.h>
+
+#define CHECK(what)                                                                                    \
+    do {                                                                                               \
+        if (!(what)) {                                                                                 \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __func__, __LINE__, #what, towpath_last_error()); \
+            abort();                                                                                   \
+        }                                                                                              \
+    } while (0)
+
+enum { WINDOW = 64 * 1024, BIG = 4 * 1024 * 1024, HELD = 4096 };
+
+static char url_text[8][256];
+static const char *origin;
+
+static const char *url(const char *path)
+{
+    static int next;
+    char *text = url_text[next++ % 8];
+    snprintf(text, sizeof *url_text, "%s%s", origin, path);
+    return text;
+}
+
+static towpath_request_options options_for(const char *path)
+{
+    towpath_request_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.url = url(path);
+    return options;
+}
+
+static towpath_engine *new_engine(void)
+{
+    towpath_engine_options options;
+    towpath_engine *engine;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.window_bytes = WINDOW;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK && engine != NULL);
+    return engine;
+}
+
+static towpath_queue *new_queue(void)
+{
+    towpath_queue *queue;
+    CHECK(towpath_queue_new(&queue) == TOWPATH_OK && queue != NULL);
+    return queue;
+}
+
+/* The next event; never NONE. */
+static towpath_event next(towpath_queue *queue)
+{
+    towpath_event event;
+    event.size = sizeof event;
+    CHECK(towpath_queue_next(queue, &event, -1) == TOWPATH_OK);
+    CHECK(event.kind != TOWPATH_EVENT_NONE && event.size == sizeof event);
+    return event;
+}
+
+static towpath_event none(towpath_queue *queue, int32_t timeout_ms)
+{
+    towpath_event event;
+    event.size = sizeof event;
+    CHECK(towpath_queue_next(queue, &event, timeout_ms) == TOWPATH_OK);
+    return event;
+}
+
+static int is(towpath_bytes bytes, const char *text)
+{
+    return bytes.length == strlen(text) && memcmp(bytes.data, text, bytes.length) == 0;
+}
+
+static void a_response_comes_with_fields_trailers_and_record(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/trailers");
+    towpath_request *request;
+    towpath_bytes name, value;
+    towpath_event event;
+    char body[64];
+    size_t length = 0;
+    int user;
+
+    options.queue = queue;
+    options.user = &user;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(towpath_request_record(request, &value) == TOWPATH_ERROR_ABSENT);
+
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_HEAD && event.request == request && event.user == &user);
+    CHECK(towpath_request_status(request) == 200);
+    CHECK(towpath_request_header(request, "X-CASE", &value) == TOWPATH_OK && is(value, "kept"));
+    CHECK(towpath_request_header(request, "x-other", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_request_field(request, TOWPATH_FIELDS_HEAD, 0, &name, &value) == TOWPATH_OK && is(name, "X-Case"));
+    CHECK(towpath_request_field(request, TOWPATH_FIELDS_HEAD, 0, NULL, NULL) == TOWPATH_OK);
+    CHECK(towpath_request_field(request, TOWPATH_FIELDS_HEAD, 99, &name, &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_request_free(request) == TOWPATH_ERROR_STATE);
+
+    for (event = next(queue); event.kind == TOWPATH_EVENT_DATA; event = next(queue)) {
+        CHECK(event.length > 0 && length + event.length <= sizeof body);
+        memcpy(body + length, event.data, event.length);
+        length += event.length;
+        towpath_chunk_release(event.chunk);
+    }
+    CHECK(length == 5 && memcmp(body, "hello", 5) == 0);
+    CHECK(event.kind == TOWPATH_EVENT_TRAILERS);
+    CHECK(towpath_request_field(request, TOWPATH_FIELDS_TRAILERS, 0, &name, &value) == TOWPATH_OK);
+    CHECK(is(name, "X-Sum") && is(value, "5d41"));
+
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_END && event.error == TOWPATH_OK && event.text[0] == '\0');
+    CHECK(none(queue, 0).kind == TOWPATH_EVENT_NONE);
+    CHECK(towpath_request_record(request, &value) == TOWPATH_OK && strlen(value.data) == value.length);
+    CHECK(strstr(value.data, "\"status\":200") && strstr(value.data, "\"outcome\":\"connected\""));
+    CHECK(towpath_request_cancel(request) == TOWPATH_OK);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+static void chunks_that_are_held_keep_the_server_back(towpath_engine *engine)
+{
+    static towpath_chunk *held[HELD];
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/big");
+    towpath_request *request;
+    towpath_event event;
+    size_t count = 0, bytes = 0, all = 0;
+
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(next(queue).kind == TOWPATH_EVENT_HEAD);
+    while ((event = none(queue, 200)).kind == TOWPATH_EVENT_DATA) {
+        CHECK(count < HELD);
+        held[count++] = event.chunk;
+        bytes += event.length;
+    }
+    /* The window, and what had been read before it was seen to be full. */
+    CHECK(event.kind == TOWPATH_EVENT_NONE && bytes > 0 && bytes <= WINDOW + 128 * 1024);
+    all = bytes;
+    while (count > 0)
+        towpath_chunk_release(held[--count]);
+    for (event = next(queue); event.kind == TOWPATH_EVENT_DATA; event = next(queue)) {
+        all += event.length;
+        towpath_chunk_release(event.chunk);
+    }
+    CHECK(event.kind == TOWPATH_EVENT_END && event.error == TOWPATH_OK && all == BIG);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+/* Sends what there is room for; returns what is left. */
+static size_t pump(towpath_request *request, size_t left)
+{
+    static const char zeros[10000];
+    while (left > 0) {
+        size_t piece = left < sizeof zeros ? left : sizeof zeros, taken = 1;
+        CHECK(towpath_request_write(request, zeros, piece, &taken) == TOWPATH_OK && taken <= piece);
+        left -= taken;
+        if (taken < piece)
+            return left;
+    }
+    CHECK(towpath_request_finish(request) == TOWPATH_OK);
+    return 0;
+}
+
+static void a_body_goes_up_as_there_is_room(towpath_engine *engine, uint64_t promised)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/length");
+    towpath_request *request;
+    towpath_event event;
+    size_t left = BIG, taken = 1;
+    int rooms = 0;
+    char length[32];
+
+    options.method = "PUT";
+    options.queue = queue;
+    options.body_follows = 1;
+    options.content_length = promised;
+    options.wait_for_network = 1;
+    /* Nothing leaves, so that the room is used up at some time. */
+    CHECK(towpath_engine_network(engine, "", TOWPATH_NETWORK_FIXED, 0) == TOWPATH_OK);
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    left = pump(request, left);
+    CHECK(left > 0);
+    CHECK(towpath_engine_network(engine, "", TOWPATH_NETWORK_FIXED, 1) == TOWPATH_OK);
+    while ((event = next(queue)).kind == TOWPATH_EVENT_ROOM) {
+        rooms++;
+        left = pump(request, left);
+    }
+    CHECK(left == 0 && rooms > 0 && event.kind == TOWPATH_EVENT_HEAD);
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_DATA);
+    snprintf(length, sizeof length, "%d", BIG);
+    CHECK(event.length == strlen(length) && memcmp(event.data, length, event.length) == 0);
+    towpath_chunk_release(event.chunk);
+    CHECK(next(queue).kind == TOWPATH_EVENT_END);
+    CHECK(towpath_request_write(request, "x", 1, &taken) == TOWPATH_ERROR_BODY && taken == 0);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+static void a_promised_length_is_kept(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/length");
+    towpath_request *request;
+    towpath_event event;
+    size_t taken;
+
+    options.method = "PUT";
+    options.queue = queue;
+    options.body_follows = 1;
+    options.content_length = 3;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(towpath_request_write(request, "four", 4, &taken) == TOWPATH_ERROR_BODY && taken == 0);
+    CHECK(towpath_request_write(request, "tw", 2, &taken) == TOWPATH_OK && taken == 2);
+    CHECK(towpath_request_finish(request) == TOWPATH_ERROR_BODY);
+    CHECK(strstr(towpath_last_error(), "less") != NULL);
+    CHECK(towpath_request_cancel(request) == TOWPATH_OK);
+    CHECK(towpath_request_cancel(request) == TOWPATH_OK);
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_END && event.error == TOWPATH_ERROR_CANCELLED && event.text[0] != '\0');
+    CHECK(none(queue, 0).kind == TOWPATH_EVENT_NONE);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+/* What a request that is told to a function went through. */
+struct heard {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int heads, ends, cancel, free;
+    towpath_error error;
+    towpath_engine *engine;
+    towpath_chunk *kept;
+};
+
+static void hear(const towpath_event *event)
+{
+    struct heard *heard = event->user;
+    towpath_event waiting;
+    towpath_queue *queue;
+
+    pthread_mutex_lock(&heard->lock);
+    CHECK(heard->ends == 0);
+    if (event->kind == TOWPATH_EVENT_HEAD) {
+        heard->heads++;
+        /* Neither would ever return. */
+        CHECK(towpath_engine_free(heard->engine) == TOWPATH_ERROR_STATE);
+        queue = new_queue();
+        waiting.size = sizeof waiting;
+        CHECK(towpath_queue_next(queue, &waiting, -1) == TOWPATH_ERROR_STATE);
+        towpath_queue_free(queue);
+        if (heard->cancel)
+            CHECK(towpath_request_cancel(event->request) == TOWPATH_OK);
+    } else if (event->kind == TOWPATH_EVENT_DATA) {
+        towpath_chunk_release(heard->kept);
+        heard->kept = event->chunk;
+    } else if (event->kind == TOWPATH_EVENT_END) {
+        heard->ends++;
+        heard->error = event->error;
+        if (heard->free)
+            CHECK(towpath_request_free(event->request) == TOWPATH_OK);
+    }
+    pthread_cond_signal(&heard->changed);
+    pthread_mutex_unlock(&heard->lock);
+}
+
+static void wait_for(struct heard *heard, const int *count)
+{
+    pthread_mutex_lock(&heard->lock);
+    while (*count == 0)
+        pthread_cond_wait(&heard->changed, &heard->lock);
+    pthread_mutex_unlock(&heard->lock);
+}
+
+static void functions_may_cancel_and_free(towpath_engine *engine)
+{
+    struct heard heard = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 1, 1, 0, engine, NULL };
+    towpath_request_options options = options_for("/big");
+    towpath_request *request;
+
+    options.on_event = hear;
+    options.user = &heard;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    wait_for(&heard, &heard.ends);
+    CHECK(heard.heads == 1 && heard.error == TOWPATH_ERROR_CANCELLED);
+    towpath_chunk_release(heard.kept);
+}
+
+static void an_engine_that_is_freed_ends_its_requests_first(void)
+{
+    towpath_engine *engine = new_engine();
+    struct heard heard = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0, engine, NULL };
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/half");
+    towpath_request *told, *queued;
+    towpath_bytes record;
+    towpath_event event;
+
+    options.on_event = hear;
+    options.user = &heard;
+    CHECK(towpath_request_start(engine, &options, &told) == TOWPATH_OK);
+    options.on_event = NULL;
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &queued) == TOWPATH_OK);
+    wait_for(&heard, &heard.heads);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    CHECK(heard.ends == 1 && heard.error == TOWPATH_ERROR_STOPPED);
+    /* All of these outlive the engine. */
+    towpath_chunk_release(heard.kept);
+    CHECK(towpath_request_status(told) == 200);
+    CHECK(towpath_request_record(told, &record) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_request_free(told) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    CHECK(event.error == TOWPATH_ERROR_STOPPED);
+    CHECK(towpath_request_free(queued) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+static void a_queue_that_is_freed_gives_its_requests_up(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/never");
+    towpath_request *request;
+
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(towpath_request_free(request) == TOWPATH_ERROR_STATE);
+    towpath_queue_free(queue);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+}
+
+static void what_cannot_be_is_refused(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/");
+    towpath_engine_options engine_options;
+    towpath_engine *other = (towpath_engine *)1;
+    towpath_request *request = (towpath_request *)1;
+    towpath_event event;
+    towpath_bytes bytes;
+    towpath_field field = { "x y", "z" };
+    size_t taken;
+    struct {
+        towpath_request_options known;
+        uint64_t unknown;
+    } newer;
+
+    CHECK(towpath_abi_version() == TOWPATH_ABI_VERSION);
+    CHECK(strchr(towpath_version(), '.') != NULL);
+    for (towpath_error error = -1; error < 60; error++)
+        CHECK(towpath_error_text(error)[0] != '\0');
+
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT && request == NULL);
+    options.queue = queue;
+    options.on_event = hear;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.on_event = NULL;
+    CHECK(towpath_request_start(engine, &options, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_start(NULL, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_start(engine, NULL, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.size = 0;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.size = sizeof options - 1;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.size = sizeof options;
+    options.url = NULL;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.url = "http://\xff/";
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(strstr(towpath_last_error(), "UTF-8") != NULL);
+    options.url = "ftp://127.0.0.1/";
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_URL && request == NULL);
+    options.url = url("/");
+    options.method = "G T";
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_TOKEN);
+    options.method = NULL;
+    options.fields = &field;
+    options.field_count = 1;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_TOKEN);
+    options.fields = NULL;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.field_count = 0;
+    options.repeat = 3;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.repeat = 0;
+    options.body = "both";
+    options.body_length = 4;
+    options.body_follows = 1;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+
+    newer.known = options_for("/");
+    newer.known.size = sizeof newer;
+    newer.known.queue = queue;
+    newer.unknown = 1;
+    CHECK(towpath_request_start(engine, &newer.known, &request) == TOWPATH_ERROR_ARGUMENT);
+    newer.unknown = 0;
+    CHECK(towpath_request_start(engine, &newer.known, &request) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+
+    memset(&engine_options, 0, sizeof engine_options);
+    CHECK(towpath_engine_new(&engine_options, &other) == TOWPATH_ERROR_ARGUMENT && other == NULL);
+    engine_options.size = sizeof engine_options;
+    engine_options.window_bytes = 1;
+    CHECK(towpath_engine_new(&engine_options, &other) == TOWPATH_ERROR_ARGUMENT);
+    engine_options.window_bytes = 0;
+    engine_options.identity_key_pem = "a key without a chain";
+    CHECK(towpath_engine_new(&engine_options, &other) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_engine_new(NULL, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_engine_free(NULL) == TOWPATH_OK);
+    CHECK(towpath_engine_network(engine, NULL, TOWPATH_NETWORK_FIXED, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_engine_network(engine, "x", 2, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_engine_save(engine, "/nowhere/at/all") == TOWPATH_ERROR_RESOURCE);
+    CHECK(towpath_engine_save(engine, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_engine_wakeups(NULL) == 0 && towpath_engine_wakeups(engine) > 0);
+
+    event.size = 1;
+    CHECK(towpath_queue_next(queue, &event, 0) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_queue_next(queue, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_queue_next(NULL, &event, 0) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_queue_new(NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_queue_fd(NULL) == -1);
+    towpath_queue_free(NULL);
+    towpath_chunk_release(NULL);
+
+    CHECK(towpath_request_write(NULL, "x", 1, &taken) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_finish(NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_cancel(NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_status(NULL) == 0);
+    CHECK(towpath_request_field(NULL, 0, 0, &bytes, &bytes) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_header(NULL, "x", &bytes) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_record(NULL, &bytes) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_request_free(NULL) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+static void without_a_network_nothing_is_tried(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/");
+    towpath_request *request;
+    towpath_event event;
+
+    CHECK(towpath_engine_network(engine, "", TOWPATH_NETWORK_MOBILE, 0) == TOWPATH_OK);
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_END && event.error == TOWPATH_ERROR_OFFLINE);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    options.wait_for_network = 1;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(none(queue, 10).kind == TOWPATH_EVENT_NONE);
+    CHECK(towpath_engine_network(engine, "home", TOWPATH_NETWORK_FIXED, 1) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    CHECK(event.error == TOWPATH_OK);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+}
+
+static void *many_requests(void *engine)
+{
+    towpath_queue *queue = new_queue();
+    int open = 0, started = 0, ended = 0;
+
+    while (ended < 100) {
+        towpath_event event;
+        for (; open < 4 && started < 100; open++, started++) {
+            towpath_request_options options;
+            towpath_request *request;
+            char own[256];
+            snprintf(own, sizeof own, "%s/trailers", origin);
+            memset(&options, 0, sizeof options);
+            options.size = sizeof options;
+            options.url = own;
+            options.queue = queue;
+            CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+        }
+        event = next(queue);
+        towpath_chunk_release(event.chunk);
+        if (event.kind == TOWPATH_EVENT_END) {
+            CHECK(event.error == TOWPATH_OK);
+            CHECK(towpath_request_free(event.request) == TOWPATH_OK);
+            open--;
+            ended++;
+        }
+    }
+    towpath_queue_free(queue);
+    return NULL;
+}
+
+static void threads_share_an_engine(towpath_engine *engine)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, many_requests, engine) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    towpath_engine *engine;
+
+    CHECK(argc == 2);
+    origin = argv[1];
+    engine = new_engine();
+    a_response_comes_with_fields_trailers_and_record(engine);
+    chunks_that_are_held_keep_the_server_back(engine);
+    a_body_goes_up_as_there_is_room(engine, BIG);
+    a_body_goes_up_as_there_is_room(engine, TOWPATH_LENGTH_UNKNOWN);
+    a_promised_length_is_kept(engine);
+    functions_may_cancel_and_free(engine);
+    an_engine_that_is_freed_ends_its_requests_first();
+    a_queue_that_is_freed_gives_its_requests_up(engine);
+    what_cannot_be_is_refused(engine);
+    threads_share_an_engine(engine);
+    without_a_network_nothing_is_tried(engine);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    puts("every promise holds");
+    return EXIT_SUCCESS;
+}

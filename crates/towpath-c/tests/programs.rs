@@ -1,0 +1,356 @@
+//! The header, the library and programs in C that use them, held against each other.
+//!
+//! Programs are compiled by the system's compiler, and by clang where `cargo xtask peers` has installed it; each against the shared
+//! and the static library, plain and under AddressSanitizer and UndefinedBehaviorSanitizer.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+
+#[expect(dead_code, reason = "shared with tests that want more of it")]
+#[path = "../../towpath/tests/server/mod.rs"]
+mod server;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::mem::offset_of;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use server::{Server, answer, read_head, read_request};
+use towpath_c::abi::{Bytes, EngineOptions, Event, Field, RequestOptions, VERSION};
+
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    let header = fs::read_to_string(include_folder().join("towpath.h")).unwrap();
+    let declared: BTreeSet<&str> =
+        header.lines().filter(|line| !line.starts_with(" *")).filter_map(declared).collect();
+    let Some(nm) = tool("nm") else { return };
+    let listing =
+        run(Command::new(nm).args(["--dynamic", "--defined-only"]).arg(library().join(SHARED)));
+    let listing = String::from_utf8(listing.stdout).unwrap();
+    let exported: BTreeSet<&str> =
+        listing.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(declared, exported);
+    assert!(declared.len() > 15, "{declared:?}");
+}
+
+#[test]
+fn the_header_has_the_library_s_structures_and_numbers() {
+    let Some(compiler) = tool("cc") else { return };
+    let mut source = String::from("#include <towpath.h>\n");
+    let mut hold = |what: String, value: u64| {
+        source.push_str(&format!("_Static_assert({what} == {value}ull, \"{what}\");\n"));
+    };
+    macro_rules! same {
+        ($c:literal, $rust:ty, $($field:ident),*) => {
+            hold(format!("sizeof({})", $c), size_of::<$rust>() as u64);
+            $(hold(
+                format!("offsetof({}, {})", $c, stringify!($field)),
+                offset_of!($rust, $field) as u64,
+            );)*
+        };
+    }
+    same!("towpath_bytes", Bytes, data, length);
+    same!("towpath_field", Field, name, value);
+    same!("towpath_event", Event, size, kind, error, request, user, chunk, data, length, text);
+    same!("towpath_engine_options", EngineOptions, size, memory_path, roots_pem, pins, pin_count);
+    same!("towpath_engine_options", EngineOptions, identity_chain_pem, identity_key_pem);
+    same!("towpath_engine_options", EngineOptions, window_bytes, replay_bytes, max_requests);
+    same!("towpath_engine_options", EngineOptions, max_connections, idle_timeout_ms);
+    same!("towpath_request_options", RequestOptions, size, url, method, fields, field_count);
+    same!("towpath_request_options", RequestOptions, on_event, queue, user, body, body_length);
+    same!("towpath_request_options", RequestOptions, body_follows, repeat, content_length);
+    same!("towpath_request_options", RequestOptions, idempotency_key, timeout_ms);
+    same!("towpath_request_options", RequestOptions, first_byte_timeout_ms, gap_timeout_ms);
+    same!("towpath_request_options", RequestOptions, retries, wait_for_network);
+    for (name, code) in CODES {
+        hold(format!("TOWPATH_ERROR_{name}"), *code as u64);
+    }
+    for (name, kind) in EVENTS {
+        hold(format!("TOWPATH_EVENT_{name}"), u64::from(*kind));
+    }
+    hold("TOWPATH_ABI_VERSION".to_owned(), VERSION.into());
+    hold("TOWPATH_NONE".to_owned(), towpath_c::abi::NONE.into());
+    hold("TOWPATH_LENGTH_UNKNOWN".to_owned(), towpath_c::abi::LENGTH_UNKNOWN);
+    let file = scratch("layout").join("layout.c");
+    fs::write(&file, source).unwrap();
+    run(Command::new(&compiler).args(STRICT).arg("-fsyntax-only").arg(include()).arg(&file));
+    // C++ has to take it too.
+    if let Some(compiler) = tool("c++") {
+        let header = include_folder().join("towpath.h");
+        let strict = ["-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+        run(Command::new(compiler).args(strict).arg("-fsyntax-only").arg(header));
+    }
+}
+
+#[test]
+fn programs_of_the_system_s_compiler_keep_every_promise() {
+    let Some(compiler) = tool("cc") else { return };
+    try_all(&compiler, "cc");
+}
+
+#[test]
+#[ignore = "needs clang: cargo xtask peers clang, then TOWPATH_PEERS=target/peers/bin"]
+fn programs_of_clang_keep_every_promise() {
+    let folder = std::env::var_os("TOWPATH_PEERS").expect("cargo xtask peers says where");
+    try_all(&Path::new(&folder).join("clang"), "clang");
+}
+
+/// Every program, in every way of building it.
+fn try_all(compiler: &Path, name: &str) {
+    let origin = origin();
+    let secure = SecureOrigin::start();
+    for sanitized in [false, true] {
+        for link in [Link::Shared, Link::Static] {
+            let folder = scratch(&format!("{name}-{link:?}-{sanitized}"));
+            let build = |source: &Path| compile(compiler, source, link, sanitized, &folder);
+            promises(&build(&tests_folder().join("abi.c")), &origin);
+            get(&build(&examples_folder().join("get.c")), &origin, &secure, &folder);
+            // A static program takes seconds to link, and this one shows nothing that the others do not.
+            if let Link::Shared = link {
+                poll(&build(&examples_folder().join("poll.c")), &origin, &folder);
+            }
+        }
+    }
+}
+
+fn promises(program: &Path, origin: &Server) {
+    let output = run(Command::new(program).arg(origin.url("")));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "every promise holds\n");
+}
+
+fn get(program: &Path, origin: &Server, secure: &SecureOrigin, folder: &Path) {
+    let output = run(Command::new(program).arg(origin.url("/trailers")));
+    assert_eq!(output.stdout, b"hello");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.starts_with("status 200, type 'text/plain'\nrecord: {\"schema\":1,"), "{told}");
+    let roots = folder.join("roots.pem");
+    fs::write(&roots, &secure.roots_pem).unwrap();
+    let url = format!("https://{}/", secure.address);
+    let output = run(Command::new(program).arg(&url).env("SSL_CERT_FILE", roots));
+    assert_eq!(output.stdout, b"secret");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = Command::new(program).arg(format!("http://{closed}/")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(told.starts_with("failed: cannot connect"), "{told}");
+    let unusable = Command::new(program).arg("nonsense").output().unwrap();
+    assert_eq!(unusable.status.code(), Some(1));
+}
+
+fn poll(program: &Path, origin: &Server, folder: &Path) {
+    let (small, large) = (folder.join("small"), folder.join("large"));
+    fs::write(&small, "x").unwrap();
+    fs::write(&large, vec![b'y'; 1 << 20]).unwrap();
+    let output =
+        run(Command::new(program).arg(origin.url("/length")).args([&small, &large, &small]));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.matches(": status 200").count(), 3, "{said}");
+    let missing = folder.join("missing");
+    let failed = Command::new(program).arg(origin.url("/length")).arg(missing).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Shared,
+    Static,
+}
+
+fn compile(compiler: &Path, source: &Path, link: Link, sanitized: bool, folder: &Path) -> PathBuf {
+    let program = folder.join(source.file_stem().unwrap());
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(["-g", "-O1"]).arg(include()).arg(source).arg("-o").arg(&program);
+    if sanitized {
+        command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]);
+    }
+    let library = library();
+    match link {
+        Link::Static => {
+            command.arg(library.join("libtowpath_c.a")).args(SYSTEM_LIBRARIES);
+        }
+        Link::Shared => {
+            // The name that it gives itself, which is how programs find it.
+            let named = folder.join("libtowpath_c.so.1");
+            let _ = fs::remove_file(&named);
+            std::os::unix::fs::symlink(library.join(SHARED), &named).unwrap();
+            command.arg(&named).arg(format!("-Wl,-rpath,{}", folder.display())).arg("-lpthread");
+        }
+    }
+    run(&mut command);
+    program
+}
+
+/// What `/…` answers is what the programs in C expect.
+fn origin() -> Server {
+    Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            serve(stream, request.split(' ').nth(1).unwrap_or_default(), &request);
+        }
+    })
+}
+
+fn serve(stream: &mut TcpStream, path: &str, request: &str) {
+    match path {
+        "/trailers" => {
+            let head = "HTTP/1.1 200 OK\r\nX-Case: kept\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let _ = stream
+                .write_all(format!("{head}5\r\nhello\r\n0\r\nX-Sum: 5d41\r\n\r\n").as_bytes());
+        }
+        "/big" => answer(stream, "200 OK", "", &vec![b'b'; 4 << 20]),
+        "/length" => {
+            let body = request.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
+            answer(stream, "200 OK", "", body.to_string().as_bytes());
+        }
+        "/half" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+            let _ = read_head(stream);
+        }
+        "/never" => {
+            let _ = read_head(stream);
+        }
+        _ => answer(stream, "200 OK", "", b"hello"),
+    }
+}
+
+struct SecureOrigin {
+    address: SocketAddr,
+    roots_pem: String,
+}
+
+impl SecureOrigin {
+    fn start() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut stream = StreamOwned::new(connection, stream.unwrap());
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret");
+                let _ = stream.flush();
+            }
+        });
+        Self { address, roots_pem: issuer.pem() }
+    }
+}
+
+/// The function that a line of the header declares.
+fn declared(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once('(')?;
+    let name = before.rsplit([' ', '*']).next()?;
+    let starts = !line.starts_with([' ', '#', '/', '}']);
+    (starts && name.starts_with("towpath_")).then_some(name)
+}
+
+/// Runs to its end, which has to be a good one.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{told}", output.status);
+    output
+}
+
+/// A program of this machine. Where it is missing the test is left out, but not in CI.
+fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|it| it.exists());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "there is no {name} in PATH");
+        eprintln!("left out, there is no {name} in PATH");
+    }
+    found
+}
+
+/// Where cargo has put the library beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap();
+    assert!(folder.join(SHARED).exists(), "no {SHARED} in {}", folder.display());
+    folder.to_owned()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("towpath-c-{name}"));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn include_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c")
+}
+
+fn include() -> String {
+    format!("-I{}", include_folder().display())
+}
+
+fn examples_folder() -> PathBuf {
+    include_folder().join("examples")
+}
+
+fn tests_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
+}
+
+const SHARED: &str = "libtowpath_c.so";
+const STRICT: [&str; 6] =
+    ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+const SYSTEM_LIBRARIES: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"];
+
+const EVENTS: &[(&str, u32)] = {
+    use towpath_c::abi::event;
+    &[
+        ("NONE", 0),
+        ("HEAD", event::HEAD),
+        ("DATA", event::DATA),
+        ("TRAILERS", event::TRAILERS),
+        ("ROOM", event::ROOM),
+        ("END", event::END),
+    ]
+};
+
+const CODES: &[(&str, towpath_c::abi::Code)] = {
+    use towpath_c::abi::Code;
+    &[
+        ("ARGUMENT", Code::Argument),
+        ("URL", Code::Url),
+        ("TOKEN", Code::Token),
+        ("BODY", Code::Body),
+        ("STATE", Code::State),
+        ("ABSENT", Code::Absent),
+        ("TLS_SETUP", Code::TlsSetup),
+        ("RESOURCE", Code::Resource),
+        ("STOPPED", Code::Stopped),
+        ("INTERNAL", Code::Internal),
+        ("CANCELLED", Code::Cancelled),
+        ("OFFLINE", Code::Offline),
+        ("RESOLVE", Code::Resolve),
+        ("CONNECT", Code::Connect),
+        ("TLS", Code::Tls),
+        ("FIRST_BYTE_TIMEOUT", Code::FirstByteTimeout),
+        ("GAP_TIMEOUT", Code::GapTimeout),
+        ("ATTEMPT_TIMEOUT", Code::AttemptTimeout),
+        ("TOTAL_TIMEOUT", Code::TotalTimeout),
+        ("DISCONNECTED", Code::Disconnected),
+        ("PROTOCOL", Code::Protocol),
+        ("OVERFLOW", Code::Overflow),
+        ("OTHER", Code::Other),
+    ]
+};

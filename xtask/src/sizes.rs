@@ -1,0 +1,166 @@
+//! What the client library costs the program that it is in: bytes on the disk, time to the first byte, memory, idle wake-ups.
+//!
+//! The library is built as apps get it (`--profile small`), and a small program in C uses it against an origin in this process. Figures
+//! and goals are printed side by side; only the size, which is the same on every machine, can fail.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{Result, cargo, output, root, run as run_command, target};
+
+/// Stripped, with TLS.
+const MAX_LIBRARY_BYTES: u64 = 2_500_000;
+const RUNS: usize = 20;
+const REQUESTS: u32 = 1000;
+const IDLE_MS: u32 = 2000;
+
+/// One run of `cost.c`, in the order of its output.
+struct Cost {
+    before: Resident,
+    first: Resident,
+    many: Resident,
+    start_us: u64,
+    first_byte_us: u64,
+    idle_wakeups: u64,
+}
+
+struct Resident {
+    all_kib: u64,
+    anonymous_kib: u64,
+}
+
+pub(crate) fn run(_words: &[String]) -> Result<()> {
+    run_command(cargo().args([
+        "build",
+        "--quiet",
+        "--profile",
+        "small",
+        "--package",
+        "towpath-c",
+    ]))?;
+    let built = target().join("small");
+    let bytes = fs::metadata(built.join("libtowpath_c.so"))?.len();
+    let verdict = if bytes <= MAX_LIBRARY_BYTES { "" } else { " MISSED" };
+    println!("library, shared, stripped   {bytes} B (goal {MAX_LIBRARY_BYTES}){verdict}");
+    let folder = built.join("cost");
+    fs::create_dir_all(&folder)?;
+    let named = folder.join("libtowpath_c.so.1");
+    fs::copy(built.join("libtowpath_c.so"), &named)?;
+    let empty = compile(&folder, "empty", &["-DEMPTY"])?;
+    let rpath = format!("-Wl,-rpath,{}", folder.display());
+    let cost = compile(&folder, "cost", &[&named.display().to_string(), &rpath])?;
+    let empty = numbers(&output(&mut Command::new(empty))?)?;
+    let [empty_all_kib, _] = empty[..] else { return Err("cost.c says something else".into()) };
+    let url = format!("http://{}/", origin()?);
+    let mut runs = Vec::new();
+    for number in 0..RUNS {
+        // One of them is enough for what takes long.
+        let (count, idle_ms) = if number == 0 { (REQUESTS, IDLE_MS) } else { (1, 0) };
+        let words = [url.clone(), count.to_string(), idle_ms.to_string()];
+        runs.push(Cost::parse(&output(Command::new(&cost).args(words))?)?);
+    }
+    print(&runs, empty_all_kib);
+    if bytes > MAX_LIBRARY_BYTES {
+        return Err(format!("the library has {bytes} bytes, more than {MAX_LIBRARY_BYTES}").into());
+    }
+    Ok(())
+}
+
+fn print(runs: &[Cost], empty_all_kib: u64) {
+    let middle = |of: fn(&Cost) -> u64| {
+        let mut all: Vec<u64> = runs.iter().map(of).collect();
+        all.sort_unstable();
+        format!("median {}, worst {}", all[all.len() / 2], all[all.len() - 1])
+    };
+    println!("engine start                {} µs of {RUNS} processes", middle(|run| run.start_us));
+    println!(
+        "start to first byte         {} µs of {RUNS} processes (goal 5000)",
+        middle(|run| run.first_byte_us)
+    );
+    let Some(Cost { before, first, many, idle_wakeups, .. }) = runs.first() else { return };
+    println!("resident, empty process     {empty_all_kib} KiB");
+    for (when, resident) in
+        [("library loaded", before), ("after 1 request", first), ("after 1000", many)]
+    {
+        let added_kib = resident.all_kib.saturating_sub(empty_all_kib);
+        let anonymous_kib = resident.anonymous_kib;
+        println!(
+            "  added, {when:<19} {added_kib} KiB (goal 4096), {anonymous_kib} KiB not of files"
+        );
+    }
+    println!("idle wake-ups in {:.1} s      {idle_wakeups} (goal 0)", f64::from(IDLE_MS) / 1e3);
+}
+
+fn compile(folder: &Path, name: &str, words: &[&str]) -> Result<PathBuf> {
+    let program = folder.join(name);
+    let include = format!("-I{}", root().join("bindings/c").display());
+    run_command(
+        Command::new("cc")
+            .args(["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", &include, "-o"])
+            .arg(&program)
+            .arg(root().join("xtask/src/sizes/cost.c"))
+            .args(words),
+    )?;
+    Ok(program)
+}
+
+impl Cost {
+    fn parse(text: &str) -> Result<Self> {
+        let all = numbers(text)?;
+        let &[a, b, c, d, e, f, start_us, first_byte_us, idle_wakeups] = &all[..] else {
+            return Err(format!("cost.c says {text:?}").into());
+        };
+        let resident = |all_kib, anonymous_kib| Resident { all_kib, anonymous_kib };
+        let (before, first, many) = (resident(a, b), resident(c, d), resident(e, f));
+        Ok(Self { before, first, many, start_us, first_byte_us, idle_wakeups })
+    }
+}
+
+fn numbers(text: &str) -> Result<Vec<u64>> {
+    let all = text.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>();
+    all.map_err(|_| format!("cost.c says {text:?}").into())
+}
+
+/// Answers every request with five bytes, as long as this process lives.
+fn origin() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(mut stream: TcpStream) {
+    let mut head = Vec::new();
+    let mut piece = [0; 4096];
+    while let Ok(bytes @ 1..) = stream.read(&mut piece) {
+        head.extend_from_slice(&piece[..bytes]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+            if stream.write_all(answer).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_program_is_read() {
+        let cost = Cost::parse(" 1 2 3 4 5 6 7 8 9\n").unwrap();
+        assert_eq!((cost.before.all_kib, cost.many.anonymous_kib), (1, 6));
+        assert_eq!((cost.start_us, cost.first_byte_us, cost.idle_wakeups), (7, 8, 9));
+        assert!(Cost::parse("1 2 3").is_err());
+        assert!(Cost::parse("x").is_err());
+    }
+}
