@@ -22,6 +22,7 @@ mod http;
 mod http_filter;
 mod listener;
 mod matcher;
+mod outlier;
 mod overload;
 mod retry;
 mod route;

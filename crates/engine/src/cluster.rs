@@ -291,17 +291,41 @@ impl ClusterState {
     }
 
     /// Takes note of what was found out about its hosts.
-    fn take_standing(&mut self, standing: Arc<Standing>, random: u64) {
+    ///
+    /// Answers the pools of those that are not well any more.
+    fn take_standing(&mut self, standing: Arc<Standing>, random: u64) -> Vec<u32> {
         self.standing = Some(standing);
         let findings: Vec<Findings> =
             self.hosts.iter().map(|host| self.findings(&host.endpoint)).collect();
         let differs = |(host, findings): (&Host, &Findings)| host.findings != *findings;
         if self.hosts.iter().zip(&findings).any(differs) {
+            let fell = self.note_changes(&findings);
             for (host, findings) in self.hosts.iter_mut().zip(findings) {
                 host.findings = findings;
             }
             self.balancer.rebuild(&self.hosts, random);
+            return fell;
         }
+        Vec::new()
+    }
+
+    /// Forgives hosts that come back; answers the pools of those that are not well any more.
+    fn note_changes(&mut self, findings: &[Findings]) -> Vec<u32> {
+        let mut fell = Vec::new();
+        for (at, after) in findings.iter().enumerate() {
+            let (before, (default, high)) = (self.hosts[at].findings, self.pools_of[at]);
+            let pools = [Some(default), high].into_iter().flatten();
+            if before.ejected && !after.ejected {
+                pools.clone().for_each(|pool| self.forgive(pool));
+            }
+            let is_new = |was: bool, is: bool| is && !was;
+            if is_new(before.failed_check, after.failed_check)
+                || is_new(before.ejected, after.ejected)
+            {
+                fell.extend(pools);
+            }
+        }
+        fell
     }
 
     /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
@@ -487,14 +511,17 @@ impl Worker {
     }
 
     /// Takes what was found out about the hosts of a cluster.
-    pub(crate) fn update_health(&mut self, id: ClusterId, standing: Arc<Standing>) {
+    pub(crate) fn update_health(&mut self, id: ClusterId, standing: Arc<Standing>, now: Instant) {
         let Some(cluster) = self.clusters.get_mut(id) else {
             self.clusters.standings.insert(id, standing);
             return;
         };
-        cluster.take_standing(standing, self.random.next());
+        let fell = cluster.take_standing(standing, self.random.next());
         if self.index == 0 {
             cluster.show_membership();
+        }
+        for pool in fell {
+            self.drain_pool(Place { cluster: id, pool }, now);
         }
     }
 
@@ -523,16 +550,31 @@ impl Worker {
         self.clusters.put(id, None);
     }
 
-    /// The host of a pool is gone: idle connections are closed, the queue moves on.
-    fn retire_pool(&mut self, place: Place, now: Instant) {
-        let idle = self
-            .clusters
-            .pool_mut(place)
-            .map(|pool| std::mem::take(&mut pool.idle))
-            .unwrap_or_default();
+    /// The host of a pool is not well: none of its connections is used for another stream.
+    fn drain_pool(&mut self, place: Place, now: Instant) {
+        for id in self.connections.ids() {
+            let connection = self.connections.get_mut(id);
+            if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut())
+                && upstream.place == place
+            {
+                upstream.retired = true;
+            }
+        }
+        self.close_idle(place, now);
+        self.retire_shared_of(place, now);
+    }
+
+    fn close_idle(&mut self, place: Place, now: Instant) {
+        let pool = self.clusters.pool_mut(place);
+        let idle = pool.map(|pool| std::mem::take(&mut pool.idle)).unwrap_or_default();
         for id in idle {
             self.close_upstream(id, Close::Flush, now);
         }
+    }
+
+    /// The host of a pool is gone: idle connections are closed, the queue moves on.
+    fn retire_pool(&mut self, place: Place, now: Instant) {
+        self.close_idle(place, now);
         self.retire_shared_of(place, now);
         let waiting =
             self.clusters.pool(place).map(|pool| pool.pending.clone()).unwrap_or_default();

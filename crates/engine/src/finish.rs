@@ -22,6 +22,7 @@ use crate::record::{Flags, details};
 use crate::retry::Trouble;
 use crate::spans::Part;
 use crate::stream::{Direction, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::suspicion::Sign;
 use crate::worker::Worker;
 
 impl Worker {
@@ -281,10 +282,14 @@ impl Worker {
             return;
         };
         let unanswered = stream.is_unanswered();
+        let (upstream, tried) = (stream.upstream, stream.retries.place);
         match timer {
             StreamTimer::Response => {
                 stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
+                if let (UpstreamState::Active(_), Some(place)) = (upstream, tried) {
+                    self.note(place, Sign::Late);
+                }
                 if unanswered {
                     self.charge(index, 504);
                 }

@@ -40,6 +40,7 @@ pub mod snapshot;
 mod spans;
 pub mod stats;
 mod stream;
+mod suspicion;
 mod tcp;
 mod upstream;
 mod wall_clock;

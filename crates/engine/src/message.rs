@@ -9,7 +9,7 @@ use towpath_trace::Stamp;
 
 use crate::local::message as local;
 use crate::snapshot::cluster::{Endpoint, Health};
-use crate::snapshot::health::{Findings, Standing};
+use crate::snapshot::health::{Findings, Run, Standing};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
 /// What a machine and its control thread say to each other.
@@ -36,6 +36,15 @@ pub enum ToMonitor {
         cluster: ClusterId,
         /// All its endpoints.
         endpoints: Arc<[Endpoint]>,
+    },
+    /// A worker saw a host's errors in a row reach a threshold.
+    Accused {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The host.
+        host: Address,
+        /// Which errors.
+        run: Run,
     },
     /// A worker has connected to a cluster for the first time.
     Traffic {
@@ -135,6 +144,15 @@ pub enum FromWorker {
     },
     /// All listeners of the first snapshot have answered.
     Started,
+    /// A host's errors in a row have reached a threshold.
+    Accused {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The host.
+        host: Address,
+        /// Which errors.
+        run: Run,
+    },
     /// It has connected to a cluster whose hosts are checked, for the first time.
     Traffic {
         /// Which cluster.

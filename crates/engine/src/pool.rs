@@ -17,6 +17,7 @@ use crate::connection::ConnectionTimer;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::stream::{StreamIndex, UpstreamState};
+use crate::suspicion::Suspicion;
 use crate::worker::Worker;
 
 /// A host's pool in a cluster.
@@ -48,6 +49,8 @@ pub(crate) struct Pool {
     /// How long the peer was seen to keep an idle connection, or says so.
     pub(crate) peer_idle: Option<Duration>,
     pub(crate) counts: HostCounts,
+    /// Errors in a row, where outliers are looked for.
+    pub(crate) suspicion: Suspicion,
 }
 
 /// What `/clusters` tells of a host.
@@ -104,6 +107,7 @@ impl Pool {
             connections: 0,
             peer_idle: None,
             counts: HostCounts::default(),
+            suspicion: Suspicion::default(),
         }
     }
 

@@ -242,6 +242,9 @@ impl Worker {
         let silent = may_repeat_silently(stream, trouble, self.request_bytes_sent(stream))
             && !self.response_has_begun(stream);
         let request_sent = self.request_bytes_sent(stream) > 0;
+        if !silent {
+            self.blame_host(index, trouble);
+        }
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.door.tcp().is_some() {

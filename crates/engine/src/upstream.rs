@@ -14,6 +14,7 @@ use crate::record::{UpstreamTls, details};
 use crate::retry::{Trouble, parse_number};
 use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::suspicion::Sign;
 use crate::worker::Worker;
 
 impl Worker {
@@ -71,6 +72,7 @@ impl Worker {
             }
         }
         let ends_connect = stream.upgrade == Upgrade::ConnectHere;
+        self.note(place, if tunnels { Sign::Served } else { Sign::Reached });
         if tunnels {
             self.replay(index, id);
         } else if ends_connect {
@@ -141,6 +143,9 @@ impl Worker {
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.place);
+        if let Some(place) = place {
+            self.note(place, Sign::Answered(status));
+        }
         if status >= 400 && self.retry_status(index, id, status, now) {
             return;
         }

@@ -298,7 +298,9 @@ impl Worker {
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {
                 self.update_hosts(cluster, &endpoints, now)
             }
-            Message::To(ToWorker::Health { cluster, hosts }) => self.update_health(cluster, hosts),
+            Message::To(ToWorker::Health { cluster, hosts }) => {
+                self.update_health(cluster, hosts, now)
+            }
             Message::To(ToWorker::Drain(drain)) => self.begin_drain(drain, now),
             Message::To(ToWorker::FailHealth(fails)) => self.draining.set_health_fails(fails),
             Message::To(ToWorker::Terminate) => self.terminate(now),

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secure::{Certificates, Goodbye};
-use towpath_engine::snapshot::health::{BoltProbe, Findings, HttpProbe, Probe, TcpProbe};
+use towpath_engine::snapshot::health::{
+    BoltProbe, Findings, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
+};
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 use towpath_sim::{Faults, for_each_seed};
@@ -247,3 +249,87 @@ fn http() -> Probe {
 
 /// More than any threshold takes here.
 const ENOUGH: Duration = Duration::from_millis(1500);
+
+#[test]
+fn who_answers_with_errors_is_left_out_for_a_while() {
+    for_each_seed(30, |seed| {
+        let mut ward = Ward::with_outliers(seed, 3, outliers(50));
+        ward.ask_for(milliseconds(300));
+        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
+        for mood in [Mood::Failing, Mood::Closing, Mood::Refusing] {
+            ward.set_mood(2, mood);
+            ward.ask_for(milliseconds(400));
+            assert!(ward.findings(2).is_some_and(|findings| findings.ejected), "{mood:?}");
+            ward.set_mood(2, Mood::Well);
+            ward.ask_for(milliseconds(300));
+            assert_eq!(ward.served(), BTreeSet::from([1, 3]), "{mood:?}");
+            assert_eq!(ward.refused(), 0, "{mood:?}");
+            // It comes back, and every quiet interval makes its next ejection shorter.
+            ward.run(Duration::from_secs(20));
+            assert_eq!(ward.known(), BTreeSet::new(), "{mood:?}");
+            ward.ask_for(milliseconds(300));
+            assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]), "{mood:?}");
+        }
+    });
+}
+
+#[test]
+fn the_share_of_hosts_that_are_out_is_bounded() {
+    for_each_seed(30, |seed| {
+        for (percent, most) in [(0, 0), (25, 1), (50, 2)] {
+            let mut ward = Ward::with_outliers(seed, 4, outliers(percent));
+            (1..=4).for_each(|host| ward.set_mood(host, Mood::Failing));
+            ward.ask_for(Duration::from_secs(1));
+            assert_eq!(ward.known().len(), most, "{percent} %");
+            assert_eq!(ward.served().len(), 4, "each was asked before");
+            ward.ask_for(milliseconds(300));
+            assert_eq!(ward.served().len(), 4 - most, "{percent} %");
+            assert_eq!(ward.refused(), 0);
+        }
+    });
+}
+
+#[test]
+fn when_all_are_out_all_are_asked() {
+    for_each_seed(20, |seed| {
+        let mut ward = Ward::with_outliers(seed, 3, outliers(100));
+        (1..=3).for_each(|host| ward.set_mood(host, Mood::Failing));
+        ward.ask_for(Duration::from_secs(1));
+        assert_eq!(ward.known(), BTreeSet::from([1, 2, 3]));
+        ward.ask_for(milliseconds(300));
+        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
+        assert_eq!(ward.refused(), 0, "panic finds somebody for every request");
+    });
+}
+
+#[test]
+fn who_passes_its_checks_is_let_in_again_at_once() {
+    let mut config = outliers(50);
+    config.base_time = Duration::from_secs(100);
+    config.max_time = Duration::from_secs(100);
+    let mut ward = Ward::with_both(1, 2, check(http()), config);
+    ward.run(ENOUGH);
+    ward.set_mood(1, Mood::Failing);
+    ward.ask_for(milliseconds(500));
+    ward.set_mood(1, Mood::Well);
+    ward.run(ENOUGH);
+    assert_eq!(ward.findings(1), Some(Findings::WELL));
+}
+
+/// Three errors in a row, out for three seconds at first.
+fn outliers(max_percent: u32) -> OutlierDetection {
+    let rule = Rule { threshold: 3, enforcing: 100 };
+    OutlierDetection {
+        errors: rule,
+        gateway: rule,
+        local: rule,
+        split: false,
+        interval: milliseconds(100),
+        base_time: Duration::from_secs(3),
+        max_time: Duration::from_secs(9),
+        jitter: milliseconds(50),
+        max_percent,
+        always_one: false,
+        returns_when_checked: true,
+    }
+}

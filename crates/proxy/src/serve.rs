@@ -289,6 +289,9 @@ impl Server {
                 }
             }
             What::Said(FromWorker::Drained) => self.drained += 1,
+            What::Said(FromWorker::Accused { cluster, host, run }) => {
+                self.control.tell_monitor(ToMonitor::Accused { cluster, host, run });
+            }
             What::Said(FromWorker::Traffic { cluster }) => {
                 self.control.tell_monitor(ToMonitor::Traffic { cluster });
             }

@@ -89,6 +89,7 @@ impl Converter<'_> {
             bolt,
             panic_threshold: self.panic_threshold(message),
             health_check: self.active_check(message),
+            outliers: self.outliers(message),
         })
     }
 

@@ -35,6 +35,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "upstream_connection_options",
             "load_balancing_policy",
             "health_checks",
+            "outlier_detection",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -61,7 +62,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
             ("http2_protocol_options", "HTTP/2 is not spoken to clusters"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
-            ("outlier_detection", "outlier detection is not there; no host is ejected"),
             ("lb_subset_config", "subsets are not there"),
             ("filters", "there are no upstream network filters"),
             ("lrs_server", "load reports are not there"),
@@ -219,6 +219,41 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("address", "an endpoint is checked at its own address; write port_value")],
     },
     Entry {
+        message: "envoy.config.cluster.v3.OutlierDetection",
+        honoured: &[
+            "consecutive_5xx",
+            "interval",
+            "base_ejection_time",
+            "max_ejection_percent",
+            "enforcing_consecutive_5xx",
+            "consecutive_gateway_failure",
+            "enforcing_consecutive_gateway_failure",
+            "split_external_local_origin_errors",
+            "consecutive_local_origin_failure",
+            "enforcing_consecutive_local_origin_failure",
+            "enforcing_success_rate",
+            "enforcing_local_origin_success_rate",
+            "enforcing_failure_percentage",
+            "enforcing_failure_percentage_local_origin",
+            "max_ejection_time",
+            "max_ejection_time_jitter",
+            "successful_active_health_check_uneject_host",
+            "always_eject_one_host",
+        ],
+        harmless: &[
+            ("success_rate_minimum_hosts", COMPARED),
+            ("success_rate_request_volume", COMPARED),
+            ("success_rate_stdev_factor", COMPARED),
+            ("failure_percentage_threshold", COMPARED),
+            ("failure_percentage_minimum_hosts", COMPARED),
+            ("failure_percentage_request_volume", COMPARED),
+        ],
+        changes: &[
+            ("monitors", "outlier monitors are not there"),
+            ("detect_degraded_hosts", "hosts are not degraded by their answers"),
+        ],
+    },
+    Entry {
         message: "envoy.config.core.v3.HealthCheck",
         honoured: &[
             "timeout",
@@ -370,7 +405,7 @@ pub(super) const ENTRIES: &[Entry] = &[
                 "the name is not taken from requests; write sni or auto_host_sni",
             ),
             ("http_filters", "there are no upstream filters"),
-            ("outlier_detection", "outlier detection is not there"),
+            ("outlier_detection", "errors are 500 and above"),
             ("request_mirror_policies", "requests are not mirrored"),
             ("retry_policy", "write it in the route"),
         ],
@@ -389,4 +424,5 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
 ];
 
+const COMPARED: &str = "hosts are not compared, and a file that enforces it is refused";
 const SLOW_START: &str = "a new host gets its full share at once";

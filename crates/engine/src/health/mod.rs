@@ -7,6 +7,7 @@
 //! host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by a finished
 //! list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
+mod outlier;
 mod probe;
 mod session;
 mod verdict;
@@ -22,15 +23,16 @@ use towpath_proto::{
     Address, AttemptId, Close, ConnectionId, Input, Instant, Machine, Output, Timers, tls,
 };
 
+use self::outlier::Detector;
 use self::probe::{Dialogue, Outcome};
-use self::session::{Line, Session, Stage};
+use self::session::{Checks, Line, Session, Stage};
 use self::verdict::{Verdict, below};
 use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
 use crate::snapshot::cluster::Endpoint;
-use crate::snapshot::health::{Findings, HealthCheck, Probe, Standing};
+use crate::snapshot::health::{Findings, Probe, Run, Standing};
 use crate::snapshot::{Cluster, ClusterId, Snapshot};
-use crate::stats::{HealthCheckStats, Registry, Scope};
+use crate::stats::{OutlierStats, Registry, Scope};
 use crate::wall_clock::WallClock;
 
 /// Watches the hosts of all clusters that want it.
@@ -64,10 +66,12 @@ enum Warmth {
 #[derive(Debug)]
 struct Watched {
     config: Arc<Cluster>,
-    check: Arc<HealthCheck>,
-    stats: Arc<HealthCheckStats>,
+    /// How its hosts are asked, if they are.
+    checks: Option<Arc<Checks>>,
+    /// Who is left out for its answers, if anybody is.
+    outliers: Option<(Detector, Arc<OutlierStats>)>,
     tls: Option<tls::Client>,
-    /// The sessions of its hosts.
+    /// The sessions of those of its hosts that are asked.
     hosts: HashMap<Address, u32>,
     /// A worker has connected to it.
     has_traffic: bool,
@@ -108,8 +112,11 @@ impl Machine for Monitor {
                 }
             }
             Input::Timeout => {
-                while let Some(number) = self.timers.expired(now) {
-                    self.on_timer(number, now);
+                while let Some(slot) = self.timers.expired(now) {
+                    match TimerSlot::from_number(slot) {
+                        TimerSlot::Session(number) => self.on_timer(number, now),
+                        TimerSlot::Sweep(cluster) => self.sweep(cluster, now),
+                    }
                 }
             }
             Input::Message(Message::To(_) | Message::From(_) | Message::FromMonitor(_))
@@ -155,7 +162,7 @@ impl Monitor {
     /// Whether a monitor has anything to do for these clusters.
     #[must_use]
     pub fn is_wanted(snapshot: &Snapshot) -> bool {
-        snapshot.clusters.iter().flatten().any(|cluster| cluster.health_check.is_some())
+        snapshot.clusters.iter().flatten().any(|cluster| is_watched(cluster))
     }
 
     fn on_message(&mut self, message: ToMonitor, now: Instant) {
@@ -163,6 +170,7 @@ impl Monitor {
             ToMonitor::Snapshot(snapshot) => self.on_snapshot(&snapshot, now),
             ToMonitor::Hosts { cluster, endpoints } => self.on_hosts(cluster, &endpoints, now),
             ToMonitor::WallClock { epoch_unix_ns } => self.clock.set(epoch_unix_ns),
+            ToMonitor::Accused { cluster, host, run } => self.on_accused(cluster, &host, run, now),
             ToMonitor::Traffic { cluster } => {
                 if let Some(watched) = self.watched.get_mut(&cluster) {
                     watched.has_traffic = true;
@@ -183,19 +191,31 @@ impl Monitor {
             .collect();
         for id in gone {
             self.on_hosts(id, &[], now);
+            self.timers.clear(TimerSlot::Sweep(id).number());
             self.watched.remove(&id);
         }
         for (id, config) in (0..).map(ClusterId).zip(&snapshot.clusters) {
-            let Some(config) = config else { continue };
-            let Some(check) = config.health_check.clone() else { continue };
+            let Some(config) = config.as_ref().filter(|config| is_watched(config)) else {
+                continue;
+            };
             if self.watched.contains_key(&id) {
                 continue;
             }
-            let scope = Scope::ClusterHealthCheck(Arc::clone(&config.stat_name));
+            let checks = config.health_check.as_ref().map(|check| {
+                let scope = Scope::ClusterHealthCheck(Arc::clone(&config.stat_name));
+                let stats = self.registry.set(self.index, scope);
+                Arc::new(Checks { config: Arc::clone(check), stats })
+            });
+            let outliers = config.outliers.map(|outliers| {
+                let scope = Scope::ClusterOutliers(Arc::clone(&config.stat_name));
+                let slot = TimerSlot::Sweep(id).number();
+                self.timers.set(slot, now + outliers.interval);
+                (Detector::new(outliers), self.registry.set(self.index, scope))
+            });
             let watched = Watched {
                 config: Arc::clone(config),
-                check,
-                stats: self.registry.set(self.index, scope),
+                checks,
+                outliers,
                 tls: config.tls.as_ref().map(|tls| tls.template.client(&self.tls_clock)),
                 hosts: HashMap::new(),
                 has_traffic: false,
@@ -212,14 +232,22 @@ impl Monitor {
     /// Watches these hosts of a cluster, and no others.
     fn on_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
         let Some(watched) = self.watched.get_mut(&id) else { return };
+        if let Some((detector, stats)) = &mut watched.outliers {
+            detector.set_hosts(endpoints.iter().map(|endpoint| &endpoint.address));
+            stats.active.set(detector.active() as u64);
+        }
         let mut gone = std::mem::take(&mut watched.hosts);
         for endpoint in endpoints {
-            if endpoint.is_unchecked() || watched.hosts.contains_key(&endpoint.address) {
+            let Some(checks) = watched.checks.as_ref().filter(|_| !endpoint.is_unchecked()) else {
+                continue;
+            };
+            if watched.hosts.contains_key(&endpoint.address) {
                 continue;
             }
             let number = gone.remove(&endpoint.address).unwrap_or_else(|| {
                 let number = self.sessions.add(Session {
                     cluster: id,
+                    checks: Arc::clone(checks),
                     host: endpoint.address.clone(),
                     target: target(endpoint),
                     hostname: Arc::clone(&endpoint.hostname),
@@ -227,8 +255,8 @@ impl Monitor {
                     verdict: Verdict::new(),
                     stage: Stage::Resting(None),
                 });
-                let jitter = below(watched.check.initial_jitter, &mut self.random);
-                self.timers.set(number, now + jitter);
+                let jitter = below(checks.config.initial_jitter, &mut self.random);
+                self.timers.set(TimerSlot::Session(number).number(), now + jitter);
                 number
             });
             watched.hosts.insert(endpoint.address.clone(), number);
@@ -236,7 +264,7 @@ impl Monitor {
         watched.is_stale = true;
         for number in gone.into_values() {
             self.hang_up(number, Close::Abort);
-            self.timers.clear(number);
+            self.timers.clear(TimerSlot::Session(number).number());
             self.sessions.remove(number);
         }
     }
@@ -257,8 +285,9 @@ impl Monitor {
         let attempt = self.sessions.next_attempt(number);
         let Some(session) = self.sessions.get_mut(number) else { return };
         let Some(watched) = self.watched.get(&session.cluster) else { return };
-        watched.stats.attempt.inc();
-        self.timers.set(number, now + watched.check.timeout);
+        session.checks.stats.attempt.inc();
+        let slot = TimerSlot::Session(number).number();
+        self.timers.set(slot, now + session.checks.config.timeout);
         match std::mem::replace(&mut session.stage, Stage::Resting(None)) {
             Stage::Resting(Some(line)) => {
                 session.stage = Stage::Asking(line);
@@ -280,7 +309,7 @@ impl Monitor {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
         let Some(watched) = self.watched.get(&session.cluster) else { return };
         self.sessions.lines.insert(connection, number);
-        let dialogue = Dialogue::new(&watched.check, &watched.config);
+        let dialogue = Dialogue::new(&session.checks.config, &watched.config);
         let mut line = Line { id: connection, tls: None, dialogue };
         let (Some(client), Some(config)) = (&watched.tls, &watched.config.tls) else {
             session.stage = Stage::Asking(line);
@@ -303,13 +332,12 @@ impl Monitor {
     /// Asks on the session's connection.
     fn ask(&mut self, number: u32, now: Instant) {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
-        let Some(watched) = self.watched.get(&session.cluster) else { return };
-        let check = Arc::clone(&watched.check);
+        let checks = Arc::clone(&session.checks);
         if let Some(line) = session.stage.line_mut() {
-            line.dialogue.ask(&check, &session.authority, now, &mut self.out);
+            line.dialogue.ask(&checks.config, &session.authority, now, &mut self.out);
         }
         self.flush(number);
-        if check.wants_no_answer() {
+        if checks.config.wants_no_answer() {
             self.conclude(number, Outcome::Success { degraded: false }, now);
         }
     }
@@ -347,10 +375,10 @@ impl Monitor {
     /// The host has said something.
     fn on_plain(&mut self, number: u32, plain: Bytes, now: Instant) {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
-        let Some(watched) = self.watched.get(&session.cluster) else { return };
         match &mut session.stage {
             Stage::Asking(line) => {
-                let outcome = line.dialogue.receive(plain, &watched.check, &mut self.heads);
+                let check = &session.checks.config;
+                let outcome = line.dialogue.receive(plain, check, &mut self.heads);
                 if let Some(outcome) = outcome {
                     self.conclude(number, outcome, now);
                 }
@@ -365,11 +393,10 @@ impl Monitor {
     fn on_ended(&mut self, connection: ConnectionId, now: Instant) {
         let Some(&number) = self.sessions.lines.get(&connection) else { return };
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
-        let Some(watched) = self.watched.get(&session.cluster) else { return };
         let outcome = match &mut session.stage {
             // Without `close_notify` anybody on the way may have cut it off (RFC 8446 §6.1).
             Stage::Asking(line) if line.tls.as_ref().is_none_or(|layer| layer.is_ended()) => {
-                line.dialogue.ended(&watched.check, &mut self.heads)
+                line.dialogue.ended(&session.checks.config, &mut self.heads)
             }
             Stage::Asking(_) | Stage::Resting(_) | Stage::Connecting(_) | Stage::Securing(_) => {
                 Outcome::Broken
@@ -394,31 +421,47 @@ impl Monitor {
     fn conclude(&mut self, number: u32, outcome: Outcome, now: Instant) {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
         let Some(watched) = self.watched.get_mut(&session.cluster) else { return };
+        let Checks { config: check, stats } = &*session.checks;
         match outcome {
-            Outcome::Success { .. } => watched.stats.success.inc(),
-            Outcome::Refused | Outcome::Retriable => watched.stats.failure.inc(),
+            Outcome::Success { .. } => stats.success.inc(),
+            Outcome::Refused | Outcome::Retriable => stats.failure.inc(),
             Outcome::Broken | Outcome::TimedOut => {
-                watched.stats.failure.inc();
-                watched.stats.network_failure.inc();
+                stats.failure.inc();
+                stats.network_failure.inc();
             }
         }
         let before = session.verdict.findings();
         let first = !session.verdict.is_checked();
-        let pause = session.verdict.conclude(
-            outcome,
-            &watched.check,
-            watched.has_traffic,
-            &mut self.random,
-        );
+        let pause = session.verdict.conclude(outcome, check, watched.has_traffic, &mut self.random);
         watched.is_stale |= first || before != session.verdict.findings();
-        let keeps = watched.check.reuse_connection
-            && !watched.check.wants_no_answer()
+        if let (Outcome::Success { .. }, Some((detector, stats))) = (outcome, &mut watched.outliers)
+            && !session.verdict.findings().failed_check
+        {
+            watched.is_stale |= detector.acquit(&session.host, stats);
+        }
+        let keeps = check.reuse_connection
+            && !check.wants_no_answer()
             && match outcome {
                 Outcome::Success { .. } | Outcome::Refused | Outcome::Retriable => true,
                 Outcome::Broken | Outcome::TimedOut => false,
             };
-        self.timers.set(number, now + pause);
+        self.timers.set(TimerSlot::Session(number).number(), now + pause);
         self.rest(number, keeps, outcome);
+    }
+
+    /// A worker saw a host's errors in a row reach a threshold.
+    fn on_accused(&mut self, cluster: ClusterId, host: &Address, run: Run, now: Instant) {
+        let Some(watched) = self.watched.get_mut(&cluster) else { return };
+        let Some((detector, stats)) = &mut watched.outliers else { return };
+        watched.is_stale |= detector.accuse(host, run, stats, &mut self.random, now);
+    }
+
+    /// Lets hosts come back whose time is over.
+    fn sweep(&mut self, cluster: ClusterId, now: Instant) {
+        let Some(watched) = self.watched.get_mut(&cluster) else { return };
+        let Some((detector, stats)) = &mut watched.outliers else { return };
+        watched.is_stale |= detector.sweep(stats, now);
+        self.timers.set(TimerSlot::Sweep(cluster).number(), now + detector.interval());
     }
 
     /// Waits for the next check, with the connection if it can be kept.
@@ -480,14 +523,19 @@ impl Monitor {
                 continue;
             }
             let sessions = watched.hosts.values().filter_map(|number| self.sessions.get(*number));
-            let hosts: Standing = sessions
+            let mut hosts: Standing = sessions
                 .map(|session| (session.host.clone(), session.verdict.findings()))
                 .collect();
             let count = |holds: fn(&Findings) -> bool| {
                 hosts.values().filter(|findings| holds(findings)).count() as u64
             };
-            watched.stats.healthy.set(count(|findings| !findings.failed_check));
-            watched.stats.degraded.set(count(|findings| findings.degraded));
+            if let Some(checks) = &watched.checks {
+                checks.stats.healthy.set(count(|findings| !findings.failed_check));
+                checks.stats.degraded.set(count(|findings| findings.degraded));
+            }
+            for host in watched.outliers.iter().flat_map(|(detector, _)| detector.ejected()) {
+                hosts.entry(host.clone()).or_insert(Findings::WELL).ejected = true;
+            }
             let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
@@ -499,13 +547,44 @@ impl Monitor {
     }
 }
 
+/// Whether there is anything to find out about a cluster's hosts.
+const fn is_watched(cluster: &Cluster) -> bool {
+    cluster.health_check.is_some() || cluster.outliers.is_some()
+}
+
+/// A slot of the timers.
+#[derive(Clone, Copy, Debug)]
+enum TimerSlot {
+    /// The pause or the check of a session.
+    Session(u32),
+    /// The next look at who may come back.
+    Sweep(ClusterId),
+}
+
+impl TimerSlot {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Session(number) => number * 2,
+            Self::Sweep(cluster) => cluster.0 * 2 + 1,
+        }
+    }
+
+    const fn from_number(slot: u32) -> Self {
+        if slot.is_multiple_of(2) {
+            Self::Session(slot / 2)
+        } else {
+            Self::Sweep(ClusterId(slot / 2))
+        }
+    }
+}
+
 impl Watched {
     /// What HTTP checks of an endpoint name as its host.
     fn authority(&self, endpoint: &Endpoint) -> Arc<str> {
         let own = endpoint.check.as_ref().map(|check| &check.hostname);
-        let of_check = match &self.check.probe {
-            Probe::Http(probe) => Some(&probe.host),
-            Probe::Tcp(_) | Probe::Bolt(_) => None,
+        let of_check = match self.checks.as_ref().map(|checks| &checks.config.probe) {
+            Some(Probe::Http(probe)) => Some(&probe.host),
+            Some(Probe::Tcp(_) | Probe::Bolt(_)) | None => None,
         };
         let given = [own, of_check].into_iter().flatten().find(|name| !name.is_empty());
         Arc::clone(given.unwrap_or(&self.config.name))

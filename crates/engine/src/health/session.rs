@@ -10,11 +10,21 @@ use towpath_proto::{Address, AttemptId, ConnectionId};
 use super::probe::Dialogue;
 use super::verdict::Verdict;
 use crate::snapshot::ClusterId;
+use crate::snapshot::health::HealthCheck;
+use crate::stats::HealthCheckStats;
+
+/// How the hosts of a cluster are asked, and what is counted of it.
+#[derive(Debug)]
+pub(super) struct Checks {
+    pub(super) config: Arc<HealthCheck>,
+    pub(super) stats: Arc<HealthCheckStats>,
+}
 
 /// One host under check.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) cluster: ClusterId,
+    pub(super) checks: Arc<Checks>,
     /// The endpoint's address.
     pub(super) host: Address,
     /// Where it is asked.

@@ -153,6 +153,7 @@ impl Worker {
             bolt: None,
             panic_threshold: 0,
             health_check: None,
+            outliers: None,
             tls: self.origin_tls(key),
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::BoltUpstream;
-use super::health::{EndpointCheck, HealthCheck};
+use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::tls::UpstreamTls;
 
 /// Envoy `config.cluster.v3.Cluster`.
@@ -48,6 +48,8 @@ pub struct Cluster {
     pub panic_threshold: u8,
     /// `health_checks`: whether and how each host is asked how it is.
     pub health_check: Option<Arc<HealthCheck>>,
+    /// `outlier_detection`: whether and when a host is left out for its answers.
+    pub outliers: Option<OutlierDetection>,
 }
 
 /// Where endpoints come from.

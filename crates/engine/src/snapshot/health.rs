@@ -94,6 +94,53 @@ pub struct BoltProbe {
     pub version: Version,
 }
 
+/// Envoy `Cluster.OutlierDetection`: hosts that answer with errors are left out for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutlierDetection {
+    /// `consecutive_5xx`.
+    pub errors: Rule,
+    /// `consecutive_gateway_failure`: 502, 503 and 504.
+    pub gateway: Rule,
+    /// `consecutive_local_origin_failure`, read with `split` only.
+    pub local: Rule,
+    /// `split_external_local_origin_errors`: failures that no server answered for do not count as answers.
+    pub split: bool,
+    /// `interval` between the looks at who may come back. Default 10 s.
+    pub interval: Duration,
+    /// `base_ejection_time`, times how often the host was left out. Default 30 s.
+    pub base_time: Duration,
+    /// `max_ejection_time`: default 300 s, or the base time where that is longer.
+    pub max_time: Duration,
+    /// `max_ejection_time_jitter`: up to this is added. Default none.
+    pub jitter: Duration,
+    /// `max_ejection_percent` of the hosts: default 10.
+    pub max_percent: u32,
+    /// `always_eject_one_host`, whatever the percentage.
+    pub always_one: bool,
+    /// `successful_active_health_check_uneject_host`: default true.
+    pub returns_when_checked: bool,
+}
+
+/// So many errors in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// How many; 0 never. Default 5.
+    pub threshold: u32,
+    /// `enforcing_…`: percent of the cases in which the host is really left out.
+    pub enforcing: u32,
+}
+
+/// A run of errors that can reach a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Answers of 500 and above.
+    Errors,
+    /// Answers of 502, 503 and 504.
+    Gateway,
+    /// Connections that could not be made or were lost, and answers that did not come.
+    Local,
+}
+
 /// Envoy `Endpoint.HealthCheckConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCheck {

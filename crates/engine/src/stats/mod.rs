@@ -28,7 +28,8 @@ pub use scope::Scope;
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConnectionLimitStats,
     FilesystemStats, HealthCheckStats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
+    ListenerStats, ListenerWorkerStats, OutlierStats, RuntimeStats, ServerStats, TcpStats,
+    TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -18,6 +18,8 @@ pub enum Scope {
     ClusterHealthCheck(Arc<str>),
     /// `cluster_manager`.
     ClusterManager,
+    /// `cluster.<name>.outlier_detection`.
+    ClusterOutliers(Arc<str>),
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
     /// `connection_limit.<stat prefix>`.
@@ -65,6 +67,7 @@ impl fmt::Display for Scope {
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
+            Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Listener(address) => write!(f, "listener.{address}"),
@@ -97,6 +100,7 @@ impl Scope {
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterManager => "cluster_manager",
+            Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
@@ -123,6 +127,7 @@ impl Scope {
             Self::Cluster(name)
             | Self::ClusterBolt(name)
             | Self::ClusterHealthCheck(name)
+            | Self::ClusterOutliers(name)
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],

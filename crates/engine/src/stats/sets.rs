@@ -167,6 +167,23 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.outlier_detection.…`
+    OutlierStats {
+        Gauge active = "ejections_active";
+        Counter consecutive_5xx = "ejections_consecutive_5xx";
+        Counter detected_consecutive_5xx = "ejections_detected_consecutive_5xx";
+        Counter detected_consecutive_gateway = "ejections_detected_consecutive_gateway_failure";
+        Counter detected_consecutive_local = "ejections_detected_consecutive_local_origin_failure";
+        Counter enforced_consecutive_5xx = "ejections_enforced_consecutive_5xx";
+        Counter enforced_consecutive_gateway = "ejections_enforced_consecutive_gateway_failure";
+        Counter enforced_consecutive_local = "ejections_enforced_consecutive_local_origin_failure";
+        Counter enforced_total = "ejections_enforced_total";
+        Counter overflow = "ejections_overflow";
+        Counter total = "ejections_total";
+    }
+}
+
+stats! {
     /// `bolt.<stat prefix>.…`
     BoltStats {
         Counter downstream_cx_slow_reader;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, FromWorker, Message, ToMonitor, ToWorker};
-use towpath_engine::snapshot::health::{Findings, HealthCheck, Pauses, Probe, Standing};
+use towpath_engine::snapshot::health::{
+    Findings, HealthCheck, OutlierDetection, Pauses, Probe, Standing,
+};
 use towpath_engine::snapshot::{BoltUpstream, ClusterId};
 use towpath_engine::stats::Registry;
 use towpath_proto::bolt::{self, Command, Decoder, Kind, Status};
@@ -73,6 +75,18 @@ impl Ward {
     pub fn without_panic(seed: u64, hosts: u8, check: HealthCheck) -> Self {
         let mut plan = plan(hosts, check);
         plan.cluster.panic_threshold = 0;
+        Self::build(seed, plan, hosts, Faults::none(), http_host)
+    }
+
+    pub fn with_outliers(seed: u64, hosts: u8, outliers: OutlierDetection) -> Self {
+        let mut plan = Plan::new(hosts);
+        plan.cluster.outliers = Some(outliers);
+        Self::build(seed, plan, hosts, Faults::none(), http_host)
+    }
+
+    pub fn with_both(seed: u64, hosts: u8, check: HealthCheck, outliers: OutlierDetection) -> Self {
+        let mut plan = plan(hosts, check);
+        plan.cluster.outliers = Some(outliers);
         Self::build(seed, plan, hosts, Faults::none(), http_host)
     }
 
@@ -170,9 +184,14 @@ impl Ward {
             }
         }
         for (_, message) in self.world.take_messages(self.worker) {
-            if let Message::From(FromWorker::Traffic { cluster }) = message {
-                self.world.send(self.monitor, Message::ToMonitor(ToMonitor::Traffic { cluster }));
-            }
+            let told = match message {
+                Message::From(FromWorker::Traffic { cluster }) => ToMonitor::Traffic { cluster },
+                Message::From(FromWorker::Accused { cluster, host, run }) => {
+                    ToMonitor::Accused { cluster, host, run }
+                }
+                _ => continue,
+            };
+            self.world.send(self.monitor, Message::ToMonitor(told));
         }
     }
 

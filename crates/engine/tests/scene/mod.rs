@@ -73,6 +73,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         bolt: None,
         panic_threshold: 50,
         health_check: None,
+        outliers: None,
     }
 }
 

@@ -74,6 +74,13 @@ fn add(sum: &mut HostDescription, host: &HostDescription) {
 fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
     let name = &cluster.name;
     let mut text = format!("{name}::observability_name::{}\n", cluster.stat_name);
+    if cluster.outliers.is_some() {
+        for rate in ["success_rate", "local_origin_success_rate"] {
+            // Hosts are not compared.
+            let _ = writeln!(text, "{name}::outlier::{rate}_average::-1");
+            let _ = writeln!(text, "{name}::outlier::{rate}_ejection_threshold::-1");
+        }
+    }
     for (priority, name_in_file) in [("default", "DEFAULT"), ("high", "HIGH")] {
         for (limit, value) in thresholds(bootstrap, name, name_in_file) {
             let _ = writeln!(text, "{name}::{priority}_priority::{limit}::{value}");

@@ -67,7 +67,8 @@ suites!(
     drain,
     statistics,
     tls,
-    health
+    health,
+    outliers
 );
 
 fn folder() -> std::path::PathBuf {

@@ -52,6 +52,45 @@ fn when_all_fail_all_are_asked_unless_nobody_shall_be() {
     }
 }
 
+#[test]
+fn who_answers_with_errors_is_left_out() {
+    let hosts = [Host::start(1), Host::start(2), Host::start(3)];
+    let proxy = Proxy::start(&watched(&hosts, &outliers("600s")), &[]);
+    assert_eq!(served(&proxy), BTreeSet::from([1, 2, 3]));
+    hosts[1].state.answer.store(500, Ordering::Relaxed);
+    until("one is out", || {
+        served(&proxy);
+        proxy.stat(HEALTHY) == Some(2)
+    });
+    until("every worker knows", || served(&proxy) == BTreeSet::from([1, 3]));
+    assert!(flags(&proxy, &hosts[1]).contains("health_flags::/failed_outlier_check"));
+    assert_eq!(proxy.stat(EJECTED), Some(1));
+}
+
+#[test]
+fn who_was_left_out_comes_back() {
+    let hosts = [Host::start(1), Host::start(2)];
+    let proxy = Proxy::start(&watched(&hosts, &outliers("0.2s")), &[]);
+    hosts[1].state.answer.store(500, Ordering::Relaxed);
+    until("one was out", || {
+        served(&proxy);
+        proxy.stat("cluster.origin.outlier_detection.ejections_enforced_total") > Some(0)
+    });
+    hosts[1].state.answer.store(200, Ordering::Relaxed);
+    until("nobody is out", || proxy.stat(EJECTED) == Some(0));
+    until("both serve", || served(&proxy) == BTreeSet::from([1, 2]));
+}
+
+/// Three errors in a row, as one worker counts them.
+fn outliers(time: &str) -> String {
+    format!(
+        "outlier_detection: {{ consecutive_5xx: 3, interval: 0.05s, base_ejection_time: {time}, \
+         max_ejection_percent: 50, enforcing_success_rate: 0 }}"
+    )
+}
+
+const EJECTED: &str = "cluster.origin.outlier_detection.ejections_active";
+
 /// Every 20 ms; one failure is believed at once.
 const CHECK: &str = r"health_checks:
     - timeout: 5s
@@ -104,7 +143,9 @@ struct Host {
 
 struct State {
     number: u8,
+    /// What checks are told, and all others.
     status: AtomicU16,
+    answer: AtomicU16,
     checks: AtomicU64,
 }
 
@@ -112,7 +153,8 @@ impl Host {
     fn start(number: u8) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { number, status: AtomicU16::new(200), checks: AtomicU64::new(0) };
+        let (status, answer) = (AtomicU16::new(200), AtomicU16::new(200));
+        let state = State { number, status, answer, checks: AtomicU64::new(0) };
         let state = Arc::new(state);
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
@@ -142,7 +184,7 @@ fn serve(stream: &TcpStream, state: &State) {
                 return;
             }
         }
-        let mut status = 200;
+        let mut status = state.answer.load(Ordering::Relaxed);
         if head.starts_with("GET /healthz ") {
             state.checks.fetch_add(1, Ordering::Relaxed);
             status = state.status.load(Ordering::Relaxed);
