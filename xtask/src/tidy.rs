@@ -91,7 +91,8 @@ const FLOORS: &[Floor] = &[
     Floor {
         name: "towpath",
         may: &["towpath-engine", "towpath-io", "towpath-proto", "towpath-trace", "towpath-config"],
-        tests_may: &["towpath-sim"],
+        // Itself, with every feature.
+        tests_may: &["towpath", "towpath-sim"],
         runtime: Runtime::None,
         unsafety: Unsafety::Forbidden,
     },

@@ -8,6 +8,7 @@
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`tls`] | [`Tls`]: whom to believe behind `https`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
+//! | `service` | with the feature `tower`: a client as a `tower::Service` with the `http` crate's types |
 //! | [`error`] | [`Error`]: why there is no (whole) response |
 //!
 //! Every request can be awaited in three ways: blocking ([`Request::send`]), as a future of any runtime
@@ -40,6 +41,8 @@ pub mod report {
 }
 pub mod request;
 pub mod response;
+#[cfg(feature = "tower")]
+pub mod service;
 mod store;
 pub mod timeline;
 pub mod tls;
@@ -51,6 +54,8 @@ pub use error::Error;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
 pub use response::{Body, Chunk, Response, Trailers};
+#[cfg(feature = "tower")]
+pub use service::Service;
 pub use tls::Tls;
 pub use towpath_engine::client::race::Options as RaceOptions;
 pub use towpath_engine::local::message::{Error as Failed, Layer, Repeat, Settings};

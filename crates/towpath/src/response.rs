@@ -203,6 +203,11 @@ impl Body {
         std::str::from_utf8(value).ok()
     }
 
+    /// All trailers in their order, once the body has ended: names as they came, values as bytes.
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.trailers.iter().flat_map(fields)
+    }
+
     /// What happened to the request, once it is over.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {

@@ -18,6 +18,8 @@ pub struct Upload {
     call: Option<Arc<Call>>,
     /// What is left of the promised length.
     left: Option<u64>,
+    /// A response has taken over: it decides whether the request goes on.
+    answered: bool,
 }
 
 /// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it up.
@@ -84,7 +86,7 @@ impl Sender {
 
 impl Upload {
     pub(crate) const fn new(call: Arc<Call>, length: Option<u64>) -> Self {
-        Self { call: Some(call), left: length }
+        Self { call: Some(call), left: length, answered: false }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -179,6 +181,29 @@ impl Upload {
         Ok(Response::new(head, call))
     }
 
+    /// Ends the body, and keeps the hold on the request.
+    #[cfg(feature = "tower")]
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.end().map(drop)
+    }
+
+    /// The response, as soon as its head is there: whether or not the body has ended. The hold on the request goes over to it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn poll_response(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response, Error>> {
+        let call = self.call()?;
+        let mut state = call.state();
+        let Some(begun) = begun(&mut state) else {
+            state.wake_reader(context.waker());
+            return Poll::Pending;
+        };
+        drop(state);
+        self.answered = true;
+        Poll::Ready(begun.map(|head| Response::new(head, call)))
+    }
+
     fn end(&self) -> Result<Arc<Call>, Error> {
         let call = self.call()?;
         finish(&call, self.left)?;
@@ -238,7 +263,7 @@ impl io::Write for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(call) = &self.call {
+        if let Some(call) = self.call.as_ref().filter(|_| !self.answered) {
             call.cancel();
         }
     }

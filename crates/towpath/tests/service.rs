@@ -1,0 +1,222 @@
+//! The client as a `tower::Service`: under a runtime, and without one.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+
+#[expect(dead_code, reason = "shared with tests that want more of it")]
+mod server;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io::{Error, Write};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use server::{Server, answer, read_head, read_request};
+use tower_service::Service as _;
+use towpath::service::{Incoming, ServiceError};
+use towpath::{Engine, Service};
+
+#[test]
+fn under_a_runtime() {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(echo());
+}
+
+#[test]
+fn without_a_runtime() {
+    block_on(echo());
+}
+
+/// Bodies go both ways in pieces, with and without a known length.
+async fn echo() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            let (head, body) = request.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains("x-mine: yes"), "{head}");
+            answer(stream, "201 Created", "X-Theirs: also\r\n", body.as_bytes());
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let mut service =
+        Service::new(engine.client()).with(|request| request.header("x-mine", "yes").retries(0));
+    for known in [true, false] {
+        let pieces: Vec<Vec<u8>> = (0..10).map(|number| vec![b'0' + number; 100_000]).collect();
+        let request = Request::put(server.url("/")).body(Outgoing::new(&pieces, known)).unwrap();
+        let response = call(&mut service, request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        assert_eq!(response.headers()["x-theirs"], "also");
+        assert_eq!(response.body().size_hint().exact(), Some(1_000_000));
+        let (body, trailers, incoming) = read(response).await.unwrap();
+        assert_eq!(body, pieces.concat());
+        assert!(trailers.is_none());
+        assert_eq!(incoming.report().unwrap().tries.len(), 1);
+    }
+    let empty = Request::get(server.url("/")).body(Outgoing::new(&[], true)).unwrap();
+    assert_eq!(read(call(&mut service, empty).await.unwrap()).await.unwrap().0, b"");
+}
+
+#[test]
+fn trailers_come_and_a_length_without_a_body_is_none() {
+    let server = Server::new(|stream, _| {
+        while let Some(head) = read_head(stream) {
+            let _ = if head.starts_with("HEAD") {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+            } else {
+                stream.write_all(
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 7\r\n\r\n",
+                )
+            };
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let mut service = Service::new(engine.client());
+    block_on(async {
+        let get = Request::get(server.url("/")).body(Outgoing::new(&[], true)).unwrap();
+        let (body, trailers, _) = read(call(&mut service, get).await.unwrap()).await.unwrap();
+        assert_eq!(
+            (body.as_slice(), &trailers.unwrap()["x-sum"]),
+            (&b"hi"[..], &"7".parse().unwrap())
+        );
+        let head = Request::head(server.url("/")).body(Outgoing::new(&[], true)).unwrap();
+        let response = call(&mut service, head).await.unwrap();
+        assert_eq!(response.body().size_hint().exact(), None);
+        assert_eq!(read(response).await.unwrap().0, b"");
+    });
+}
+
+#[test]
+fn a_server_that_answers_early_is_heard() {
+    let server = Server::new(|stream, _| {
+        let _ = read_head(stream);
+        answer(stream, "413 Content Too Large", "Connection: close\r\n", b"too much");
+    });
+    let engine = Engine::new().unwrap();
+    let mut service = Service::new(engine.client());
+    block_on(async {
+        let endless = Outgoing { left: VecDeque::new(), known: None, endless: true };
+        let request = Request::put(server.url("/")).body(endless).unwrap();
+        let response = call(&mut service, request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused() {
+    let server = Server::new(|stream, _| while read_request(stream).is_some() {});
+    let engine = Engine::new().unwrap();
+    let mut service = Service::new(engine.client());
+    block_on(async {
+        let relative = Request::get("/path").body(Outgoing::new(&[], true)).unwrap();
+        let refused = call(&mut service, relative).await;
+        assert!(matches!(refused, Err(ServiceError::Request(towpath::Error::Url(_)))));
+        for (frame, trailers) in [(Some(Frame::trailers(HeaderMap::new())), true), (None, false)] {
+            let request = Request::put(server.url("/")).body(Broken(frame)).unwrap();
+            let broken = call(&mut service, request).await;
+            match broken {
+                Err(ServiceError::Trailers) => assert!(trailers),
+                Err(ServiceError::Body(error)) => assert_eq!(error.to_string(), "broken"),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+/// Pieces that are there.
+struct Outgoing {
+    left: VecDeque<Bytes>,
+    known: Option<u64>,
+    endless: bool,
+}
+
+impl Outgoing {
+    fn new(pieces: &[Vec<u8>], known: bool) -> Self {
+        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let left = pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
+        Self { left, known: known.then_some(bytes), endless: false }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let endless = self.endless.then(|| Bytes::from_static(&[b'x'; 1000]));
+        Poll::Ready(self.left.pop_front().or(endless).map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty() && !self.endless
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.known.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// A body of this frame, or of an error.
+struct Broken(Option<Frame<Bytes>>);
+
+impl Body for Broken {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Poll::Ready(Some(self.0.take().ok_or_else(|| Error::other("broken"))))
+    }
+}
+
+async fn call<B>(
+    service: &mut Service,
+    request: Request<B>,
+) -> Result<Response<Incoming>, ServiceError>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    poll_fn(|context| tower_service::Service::<Request<B>>::poll_ready(service, context)).await?;
+    service.call(request).await
+}
+
+/// Everything that comes.
+async fn read(
+    response: Response<Incoming>,
+) -> Result<(Vec<u8>, Option<HeaderMap>, Incoming), ServiceError> {
+    let mut incoming = response.into_body();
+    let (mut body, mut trailers) = (Vec::new(), None);
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await {
+        match frame?.into_data() {
+            Ok(data) => body.extend_from_slice(&data),
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    Ok((body, trailers, incoming))
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
