@@ -35,10 +35,7 @@ impl Worker {
         match &forward.bridge {
             None => true,
             Some(Bridge::ToBolt(bridge)) => self.begin_collecting(index, bridge, now),
-            Some(Bridge::ToHttp(bridge)) => {
-                self.become_request(index, bridge);
-                true
-            }
+            Some(Bridge::ToHttp(bridge)) => self.become_request(index, bridge, now),
         }
     }
 
@@ -175,21 +172,22 @@ impl Worker {
         true
     }
 
-    /// Makes the request that a call becomes.
-    fn become_request(&mut self, index: StreamIndex, bridge: &ToHttp) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
+    /// Makes the request that a call becomes; false if no path can say where it goes.
+    fn become_request(&mut self, index: StreamIndex, bridge: &ToHttp, now: Instant) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let Some(frame) = &stream.call.frame else { return false };
+        let Some(path) = path_of(bridge, frame) else {
+            stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+            self.local_reply(index, 404, b"", details::NO_SERVICE, now);
+            return false;
+        };
         stream.call.crossing = Crossing::ToHttp;
-        let Some(frame) = &stream.call.frame else { return };
         let mut head = self.heads.take();
         let name = self.clusters.get(stream.cluster).map(|cluster| cluster.config.name.clone());
         let host = bridge.host.clone().or(name).unwrap_or_default();
         head.set_method(bridge.method.as_bytes());
         head.set_authority(host.as_bytes());
-        let path = match stream.request.path() {
-            b"" => b"/",
-            path => path,
-        };
-        head.set_path(&[bridge.path_prefix.as_bytes(), path].concat());
+        head.set_path(&path);
         let content = frame.content();
         append_block(frame, &mut head);
         head.set_bytes(CLASS, frame.class());
@@ -203,6 +201,7 @@ impl Worker {
         if !content.is_empty() {
             stream.body.push(content);
         }
+        true
     }
 
     /// A piece of the response to a call.
@@ -301,6 +300,27 @@ fn target(bridge: &ToBolt, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (service, method) = (part(&bridge.service)?, part(&bridge.method)?);
     let is_read = bridge.service.is_none() || bridge.method.is_none();
     (!is_read || segments.next().is_none()).then_some((service, method))
+}
+
+/// Service and method of a call as a path. Each is one segment, whatever is in it (RFC 3986 §3.3); one that would lead
+/// elsewhere is no name.
+fn path_of(bridge: &ToHttp, frame: &Frame) -> Option<Vec<u8>> {
+    let mut path = bridge.path_prefix.as_bytes().to_vec();
+    let (service, method) = (frame.service().unwrap_or_default(), frame.method());
+    for name in [Some(service), method.filter(|name| !name.is_empty())].into_iter().flatten() {
+        if matches!(name, b"." | b"..") {
+            return None;
+        }
+        path.push(b'/');
+        for &byte in name {
+            if byte.is_ascii_alphanumeric() || IN_SEGMENT.contains(&byte) {
+                path.push(byte);
+            } else {
+                path.extend_from_slice(format!("%{byte:02X}").as_bytes());
+            }
+        }
+    }
+    Some(path)
 }
 
 fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
@@ -428,6 +448,8 @@ fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Message> {
     })
 }
 
+/// What may stand in a segment beside letters and digits. Not `;`: what is behind it some servers take off a segment.
+const IN_SEGMENT: &[u8] = b"-._~:@!$&'()*+,=";
 /// Keys by which SOFARPC and those who route it know service and method.
 const SERVICE: &[u8] = b"service";
 const TARGET_SERVICE: &[u8] = b"sofa_head_target_service";

@@ -512,6 +512,26 @@ fn ask_http(
     (frames(&received), requests.take())
 }
 
+#[test]
+fn a_name_is_one_segment_of_a_path_or_none() {
+    let call = |method: &[u8]| {
+        let mut block = BytesMut::new();
+        write_header(&mut block, b"service", b"com.example.Orders:1.0");
+        write_header(&mut block, b"method", method);
+        bolt::Message { headers: block.freeze(), ..bolt::Message::request(Version::V1, 7) }
+    };
+    let odd = call("a/../b?c#d;e%2eü".as_bytes());
+    let (frames, requests) = ask_http(&odd, |_, _| answer(200, "", b"", false));
+    let [(head, _)] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(head.path(), b"/rpc/com.example.Orders:1.0/a%2F..%2Fb%3Fc%23d%3Be%252e%C3%BC");
+    assert_eq!(frames[0].status(), Some(Status::SUCCESS));
+    for method in [&b"."[..], b".."] {
+        let (frames, requests) = ask_http(&call(method), |_, _| answer(200, "", b"", false));
+        assert!(requests.is_empty(), "{requests:?}");
+        assert_eq!(frames[0].status(), Some(Status::NO_PROCESSOR));
+    }
+}
+
 fn plain_call(timeout_ms: u64) -> bolt::Message {
     let mut block = BytesMut::new();
     write_header(&mut block, b"service", b"com.example.Orders:1.0");
