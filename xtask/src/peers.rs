@@ -75,10 +75,10 @@ const PEERS: &[Peer] = &[
         name: "clang",
         // The second one has the sanitizers.
         source: Source::Debian {
-            packages: &["clang-19", "libclang-rt-19-dev"],
-            program: "usr/lib/llvm-19/bin/clang",
+            packages: &["clang-14", "libclang-rt-14-dev"],
+            program: "usr/lib/llvm-14/bin/clang",
         },
-        version: "1%3a19.",
+        version: "1%3a14.",
     },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {

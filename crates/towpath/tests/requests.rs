@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use server::{Server, answer, read_head, read_request};
 use towpath::request::Handler;
-use towpath::{Chunk, Engine, Error, Layer, Report, Response};
+use towpath::{Chunk, Engine, Error, Layer, NetworkKind, Report, Response, Sender, Trailers};
 use towpath_engine::local::message::Error as Failed;
 use towpath_proto::Failure;
 
@@ -265,6 +265,124 @@ fn callbacks_come_in_order_and_end_once() {
     canceller.cancel();
     assert_eq!(told.recv_timeout(wait).unwrap(), "end Err(Failed(Cancelled)) true");
     assert!(told.recv_timeout(wait).is_err(), "nothing after the end");
+}
+
+/// Passes everything on, pieces as they are.
+struct Keep {
+    sender: Sender,
+    events: mpsc::Sender<Kept>,
+}
+
+enum Kept {
+    Piece(Chunk),
+    Room,
+    Trailers(String),
+    End(Result<(), Error>),
+}
+
+impl Handler for Keep {
+    fn on_head(&mut self, response: Response) {
+        if response.status() == 204 {
+            self.sender.cancel();
+        }
+    }
+
+    fn on_data(&mut self, chunk: Chunk) {
+        let _ = self.events.send(Kept::Piece(chunk));
+    }
+
+    fn on_trailers(&mut self, trailers: Trailers) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let all = trailers.iter().map(|(name, value)| format!("{}={}", text(name), text(value)));
+        let _ = self.events.send(Kept::Trailers(all.collect()));
+    }
+
+    fn on_room(&mut self) {
+        let _ = self.events.send(Kept::Room);
+    }
+
+    fn on_end(&mut self, outcome: Result<(), Error>, _: Option<&Report>) {
+        let _ = self.events.send(Kept::End(outcome));
+    }
+}
+
+#[test]
+fn pieces_that_a_handler_keeps_hold_the_server_back() {
+    const ALL: usize = 4 << 20;
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let _ = stream.write_all(format!("{head}{ALL:x}\r\n").as_bytes());
+        let _ = stream.write_all(&vec![b'x'; ALL]);
+        let _ = stream.write_all(b"\r\n0\r\nX-Sum: 1\r\n\r\n");
+    });
+    let engine = Engine::new().unwrap();
+    let (events, told) = mpsc::channel();
+    let request = engine.client().get(&server.url("/"));
+    request.start_with(|sender| Keep { sender, events }).unwrap();
+    let mut kept = Vec::new();
+    while let Ok(event) = told.recv_timeout(Duration::from_millis(300)) {
+        let Kept::Piece(piece) = event else { panic!("it ends before all of it is there") };
+        kept.push(piece);
+    }
+    let mut all: usize = kept.iter().map(|piece| piece.len()).sum();
+    assert!(all > 0 && all <= (256 + 128) * 1024, "{all}");
+    drop(kept);
+    let mut trailers = String::new();
+    loop {
+        match told.recv().unwrap() {
+            Kept::Piece(piece) => all += piece.into_bytes().len(),
+            Kept::Trailers(text) => trailers = text,
+            Kept::Room => panic!("nothing was written"),
+            Kept::End(outcome) => break assert_eq!(outcome, Ok(())),
+        }
+    }
+    assert_eq!((all, trailers.as_str()), (ALL, "X-Sum=1"));
+    assert!(told.recv().is_err(), "nothing after the end");
+}
+
+#[test]
+fn a_handler_s_body_goes_up_as_there_is_room() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        answer(stream, "200 OK", "", b"thanks");
+    });
+    let engine = Engine::new().unwrap();
+    engine.network_changed("none", NetworkKind::Fixed, false).unwrap();
+    let (events, told) = mpsc::channel();
+    let request = engine.client().request("PUT", &server.url("/")).wait_for_network();
+    let sender = request.upload_with(Some(2 << 20), |sender| Keep { sender, events }).unwrap();
+    let mut left = vec![b'x'; 2 << 20];
+    let mut write = || {
+        let taken = sender.write(&left).unwrap();
+        left.drain(..taken);
+        left.is_empty()
+    };
+    assert!(!write(), "without a network only so much is taken");
+    engine.network_changed("some", NetworkKind::Fixed, true).unwrap();
+    while matches!(told.recv().unwrap(), Kept::Room) && !write() {}
+    assert_eq!(sender.write(b"x"), Err(Error::Upload("more was written than promised")));
+    sender.finish().unwrap();
+    assert!(matches!(told.recv().unwrap(), Kept::Piece(piece) if *piece == *b"thanks"));
+    assert!(matches!(told.recv().unwrap(), Kept::End(Ok(()))));
+    assert!(sender.write(b"").is_err(), "it is over");
+}
+
+#[test]
+fn a_handler_may_give_its_request_up() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+    });
+    let engine = Engine::new().unwrap();
+    let (events, told) = mpsc::channel();
+    let request = engine.client().get(&server.url("/"));
+    let sender = request.start_with(|sender| Keep { sender, events }).unwrap();
+    // Whole at once: giving it up may come too late, and its end comes once either way.
+    let Kept::End(outcome) = told.recv().unwrap() else { panic!("there is no body") };
+    assert!(outcome.is_ok() || outcome == Err(Error::from(Failed::Cancelled)));
+    sender.cancel();
+    assert!(told.recv().is_err(), "nothing after the end");
 }
 
 struct Unpark(std::thread::Thread);
