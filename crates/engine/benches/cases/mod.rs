@@ -18,6 +18,7 @@ use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{ConnectionId, Head, Input, Instant, ListenerId, Machine, Name, Output};
 
+mod rpc;
 #[path = "../../tests/scene/mod.rs"]
 mod scene;
 
@@ -82,6 +83,7 @@ pub(crate) struct Bench {
     response: Bytes,
     mesh: RouteTable,
     head: Head,
+    rpc: Option<rpc::Rpc>,
 }
 
 pub(crate) type Operation = fn(&mut Bench);
@@ -92,16 +94,25 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
         black_box(bench.mesh.pick(black_box(&bench.head), 7));
     }),
     ("exchange", Bench::exchange),
+    ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
 ];
+
+/// A worker that knows what time it is.
+fn worker() -> Worker {
+    let registry = Arc::new(Registry::default());
+    let options =
+        WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname: "here".into() };
+    let mut worker = Worker::new(options);
+    let clock = ToWorker::WallClock { epoch_unix_ns: 1_700_000_000_000_000_000 };
+    worker.handle(Input::Message(Message::To(clock)), Instant::from_nanos(1_000_000));
+    worker
+}
 
 impl Bench {
     /// A worker with a listener, a client and, after a first exchange, a connection to the origin.
     pub(crate) fn new() -> Self {
-        let registry = Arc::new(Registry::default());
-        let options =
-            WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname: "here".into() };
         let mut bench = Self {
-            worker: Worker::new(options),
+            worker: worker(),
             now: Instant::from_nanos(1_000_000),
             client: ConnectionId::new(0, 1),
             origin: ConnectionId::new(1, 1),
@@ -109,9 +120,8 @@ impl Bench {
             response: response(),
             mesh: table(50, 10),
             head: request_head(),
+            rpc: None,
         };
-        let epoch_unix_ns = 1_700_000_000_000_000_000;
-        bench.give(Input::Message(Message::To(ToWorker::WallClock { epoch_unix_ns })));
         let snapshot = Arc::new(scene::Plan::new(1).snapshot());
         bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
         let listener = bench.listen();

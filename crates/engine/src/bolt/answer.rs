@@ -5,6 +5,7 @@ use towpath_proto::bolt::{Frame, Message, Status};
 use towpath_proto::{Close, Instant};
 
 use super::Crossing;
+use super::downstream::is_head_read;
 use crate::connection::Codec;
 use crate::record::Flags;
 use crate::spans::Part;
@@ -20,6 +21,17 @@ impl Worker {
             && let Codec::BoltClient(client) = &mut connection.codec
         {
             stream.call.answer = client.take_answer();
+        }
+    }
+
+    /// Fills the head of an answer that is passed on as it is, where somebody reads it.
+    pub(crate) fn fill_answer_head(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if let Some(answer) = &stream.call.answer
+            && is_head_read(stream, self.slow_after)
+            && let Ok(head) = answer.head(&mut self.heads)
+        {
+            self.heads.give(std::mem::replace(&mut stream.response, head));
         }
     }
 

@@ -81,6 +81,7 @@ impl Worker {
     pub(crate) fn become_response(&mut self, index: StreamIndex) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         if stream.call.crossing != Crossing::ToBolt {
+            self.fill_answer_head(index);
             return false;
         }
         let mut head = self.heads.take();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind};
-use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Status};
+use towpath_proto::head::HeadPool;
 use towpath_proto::http1::Event;
 
 use super::Reply;
@@ -64,7 +64,9 @@ impl Client {
             match (frame.kind(), frame.command()) {
                 (Kind::Response, Command::Rpc) => match self.slots.close(frame.id()) {
                     Owner::Stream(stream) => {
-                        let head = frame.head(heads).unwrap_or_else(|_| unreadable(&frame));
+                        // Whoever reads more of it fills it from the frame.
+                        let mut head = heads.take();
+                        head.set_status(frame.status().unwrap_or(Status::UNKNOWN).to_http());
                         self.answered = Some((stream, frame));
                         return Ok(Some(Event::Head { head, end: true }));
                     }
@@ -140,11 +142,6 @@ impl Client {
     pub(crate) const fn goes_away(&self) -> bool {
         self.gone_away
     }
-}
-
-/// The head of an answer whose block of headers cannot be read: its status is known all the same.
-fn unreadable(frame: &Frame) -> Head {
-    Head::response(frame.status().map_or(502, towpath_proto::bolt::Status::to_http))
 }
 
 /// Calls that were given up and never answered, after which a connection is replaced: half of all numbers.

@@ -16,12 +16,12 @@ use crate::edge::Origin;
 use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
 use crate::spans::Part;
-use crate::stream::{Direction, RouteRef, StreamIndex};
+use crate::stream::{Direction, RouteRef, Stream, StreamIndex};
 use crate::worker::Worker;
 
 impl Worker {
     /// A request came, whole.
-    pub(crate) fn on_call(&mut self, id: ConnectionId, head: Head, now: Instant) {
+    pub(crate) fn on_call(&mut self, id: ConnectionId, mut head: Head, now: Instant) {
         let Some((index, door)) = self.open_stream(id, now) else { return };
         let (Some(http), Some(bolt)) = (door.http(), door.bolt()) else { return };
         http.stats.downstream_rq_total.inc();
@@ -35,6 +35,12 @@ impl Worker {
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         let (frame, position) = (server.take_frame(), server.add(index));
         let Some(stream) = self.streams.get_mut(index) else { return };
+        // No call may be repeated as GET may.
+        head.set_method(b"POST");
+        if let Some(frame) = frame.as_ref().filter(|_| is_head_read(stream, self.slow_after)) {
+            let whole = frame.head(&mut self.heads).unwrap_or_else(|_| Head::unread());
+            self.heads.give(std::mem::replace(&mut head, whole));
+        }
         let unused = std::mem::replace(&mut stream.request, head);
         self.heads.give(unused);
         stream.trace_begin(Part::Filters);
@@ -274,6 +280,11 @@ impl Worker {
             let _ = reply.message().write(&mut self.out);
         }
     }
+}
+
+/// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the rest.
+pub(super) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
+    !stream.door.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
 }
 
 /// How long a client has to see the end of its connection; Envoy's `delayed_close_timeout`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
-use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::head::HeadPool;
 use towpath_proto::http1::Event;
 
 use super::Reply;
@@ -64,9 +64,9 @@ impl Server {
             match (frame.kind(), frame.command()) {
                 (Kind::Request, Command::Heartbeat) => self.beats.push(Reply::to(&frame)),
                 (Kind::Request | Kind::Oneway, Command::Rpc) => {
-                    let head = frame.head(heads).unwrap_or_else(|_| Head::unread());
                     self.frame = Some(frame);
-                    return Ok(Some(Event::Head { head, end: true }));
+                    // Whoever reads it fills it from the frame.
+                    return Ok(Some(Event::Head { head: heads.take(), end: true }));
                 }
                 (Kind::Response, _)
                 | (Kind::Oneway, Command::Heartbeat)

@@ -1,5 +1,6 @@
 //! How Bolt is spoken, on both sides. Towpath's own network filter and cluster options; `docs/bolt.md` has their schema.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,17 +133,18 @@ impl BoltProxy {
     /// The first route that takes the request. A block of headers that is not made of whole pairs has no key at all.
     #[must_use]
     pub fn pick(&self, frame: &Frame) -> Option<usize> {
-        let (service, method) = (frame.service(), frame.method());
+        let (service, method) =
+            (LazyCell::new(|| frame.service()), LazyCell::new(|| frame.method()));
         self.matches.iter().position(|route| {
-            is_taken(route.service.as_ref(), service)
-                && is_taken(route.method.as_ref(), method)
+            is_taken(route.service.as_ref(), || *service)
+                && is_taken(route.method.as_ref(), || *method)
                 && route.headers.iter().all(|header| header.matches(frame))
         })
     }
 }
 
-fn is_taken(wanted: Option<&StringMatcher>, value: Option<&[u8]>) -> bool {
-    wanted.is_none_or(|wanted| value.is_some_and(|value| wanted.matches(value)))
+fn is_taken<'f>(wanted: Option<&StringMatcher>, value: impl FnOnce() -> Option<&'f [u8]>) -> bool {
+    wanted.is_none_or(|wanted| value().is_some_and(|value| wanted.matches(value)))
 }
 
 impl BoltHeader {

@@ -28,7 +28,7 @@ impl Out {
     #[inline]
     pub fn buffer(&mut self) -> &mut BytesMut {
         if self.buffer.capacity() - self.buffer.len() < LEAST_ROOM {
-            self.buffer.reserve(BLOCK);
+            self.begin_block();
         }
         &mut self.buffer
     }
@@ -64,6 +64,15 @@ impl Out {
         self.seal();
         self.queued = 0;
         self.whole.drain(..)
+    }
+
+    /// What is written already goes on from the block that it is in, unless moving it is cheaper.
+    #[cold]
+    fn begin_block(&mut self) {
+        if self.buffer.len() > COPY_LIMIT {
+            self.seal();
+        }
+        self.buffer.reserve(BLOCK);
     }
 
     fn seal(&mut self) {
