@@ -4,6 +4,7 @@
 
 mod fuzz;
 mod instructions;
+mod marks;
 mod miri;
 mod peers;
 mod shell;
@@ -23,6 +24,7 @@ cargo xtask COMMAND
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
+  marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
@@ -51,6 +53,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
         "instructions" => instructions::run(rest),
+        "marks" => marks::run(rest),
         "miri" => miri::run(rest),
         "sizes" => sizes::run(rest),
         "versus" => versus::run(rest),

@@ -9,6 +9,8 @@
 mod bridge;
 #[path = "bolt/drain.rs"]
 mod drain;
+#[path = "bolt/marks.rs"]
+mod marks;
 mod scene;
 
 use std::cell::RefCell;

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod common;
+#[path = "bolt/marks.rs"]
+mod marks;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
