@@ -11,6 +11,8 @@ mod bridge;
 mod drain;
 #[path = "bolt/marks.rs"]
 mod marks;
+#[path = "bolt/outlier.rs"]
+mod outlier;
 mod scene;
 
 use std::cell::RefCell;
@@ -319,6 +321,7 @@ struct Setting {
     speaks_http: bool,
     go_away: bool,
     client_in_flight: u32,
+    outliers: Option<towpath_engine::snapshot::health::OutlierDetection>,
     adjust: fn(&mut Forward),
 }
 
@@ -333,6 +336,7 @@ impl Default for Setting {
             speaks_http: false,
             go_away: false,
             client_in_flight: 1024,
+            outliers: None,
             adjust: |_| {},
         }
     }
@@ -510,6 +514,7 @@ fn snapshot(setting: &Setting) -> Snapshot {
     };
     let cluster = Cluster {
         limits,
+        outliers: setting.outliers,
         bolt: (!setting.speaks_http).then(|| {
             Arc::new(BoltUpstream {
                 connections_per_host: 1,
