@@ -95,7 +95,7 @@ fn is_target(name: &str) -> bool {
     root().join("fuzz/fuzz_targets").join(name).with_extension("rs").is_file()
 }
 
-fn platform() -> String {
+pub(crate) fn platform() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 

@@ -7,6 +7,7 @@ mod instructions;
 mod marks;
 mod miri;
 mod peers;
+mod sanitize;
 mod shell;
 mod sizes;
 mod test;
@@ -27,6 +28,7 @@ cargo xtask COMMAND
   marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
+  sanitize                          the tracing crate's unit tests under the address sanitizer
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
@@ -55,6 +57,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "instructions" => instructions::run(rest),
         "marks" => marks::run(rest),
         "miri" => miri::run(rest),
+        "sanitize" => sanitize::run(rest),
         "sizes" => sizes::run(rest),
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
