@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::shell::{Result, cargo, output, run as run_command};
-use crate::{fuzz, instructions, peers, tidy};
+use crate::{fuzz, instructions, peers, sanitize, tidy};
 
 /// `[--quick]` leaves out fuzzing and the peers.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -38,6 +38,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     // One large crate of the fuzz package keeps a single processor busy for a while: others use the rest meanwhile.
     beside(fuzz::build, || {
         doc()?;
+        step("sanitize", || sanitize::run(&[]))?;
         step("instructions", || instructions::run(&[]))
     })?;
     step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))?;
