@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use towpath_engine::snapshot::Snapshot;
 
 use crate::convert::{Bootstrap, Converter, Runtime};
-use crate::error::{Error, Finding, Note};
+use crate::error::{Error, Finding, Note, Problem};
 use crate::message::{At, Message, UnknownFields, decode, merge, to_json, types_for};
 use crate::report::Report;
 use crate::rules::Rules;
@@ -57,10 +57,14 @@ pub struct Loaded {
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
+    /// What makes it invalid, for Envoy too. While there is any, the file is not loaded.
+    pub problems: Vec<Problem>,
     /// Every field that is set and not honoured.
     pub findings: Vec<Finding>,
     /// Old forms that should be written differently.
     pub notes: Vec<Note>,
+    /// How many more there were than the 5,000 of a kind that are listed.
+    pub left_out: usize,
 }
 
 /// Makes a snapshot.
@@ -70,6 +74,7 @@ pub struct Checked {
 pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &mut report)?;
+    report.invalid()?;
     let (snapshot, bootstrap) = convert(&message, options, &mut report);
     report.verdict()?;
     Ok(Loaded {
@@ -81,16 +86,22 @@ pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
     })
 }
 
-/// Lists what a valid configuration sets and is not honoured.
+/// Lists what is wrong with a configuration and what it sets and is not honoured.
 ///
 /// # Errors
-/// When the configuration is invalid.
+/// When it cannot be read as YAML or JSON, so that nothing is known of its fields.
 pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &mut report)?;
+    let misread = std::mem::take(&mut report.problems);
     convert(&message, options, &mut report);
-    report.invalid()?;
-    Ok(Checked { findings: report.findings, notes: report.notes })
+    if !misread.is_empty() {
+        // Fields that could not be read are missing now, and whoever wants them complains: the cause says it better.
+        report.problems = misread;
+    }
+    report.sort();
+    let Report { problems, findings, notes, left_out, .. } = report;
+    Ok(Checked { problems, findings, notes, left_out })
 }
 
 /// The bootstrap after its conversion, whatever is wrong with it, to see what was read of it.
@@ -102,12 +113,12 @@ pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message>
     Some(message)
 }
 
-/// The texts as one bootstrap.
+/// The texts as one bootstrap, without the fields that are problems now.
 fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Message, Error> {
     let texts: Vec<&Source> = sources.file.iter().chain(&sources.yaml).collect();
     if texts.is_empty() {
         return Err(Error::Read {
-            file: String::new(),
+            file: "configuration".to_owned(),
             reason: "neither --config-path nor --config-yaml was given".to_owned(),
         });
     }
@@ -141,7 +152,6 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
             Some(base) => merge(base, message),
         }
     }
-    report.invalid()?;
     merged.ok_or_else(|| Error::Read {
         file: String::new(),
         reason: "the bootstrap's type is not there".to_owned(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::error::{Error, Finding, Location, Note, Problem, Rank};
 use crate::message::At;
 
-/// More problems, findings or notes than this help nobody.
-const MAX_ITEMS: usize = 200;
+/// Of each kind; a file that goes beyond is told so.
+const MAX_ITEMS: usize = 5_000;
 
 /// Everything that is to be said.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<Problem>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<Note>,
+    /// How many items found no place.
+    pub(crate) left_out: usize,
 }
 
 impl Report {
@@ -37,17 +39,16 @@ impl Report {
     /// The same, whatever else is wrong there.
     pub(crate) fn broken(&mut self, at: &At, message: impl Into<String>) {
         let location = self.location(at);
-        if self.problems.len() < MAX_ITEMS {
-            self.problems.push(Problem { location, message: message.into() });
-        }
+        let problem = Problem { location, message: message.into() };
+        self.left_out += push(&mut self.problems, problem);
     }
 
     /// This is set and not honoured.
     pub(crate) fn finding(&mut self, at: &At, rank: Rank, reason: impl Into<String>) {
         let location = self.location(at);
         let finding = Finding { location, rank, reason: reason.into() };
-        if self.findings.len() < MAX_ITEMS && !self.findings.contains(&finding) {
-            self.findings.push(finding);
+        if !self.findings.contains(&finding) {
+            self.left_out += push(&mut self.findings, finding);
         }
     }
 
@@ -60,8 +61,8 @@ impl Report {
     pub(crate) fn note(&mut self, at: &At, message: impl Into<String>) {
         let location = self.location(at);
         let note = Note { location, message: message.into() };
-        if self.notes.len() < MAX_ITEMS && !self.notes.contains(&note) {
-            self.notes.push(note);
+        if !self.notes.contains(&note) {
+            self.left_out += push(&mut self.notes, note);
         }
     }
 
@@ -79,10 +80,7 @@ impl Report {
 
     /// Whether Envoy would take it.
     pub(crate) fn invalid(&mut self) -> Result<(), Error> {
-        let order = |location: &Location| (location.file.clone(), location.line, location.column);
-        self.problems.sort_by_key(|problem| order(&problem.location));
-        self.findings.sort_by_key(|finding| order(&finding.location));
-        self.notes.sort_by_key(|note| order(&note.location));
+        self.sort();
         if self.problems.is_empty() {
             Ok(())
         } else {
@@ -90,8 +88,25 @@ impl Report {
         }
     }
 
+    /// Puts everything into the order of the text.
+    pub(crate) fn sort(&mut self) {
+        let order = |location: &Location| (location.file.clone(), location.line, location.column);
+        self.problems.sort_by_key(|problem| order(&problem.location));
+        self.findings.sort_by_key(|finding| order(&finding.location));
+        self.notes.sort_by_key(|note| order(&note.location));
+    }
+
     fn location(&self, at: &At) -> Location {
         let file = self.names.get(at.text).cloned().unwrap_or_default();
         Location { file, line: at.pos.line, column: at.pos.column, path: at.path.to_string() }
     }
+}
+
+/// How many items found no place: none or one.
+fn push<T>(items: &mut Vec<T>, item: T) -> usize {
+    let full = items.len() >= MAX_ITEMS;
+    if !full {
+        items.push(item);
+    }
+    usize::from(full)
 }

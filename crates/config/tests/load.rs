@@ -219,6 +219,21 @@ fn check_lists_what_load_refuses_and_what_it_ignores() {
 }
 
 #[test]
+fn what_is_invalid_does_not_hide_what_is_not_honoured() {
+    let source = Source::yaml("t", "nod: {}\nstats_sinks: [{name: x}]\nadmin: {bogus: 1}");
+    let checked = check(&Sources::file(source), &Options::default()).unwrap();
+    let lines: Vec<String> = checked.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "t:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap",
+            "t:3:9: admin.bogus: no such field in envoy.config.bootstrap.v3.Admin",
+        ]
+    );
+    assert_eq!((checked.findings.len(), checked.left_out), (1, 0));
+}
+
+#[test]
 fn no_text_is_an_error() {
     assert!(matches!(load(&Sources::default(), &Options::default()), Err(Error::Read { .. })));
     assert!(Source::read("/no/such/file.yaml".as_ref()).is_err());

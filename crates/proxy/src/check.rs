@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use towpath_config::{Checked, Error, Location, Options, Rank, Source, Sources};
+use towpath_config::{Checked, Error, Location, Options, Problem, Rank, Source, Sources};
 
 /// What of an Envoy configuration is not honoured; exit code 1 if anything that changes behaviour
 #[derive(Clone, Debug, Args)]
@@ -44,7 +44,7 @@ impl Check {
         let checked = Source::read(&self.file)
             .and_then(|source| towpath_config::check(&Sources::file(source), &options));
         match checked {
-            Ok(Checked { findings, notes }) => {
+            Ok(Checked { problems, findings, notes, left_out }) => {
                 let findings = findings.into_iter().map(|finding| Line {
                     rank: match finding.rank {
                         Rank::Harmless => "ignored",
@@ -58,16 +58,15 @@ impl Check {
                     location: Some(note.location),
                     reason: note.message,
                 });
-                findings.chain(notes).collect()
-            }
-            Err(Error::Invalid(problems)) => problems
-                .into_iter()
-                .map(|problem| Line {
+                let more = (left_out > 0).then(|| Line {
                     rank: "invalid",
-                    location: Some(problem.location),
-                    reason: problem.message,
-                })
-                .collect(),
+                    location: None,
+                    reason: format!("{left_out} more are not listed"),
+                });
+                let problems = problems.into_iter().map(Line::invalid);
+                problems.chain(findings).chain(notes).chain(more).collect()
+            }
+            Err(Error::Invalid(problems)) => problems.into_iter().map(Line::invalid).collect(),
             Err(error) => vec![Line { rank: "invalid", location: None, reason: error.to_string() }],
         }
     }
@@ -111,4 +110,10 @@ struct Line {
     rank: &'static str,
     location: Option<Location>,
     reason: String,
+}
+
+impl Line {
+    fn invalid(problem: Problem) -> Self {
+        Self { rank: "invalid", location: Some(problem.location), reason: problem.message }
+    }
 }

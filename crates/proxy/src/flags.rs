@@ -294,13 +294,10 @@ pub const TREE: &str = "Clean";
 pub const BUILD: &str = if cfg!(debug_assertions) { "DEBUG" } else { "RELEASE" };
 
 /// The TLS library.
-pub const TLS: &str = "none";
+pub const TLS: &str = "rustls";
 
-/// The commit that this program was built from; packagers set `TOWPATH_COMMIT`.
-pub const COMMIT: &str = match option_env!("TOWPATH_COMMIT") {
-    Some(commit) => commit,
-    None => "0000000000000000000000000000000000000000",
-};
+/// The commit that this program was built from, zeros where the build did not know it. See `build.rs`.
+pub const COMMIT: &str = env!("TOWPATH_COMMIT");
 
 const MAX_WORKERS: usize = 1024;
 
