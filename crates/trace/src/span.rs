@@ -13,7 +13,7 @@ use crate::value::Value;
 use crate::{gate, probe};
 
 /// A span of this thread; ends when dropped.
-#[must_use = "a span ends when it is dropped"]
+#[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct Span {
     open: Option<Open>,
@@ -136,7 +136,7 @@ impl Track {
 }
 
 /// A span on a track of its own, which may end on another thread; ends when dropped.
-#[must_use = "a span ends when it is dropped"]
+#[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct AsyncSpan(Option<(&'static Callsite, Track)>);
 

@@ -51,8 +51,8 @@ pub struct Knee {
     #[arg(long)]
     pid: Vec<u32>,
     /// Write a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[arg(long, visible_alias = "html", value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Write the result with schema 1; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -87,7 +87,7 @@ impl Knee {
         };
         let found = knee::search(&search, &mut |what| super::print_progress(what))?;
         super::print_progress("");
-        if let Some(path) = &self.html {
+        if let Some(path) = &self.report {
             super::write_text(path, &found.to_page(&search, &super::command_line()).to_html())?;
         }
         if let Some(path) = &self.json {

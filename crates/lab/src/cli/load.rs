@@ -98,8 +98,8 @@ pub struct Load {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[arg(long, visible_alias = "html", value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
@@ -152,7 +152,7 @@ impl Load {
         if let Some(path) = &self.hdr {
             super::write_text(path, &outcome.to_histogram_log())?;
         }
-        if let Some(path) = &self.html {
+        if let Some(path) = &self.report {
             super::write_text(path, &outcome.to_page(&plan, &super::command_line()).to_html())?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
