@@ -102,7 +102,8 @@ enum {
     TOWPATH_ERROR_DISCONNECTED = 49, /* before the response was whole */
     TOWPATH_ERROR_PROTOCOL = 50,     /* what came was not HTTP */
     TOWPATH_ERROR_OVERFLOW = 51,     /* too many requests are under way */
-    TOWPATH_ERROR_OTHER = 52         /* newer than this list */
+    TOWPATH_ERROR_OTHER = 52,        /* newer than this list */
+    TOWPATH_ERROR_RESTING = 53       /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -128,6 +129,7 @@ typedef struct towpath_engine_options {
     uint32_t max_requests;    /* under way; one more fails: 1024 */
     uint32_t max_connections; /* to one origin: 16 */
     uint32_t idle_timeout_ms; /* how long a connection may have no request: 60000 */
+    uint32_t max_rest_ms;     /* the longest that an origin is left alone after it answered 429 or 503: 300000; TOWPATH_NONE: never */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
@@ -234,6 +236,7 @@ typedef struct towpath_request_options {
     uint32_t gap_timeout_ms;        /* between two pieces of the response: 8000, on mobile networks 12000 */
     uint32_t retries;               /* after a failure, where that is allowed: 2, or TOWPATH_NONE */
     uint32_t wait_for_network;      /* not 0: wait where it would end with TOWPATH_ERROR_OFFLINE */
+    uint32_t fail_at_rest;          /* not 0: end with TOWPATH_ERROR_RESTING where it would wait for its origin's rest to be over */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

@@ -12,6 +12,7 @@ pub mod message;
 mod origin;
 mod redo;
 pub mod report;
+mod rest;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -217,7 +218,7 @@ impl Worker {
         if let Some(total) = total {
             self.set_stream_timer(index, StreamTimer::MaxDuration, now + total);
         }
-        self.place_stream(index, now);
+        self.place_call(index, now);
     }
 
     /// The stream, with the app as its downstream side.
@@ -305,6 +306,7 @@ impl Worker {
     /// Hands the head of the response to the app.
     pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
         self.withdraw_spare(index);
+        self.note_answer(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);

@@ -202,6 +202,9 @@ impl Worker {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
+        if stream.is_local() {
+            return self.rest_after(index, id, status, now);
+        }
         let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
         let trouble = if limited { Trouble::RateLimited } else { Trouble::Status(status) };
         // Who is overloaded is not asked again.
@@ -213,13 +216,18 @@ impl Worker {
         if let Some(cluster) = self.cluster_of(id) {
             cluster.stats.retry_upstream_rq.count(status);
         }
+        self.leave_answer(index, id, now);
+        true
+    }
+
+    /// A stream that will be tried again leaves the connection on which an answer begins.
+    pub(crate) fn leave_answer(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
         if self.connections.get(id).is_some_and(Connection::is_reusable) {
             self.release_upstream(index, id, true, now);
         } else {
             // The rest of the answer is not waited for.
             self.sever(index, id, Close::Abort, now);
         }
-        true
     }
 
     /// A 1xx other than 101.

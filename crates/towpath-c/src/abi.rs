@@ -47,6 +47,7 @@ pub enum Code {
     Protocol = 50,
     Overflow = 51,
     Other = 52,
+    Resting = 53,
 }
 
 /// `towpath_engine_options`.
@@ -66,6 +67,7 @@ pub struct EngineOptions {
     pub max_requests: u32,
     pub max_connections: u32,
     pub idle_timeout_ms: u32,
+    pub max_rest_ms: u32,
 }
 
 /// `towpath_event`.
@@ -135,4 +137,5 @@ pub struct RequestOptions {
     pub gap_timeout_ms: u32,
     pub retries: u32,
     pub wait_for_network: u32,
+    pub fail_at_rest: u32,
 }

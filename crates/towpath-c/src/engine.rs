@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use towpath::{Builder, Settings, Tls};
 
-use crate::abi::Code;
+use crate::abi::{Code, NONE};
 use crate::failure::{Failure, Result};
 
 /// `towpath_engine`.
@@ -28,6 +28,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_requests: u32,
     pub(crate) max_connections: u32,
     pub(crate) idle_timeout_ms: u32,
+    pub(crate) max_rest_ms: u32,
 }
 
 impl Wishes<'_> {
@@ -56,6 +57,11 @@ impl Wishes<'_> {
         settings.max_connections = or(self.max_connections, settings.max_connections);
         if self.idle_timeout_ms != 0 {
             settings.idle_timeout = Duration::from_millis(self.idle_timeout_ms.into());
+        }
+        match self.max_rest_ms {
+            0 => {}
+            NONE => settings.max_rest = Duration::ZERO,
+            ms => settings.max_rest = Duration::from_millis(ms.into()),
         }
         Ok(settings)
     }

@@ -85,6 +85,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             max_requests: options.max_requests,
             max_connections: options.max_connections,
             idle_timeout_ms: options.idle_timeout_ms,
+            max_rest_ms: options.max_rest_ms,
         })
     }
 }
@@ -309,6 +310,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             gap_timeout_ms: options.gap_timeout_ms,
             retries: options.retries,
             wait_for_network: options.wait_for_network != 0,
+            fail_at_rest: options.fail_at_rest != 0,
         })
     }
 }

@@ -59,6 +59,7 @@ fn failed_code(why: Failed) -> Code {
         Failed::Protocol => Code::Protocol,
         Failed::NoTls => Code::TlsSetup,
         Failed::Overflow => Code::Overflow,
+        Failed::Resting(_) => Code::Resting,
         _ => Code::Other,
     }
 }
@@ -137,6 +138,7 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         49 => c"the connection ended before the response was whole",
         50 => c"the response is not HTTP",
         51 => c"too many requests are under way",
+        53 => c"the server wants to be left alone",
         _ => c"another error",
     }
 }

@@ -66,6 +66,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) gap_timeout_ms: u32,
     pub(crate) retries: u32,
     pub(crate) wait_for_network: bool,
+    pub(crate) fail_at_rest: bool,
 }
 
 impl Wishes<'_> {
@@ -125,6 +126,9 @@ impl Wishes<'_> {
             NONE => request.retries(0),
             retries => request.retries(retries),
         };
+        if self.fail_at_rest {
+            request = request.fail_at_rest();
+        }
         Ok(if self.wait_for_network { request.wait_for_network() } else { request })
     }
 }

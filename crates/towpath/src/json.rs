@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use towpath_engine::local::report::{Attempt, AttemptOutcome, Lookup, Report, Try};
+use towpath_engine::local::report::{Attempt, AttemptOutcome, Lookup, Report, Rested, Try};
 use towpath_proto::Instant;
 
 /// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not happen is `null`.
@@ -18,6 +18,7 @@ use towpath_proto::Instant;
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
 /// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `trouble` |
 /// | `retries`, `redone` | repetitions after a failure; on a spare connection |
+/// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
 /// | `timed_out` | the limit on time that ended it |
 /// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
 #[must_use]
@@ -38,6 +39,7 @@ pub fn to_json(report: &Report) -> String {
     add("tries", &list(&report.tries, |one| attempted(one, at)));
     add("retries", &report.retries);
     add("redone", &report.redone);
+    add("rests", &list(&report.rests, |one| rested(one, at)));
     add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
     add("sent_ms", &OrNull(record.upstream_last_sent.map(at)));
     add("first_byte_ms", &OrNull(record.response_start.map(at)));
@@ -82,6 +84,16 @@ fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
         one.connection,
         one.reused,
         Text(one.trouble)
+    )
+}
+
+fn rested(one: &Rested, at: impl Fn(Instant) -> Milliseconds) -> String {
+    format!(
+        "{{\"began_ms\":{},\"until_ms\":{},\"asked\":{},\"status\":{}}}",
+        at(one.began),
+        at(one.until),
+        one.asked,
+        OrNull(one.status)
     )
 }
 
@@ -140,7 +152,7 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

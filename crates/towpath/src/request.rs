@@ -149,6 +149,13 @@ impl Request {
         self
     }
 
+    /// Fails at once with [`Failed::Resting`](crate::Failed::Resting) while its origin is left alone after an answer 429 or 503,
+    /// where by default it waits; such an answer to itself it gets as it is.
+    pub const fn fail_at_rest(mut self) -> Self {
+        self.options.fails_at_rest = true;
+        self
+    }
+
     /// Sends it and blocks until the response's head is there.
     ///
     /// # Errors

@@ -74,6 +74,15 @@ pub fn entries(report: &Report) -> Vec<Entry> {
             add(next.unwrap_or(each.began), format!("given up there: {}", each.trouble));
         }
     }
+    for rest in &report.rests {
+        let whom = match rest.status {
+            Some(status) => format!("it answered {status}"),
+            None => "it has too much to do".to_owned(),
+        };
+        let wish = if rest.asked { ", as it asked" } else { "" };
+        let wait_s = (rest.until - rest.began).as_secs_f64();
+        add(rest.began, format!("leave the origin alone for {wait_s:.1} s{wish}: {whom}"));
+    }
     if let Some(at) = record.upstream_last_sent {
         add(at, format!("request sent: {} bytes of body", record.bytes_received));
     }

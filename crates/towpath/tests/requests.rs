@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -102,6 +102,39 @@ fn what_may_be_processed_twice_is_repeated_and_nothing_else() {
     let keyed = client.post(&server.url("/"), "x").idempotency_key("k1").retries(1);
     assert_eq!(keyed.send().unwrap_err(), disconnected);
     assert_eq!(server.connections(), 6, "one, as asked, for what the server knows again");
+}
+
+#[test]
+fn a_server_that_wants_to_be_left_alone_is() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    let server = Server::new(move |stream, _| {
+        while read_request(stream).is_some() {
+            match count.fetch_add(1, Ordering::SeqCst) {
+                0 => answer(stream, "503 Service Unavailable", "Retry-After: 1\r\n", b"busy"),
+                1 => answer(stream, "200 OK", "", b"well"),
+                _ => answer(stream, "429 Too Many Requests", "Retry-After: 3600\r\n", b"later"),
+            }
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let client = engine.client();
+    let mut response = client.get(&server.url("/")).send().unwrap();
+    assert_eq!((response.status(), response.body().bytes(9).unwrap()), (200, "well".into()));
+    let report = response.body().report().unwrap();
+    assert_eq!((report.retries, report.rests.len()), (1, 1));
+    let rest = report.rests[0];
+    assert!(rest.asked && rest.until - rest.began >= Duration::from_secs(1), "{rest:?}");
+    let told = towpath::timeline::entries(report);
+    assert!(told.iter().any(|one| one.what.ends_with("as it asked: it answered 503")), "{told:?}");
+    assert!(towpath::report::to_json(report).contains("\"asked\":true,\"status\":503}"));
+    let refused = client.post(&server.url("/"), "x").send().unwrap();
+    assert_eq!(refused.status(), 429, "what must not be repeated gets the answer");
+    for request in [client.get(&server.url("/")), client.get(&server.url("/")).fail_at_rest()] {
+        let Err(Error::Failed(failed)) = request.send() else { panic!("it cannot wait so long") };
+        assert!(matches!(failed.why(), Failed::Resting(_)), "{failed:?}");
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
 }
 
 #[test]

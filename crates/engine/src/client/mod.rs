@@ -7,6 +7,8 @@
 //! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
 //! | [`budget`] | whether there is a token left for one more retry, hedge or probe |
 //! | [`progress`] | whether a connection has stopped to move anything |
+//! | [`rest`] | how long an origin that has too much to do is left alone |
+//! | [`retry_after`] | how long it asked for |
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
 
@@ -14,4 +16,6 @@ pub mod budget;
 pub mod memory;
 pub mod progress;
 pub mod race;
+pub mod rest;
+pub mod retry_after;
 pub mod timeouts;

@@ -100,7 +100,7 @@ impl Worker {
                     stream.upstream = UpstreamState::None;
                     stream.trace_part(Part::PoolWait);
                 }
-                self.place_stream(index, now);
+                self.place_call(index, now);
             }
             StreamTimer::Request | StreamTimer::LogFlush => {}
         }

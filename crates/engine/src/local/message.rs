@@ -89,6 +89,9 @@ pub struct Settings {
     pub max_repetitions: u32,
     /// How much of a request's body is kept to be sent again: default 64 KiB.
     pub replay_bytes: usize,
+    /// The longest that an origin is left alone after it answered 429 or 503, whatever it asks for: default 5 min. With zero
+    /// such answers are like any other.
+    pub max_rest: Duration,
 }
 
 impl Default for Settings {
@@ -104,6 +107,7 @@ impl Default for Settings {
             probes_per_second: 8,
             max_repetitions: 10,
             replay_bytes: 64 * 1024,
+            max_rest: Duration::from_secs(300),
         }
     }
 }
@@ -161,6 +165,9 @@ pub struct Options {
     pub repeat: Repeat,
     /// Whether it waits when the platform says that there is no network.
     pub waits: bool,
+    /// Whether it fails at once while its origin rests ([`Settings::max_rest`]); by default it waits. Then it is not repeated for
+    /// an answer 429 or 503 either.
+    pub fails_at_rest: bool,
     /// Bytes of its body, where known, for its timeouts.
     pub body_bytes: u64,
 }
@@ -175,6 +182,7 @@ impl Default for Options {
             retries: 2,
             repeat: Repeat::ByMethod,
             waits: false,
+            fails_at_rest: false,
             body_bytes: 0,
         }
     }
@@ -287,6 +295,9 @@ pub enum Error {
     NoTls,
     /// Too many requests are under way, or too many origins are known.
     Overflow,
+    /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time would
+    /// be over before.
+    Resting(Duration),
 }
 
 /// A limit on time.
@@ -328,6 +339,9 @@ impl std::fmt::Display for Error {
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),
             Self::Overflow => f.write_str("too many requests are under way"),
+            Self::Resting(left) => {
+                write!(f, "the server wants to be left alone for {:.1} s yet", left.as_secs_f64())
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use super::message::{Error, Event, NetworkChange, Origin, Outcome, Transport};
 use super::report::{Attempt, AttemptOutcome, Lookup, Report};
 use super::{Call, SpareReason};
 use crate::client::race::{Order, Outlook, Race, Why};
+use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
 use crate::connect::Protocol;
 use crate::pool::Place;
@@ -43,6 +44,7 @@ pub(crate) struct OriginState {
     lookups: VecDeque<Lookup>,
     /// How long the first byte took, by the size of the request.
     first_byte: [Quantiles; SIZE_CLASSES],
+    pub(super) rest: Rest,
 }
 
 /// Where an origin's addresses come from.
@@ -75,6 +77,7 @@ impl OriginState {
             attempts: VecDeque::new(),
             lookups: VecDeque::new(),
             first_byte: Default::default(),
+            rest: Rest::default(),
         }
     }
 

@@ -92,7 +92,7 @@ impl Worker {
         if let Some(call) = self.call_mut(index) {
             call.report.retries += 1;
         }
-        self.place_stream(index, now);
+        self.place_call(index, now);
     }
 
     fn note_trouble(&mut self, index: StreamIndex, trouble: Trouble) {
@@ -195,7 +195,8 @@ impl Worker {
             return;
         }
         let asked_before = call.silent_asked && reason == SpareReason::Silent;
-        if !movable || asked_before || !self.local.budget.spend() {
+        let rests = self.is_resting(place.cluster, now);
+        if !movable || asked_before || rests || !self.local.budget.spend() {
             return;
         }
         if let Some(call) = self.call_mut(index) {

@@ -32,6 +32,8 @@ pub struct Report {
     pub retries: u32,
     /// Repetitions on a spare connection, because the one it was on did not move.
     pub redone: u32,
+    /// Times that it waited because its origin had too much to do; the first 32.
+    pub rests: Vec<Rested>,
 }
 
 /// A question to the resolver.
@@ -88,4 +90,17 @@ pub struct Try {
     pub reused: bool,
     /// Why it ended without an answer; empty if it did not.
     pub trouble: &'static str,
+}
+
+/// A wait because the origin had answered 429 or 503.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rested {
+    /// Since when.
+    pub began: Instant,
+    /// Until when, with the request's own jitter.
+    pub until: Instant,
+    /// The origin named the time (`Retry-After`).
+    pub asked: bool,
+    /// What it answered to this request; `None` where it had answered another.
+    pub status: Option<u16>,
 }

@@ -28,6 +28,8 @@ pub struct Habits {
     pub close_after: Option<u32>,
     /// Answers every n-th request with 503.
     pub fail_every: Option<u32>,
+    /// Answers so many requests with 503 first, with this `retry-after`.
+    pub busy: Option<(u32, Option<&'static str>)>,
     /// Never answers.
     pub silent: bool,
     /// Closes connections that were idle for so long, without announcing it.
@@ -136,7 +138,11 @@ pub fn origin(
                     }
                     served += 1;
                     let fails = habits.fail_every.is_some_and(|every| served.is_multiple_of(every));
-                    let mut head = Head::response(if fails { 503 } else { 200 });
+                    let busy = habits.busy.filter(|(count, _)| served <= *count);
+                    let mut head = Head::response(if fails || busy.is_some() { 503 } else { 200 });
+                    if let Some((_, Some(wait))) = busy {
+                        head.append_bytes(b"retry-after", wait.as_bytes());
+                    }
                     head.append_bytes(b"x-id", id.as_bytes());
                     let size: usize = size.parse().unwrap();
                     let chunked = text(&request, b"x-chunked") == "1";

@@ -1,0 +1,167 @@
+//! How long an origin that says it has too much to do is left alone.
+//!
+//! Arrives: answers 429 and 503, with or without `Retry-After`, and answers that say it is well again. Leaves: when a request
+//! to it may begin.
+//!
+//! Nobody comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
+//! sent away together do not return together. Where the server names no time the wait is drawn below a bound that doubles
+//! with each such answer in a row (full jitter).
+
+use std::time::Duration;
+
+use towpath_proto::Instant;
+
+/// An origin's rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    began: Instant,
+    until: Instant,
+    /// Delays behind its end are drawn below this.
+    spread: Duration,
+    /// Answers in a row that asked for it.
+    row: u32,
+    asked: bool,
+}
+
+impl Rest {
+    /// A request that was sent at `sent` was answered 429 or 503; `asked` is what `Retry-After` said. No rest is longer than
+    /// `most`. `random` is any number.
+    pub fn begin(
+        &mut self,
+        sent: Instant,
+        asked: Option<Duration>,
+        most: Duration,
+        random: u64,
+        now: Instant,
+    ) {
+        let bound = FIRST.saturating_mul(1 << self.row.min(20)).min(LONGEST);
+        let wait = asked.unwrap_or_else(|| share(random, bound)).min(most);
+        // Those that were under way when it began tell nothing new.
+        if self.row == 0 || sent >= self.began {
+            self.row = self.row.saturating_add(1);
+            self.began = now;
+        }
+        if now + wait >= self.until {
+            self.until = now + wait;
+            self.spread = (wait / 4).clamp(LEAST_SPREAD, MOST_SPREAD);
+            self.asked = asked.is_some();
+        }
+    }
+
+    /// A request that was sent at `sent` was answered otherwise.
+    pub fn recovered(&mut self, sent: Instant) {
+        if sent >= self.began {
+            self.row = 0;
+        }
+    }
+
+    /// When a request may begin, where that is not now. Each draws anew: `random` is any number.
+    #[must_use]
+    pub fn wait(&self, random: u64, now: Instant) -> Option<Instant> {
+        (now < self.until).then(|| self.until + share(random, self.spread))
+    }
+
+    /// Whether the server named the time.
+    #[must_use]
+    pub const fn is_asked(&self) -> bool {
+        self.asked
+    }
+}
+
+/// The share of `bound` that a random number stands for.
+fn share(random: u64, bound: Duration) -> Duration {
+    let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+    let product = u128::from(random) * u128::from(most);
+    Duration::from_nanos(u64::try_from(product >> 64).unwrap_or(most))
+}
+
+/// The bound of the first wait that no server named, doubled for each in a row.
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+const LEAST_SPREAD: Duration = Duration::from_millis(50);
+const MOST_SPREAD: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_secs(300);
+    const HIGH: u64 = u64::MAX;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn what_the_server_names_holds_and_everybody_comes_a_little_later() {
+        let mut rest = Rest::default();
+        assert_eq!(rest.wait(HIGH, at(0)), None);
+        rest.begin(at(900), Some(ms(8_000)), MOST, HIGH, at(1_000));
+        assert!(rest.is_asked());
+        assert_eq!(rest.wait(0, at(1_000)), Some(at(9_000)));
+        let latest = rest.wait(HIGH, at(8_999)).unwrap();
+        assert!(latest > at(10_900) && latest <= at(11_000), "{latest:?}");
+        assert_eq!(rest.wait(HIGH, at(9_000)), None);
+    }
+
+    #[test]
+    fn no_rest_is_longer_than_the_limit() {
+        let mut rest = Rest::default();
+        rest.begin(at(0), Some(Duration::MAX), MOST, 0, at(0));
+        assert_eq!(rest.wait(0, at(0)), Some(Instant::ZERO + MOST));
+        assert!(rest.wait(HIGH, at(0)).unwrap() <= Instant::ZERO + MOST + MOST_SPREAD);
+    }
+
+    #[test]
+    fn without_a_word_the_bound_doubles_up_to_its_limit_and_starts_again_after_an_answer() {
+        let mut rest = Rest::default();
+        let mut waits = Vec::new();
+        let mut now = at(0);
+        for _ in 0..9 {
+            rest.begin(now, None, MOST, HIGH, now);
+            let until = rest.wait(0, now).unwrap();
+            waits.push((until - now).as_millis().div_ceil(100) * 100);
+            now = until;
+        }
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+        assert!(!rest.is_asked());
+        rest.recovered(now);
+        rest.begin(now, None, MOST, HIGH, now);
+        assert!(rest.wait(0, now).unwrap() - now <= ms(500));
+    }
+
+    #[test]
+    fn the_wait_is_drawn_over_the_whole_range() {
+        let mut rest = Rest::default();
+        rest.begin(at(0), None, MOST, 0, at(0));
+        assert_eq!(rest.wait(0, at(0)), None, "a draw of nothing is no wait");
+        rest.begin(at(1), None, MOST, HIGH / 2, at(1));
+        let wait = rest.wait(0, at(1)).unwrap() - at(1);
+        assert!((ms(499)..=ms(501)).contains(&wait), "{wait:?}");
+    }
+
+    #[test]
+    fn answers_to_what_was_under_way_neither_raise_the_bound_nor_end_the_row() {
+        let mut rest = Rest::default();
+        rest.begin(at(100), None, MOST, HIGH, at(200));
+        for _ in 0..5 {
+            rest.begin(at(150), None, MOST, HIGH, at(210));
+        }
+        rest.recovered(at(150));
+        rest.begin(at(900), None, MOST, HIGH, at(1_000));
+        let wait = rest.wait(0, at(1_000)).unwrap() - at(1_000);
+        assert!(wait > ms(900) && wait <= ms(1_000), "the second of the row: {wait:?}");
+    }
+
+    #[test]
+    fn a_shorter_rest_does_not_end_a_longer_one() {
+        let mut rest = Rest::default();
+        rest.begin(at(0), Some(ms(10_000)), MOST, 0, at(0));
+        rest.begin(at(0), Some(ms(1_000)), MOST, 0, at(10));
+        assert_eq!(rest.wait(0, at(20)), Some(at(10_000)));
+    }
+}
