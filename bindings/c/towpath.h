@@ -103,7 +103,9 @@ enum {
     TOWPATH_ERROR_PROTOCOL = 50,     /* what came was not HTTP */
     TOWPATH_ERROR_OVERFLOW = 51,     /* too many requests are under way */
     TOWPATH_ERROR_OTHER = 52,        /* newer than this list */
-    TOWPATH_ERROR_RESTING = 53       /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
+    TOWPATH_ERROR_RESTING = 53,      /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
+    TOWPATH_ERROR_IDENTICAL_LIMIT = 54, /* max_identical */
+    TOWPATH_ERROR_FLOW_LIMIT = 55    /* max_flow_bytes */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -130,6 +132,11 @@ typedef struct towpath_engine_options {
     uint32_t max_connections; /* to one origin: 16 */
     uint32_t idle_timeout_ms; /* how long a connection may have no request: 60000 */
     uint32_t max_rest_ms;     /* the longest that an origin is left alone after it answered 429 or 503: 300000; TOWPATH_NONE: never */
+
+    uint64_t max_flow_bytes;      /* that leave within flow_window_ms, heads and bodies; what would be more is refused: no limit */
+    uint32_t flow_window_ms;      /* 3600000 */
+    uint32_t max_identical;       /* requests of the same method, URL and body within identical_window_ms: no limit */
+    uint32_t identical_window_ms; /* 3600000 */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
@@ -237,6 +244,7 @@ typedef struct towpath_request_options {
     uint32_t retries;               /* after a failure, where that is allowed: 2, or TOWPATH_NONE */
     uint32_t wait_for_network;      /* not 0: wait where it would end with TOWPATH_ERROR_OFFLINE */
     uint32_t fail_at_rest;          /* not 0: end with TOWPATH_ERROR_RESTING where it would wait for its origin's rest to be over */
+    uint32_t unlimited;             /* not 0: max_identical and max_flow_bytes do not hold for it */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

@@ -7,6 +7,7 @@
 //! reading as one that has, so that the forwarding loop treats it alike. What it is "sent" leaves as events, and
 //! counts as outstanding until the app has used it.
 
+mod avalanche;
 mod limits;
 pub mod message;
 mod origin;
@@ -23,6 +24,7 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{Address, Close, ConnectionId, Instant, QueryId};
 
+use crate::client::avalanche::{Flow, Identical};
 use crate::client::budget::{Budget, Rate};
 use crate::client::memory::Memory;
 use crate::client::timeouts::Network;
@@ -59,6 +61,8 @@ pub(crate) struct Local {
     pub(crate) memory: Memory,
     pub(crate) probes: Rate,
     pub(crate) budget: Budget,
+    identical: Identical,
+    flow: Flow,
     kind: Network,
     online: bool,
 }
@@ -77,6 +81,8 @@ impl Default for Local {
             memory: Memory::new(),
             probes: Rate::new(settings.probes_per_second, settings.probes_per_second * 2),
             budget: Budget::new(20, settings.max_repetitions),
+            identical: Identical::new(settings.max_identical, settings.identical_window),
+            flow: Flow::new(settings.max_flow_bytes, settings.flow_window),
             kind: Network::Fixed,
             online: true,
             settings,
@@ -106,6 +112,8 @@ pub(crate) struct Call {
     pub(crate) spare: Option<Spare>,
     /// It has asked for one to see whether the network is there.
     pub(crate) silent_asked: bool,
+    /// Bytes of its body that count to the limit already.
+    counted: u64,
     /// Bytes that were taken from the app while the stream was held back.
     untaken: usize,
 }
@@ -164,6 +172,8 @@ impl Worker {
         self.local.probes =
             Rate::new(settings.probes_per_second, settings.probes_per_second.saturating_mul(2));
         self.local.budget = Budget::new(20, settings.max_repetitions);
+        self.local.identical = Identical::new(settings.max_identical, settings.identical_window);
+        self.local.flow = Flow::new(settings.max_flow_bytes, settings.flow_window);
         self.local.settings = settings;
     }
 
@@ -177,7 +187,7 @@ impl Worker {
         } else if open.origin.transport == Transport::Tls && self.local.tls.is_none() {
             Some(Error::NoTls)
         } else {
-            None
+            self.limit_on(&open, now).map(Error::Limited)
         };
         if let Some(error) = refused {
             return self.refuse_call(open.call, error, now);
@@ -187,6 +197,7 @@ impl Worker {
         };
         let call = Call {
             id: open.call,
+            counted: open.options.body_bytes,
             options: open.options,
             report: Report {
                 network: Arc::clone(self.local.memory.network()),
@@ -252,7 +263,7 @@ impl Worker {
     fn on_call_data(&mut self, call: CallId, chunk: Bytes, now: Instant) {
         let Some((id, index)) = self.streaming_call(call) else { return };
         let bytes = chunk.len();
-        if bytes == 0 {
+        if bytes == 0 || !self.count_piece(index, bytes, now) {
             return;
         }
         self.forward(index, Side::Request, Item::Data(chunk), now);

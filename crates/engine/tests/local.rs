@@ -21,8 +21,8 @@ use scene::client::{Ask, asks};
 use scene::origin::{Habits, Log, origin, pattern, text};
 use towpath_engine::client::timeouts::Network;
 use towpath_engine::local::message::{
-    CallId, Command, Error, Event, Layer, NetworkChange, Open, Options, Origin, Outcome, Repeat,
-    Settings, Transport,
+    CallId, Command, Error, Event, Layer, Limit, NetworkChange, Open, Options, Origin, Outcome,
+    Repeat, Settings, Transport,
 };
 use towpath_engine::local::report::{AttemptOutcome, Report};
 use towpath_engine::message::{FromWorker, Message, ToWorker};

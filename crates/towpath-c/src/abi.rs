@@ -48,6 +48,8 @@ pub enum Code {
     Overflow = 51,
     Other = 52,
     Resting = 53,
+    IdenticalLimit = 54,
+    FlowLimit = 55,
 }
 
 /// `towpath_engine_options`.
@@ -68,6 +70,10 @@ pub struct EngineOptions {
     pub max_connections: u32,
     pub idle_timeout_ms: u32,
     pub max_rest_ms: u32,
+    pub max_flow_bytes: u64,
+    pub flow_window_ms: u32,
+    pub max_identical: u32,
+    pub identical_window_ms: u32,
 }
 
 /// `towpath_event`.
@@ -138,4 +144,5 @@ pub struct RequestOptions {
     pub retries: u32,
     pub wait_for_network: u32,
     pub fail_at_rest: u32,
+    pub unlimited: u32,
 }

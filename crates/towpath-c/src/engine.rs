@@ -29,6 +29,10 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_connections: u32,
     pub(crate) idle_timeout_ms: u32,
     pub(crate) max_rest_ms: u32,
+    pub(crate) max_flow_bytes: u64,
+    pub(crate) flow_window_ms: u32,
+    pub(crate) max_identical: u32,
+    pub(crate) identical_window_ms: u32,
 }
 
 impl Wishes<'_> {
@@ -57,6 +61,14 @@ impl Wishes<'_> {
         settings.max_connections = or(self.max_connections, settings.max_connections);
         if self.idle_timeout_ms != 0 {
             settings.idle_timeout = Duration::from_millis(self.idle_timeout_ms.into());
+        }
+        settings.max_flow_bytes = self.max_flow_bytes;
+        if self.flow_window_ms != 0 {
+            settings.flow_window = Duration::from_millis(self.flow_window_ms.into());
+        }
+        settings.max_identical = self.max_identical;
+        if self.identical_window_ms != 0 {
+            settings.identical_window = Duration::from_millis(self.identical_window_ms.into());
         }
         match self.max_rest_ms {
             0 => {}

@@ -86,6 +86,10 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             max_connections: options.max_connections,
             idle_timeout_ms: options.idle_timeout_ms,
             max_rest_ms: options.max_rest_ms,
+            max_flow_bytes: options.max_flow_bytes,
+            flow_window_ms: options.flow_window_ms,
+            max_identical: options.max_identical,
+            identical_window_ms: options.identical_window_ms,
         })
     }
 }
@@ -311,6 +315,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             retries: options.retries,
             wait_for_network: options.wait_for_network != 0,
             fail_at_rest: options.fail_at_rest != 0,
+            unlimited: options.unlimited != 0,
         })
     }
 }

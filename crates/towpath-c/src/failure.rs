@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use towpath::{Error, Failed, Layer};
+use towpath::{Error, Failed, Layer, Limit};
 
 use crate::abi::Code;
 
@@ -60,7 +60,15 @@ fn failed_code(why: Failed) -> Code {
         Failed::NoTls => Code::TlsSetup,
         Failed::Overflow => Code::Overflow,
         Failed::Resting(_) => Code::Resting,
+        Failed::Limited(limit) => limit_code(limit),
         _ => Code::Other,
+    }
+}
+
+const fn limit_code(limit: Limit) -> Code {
+    match limit {
+        Limit::Identical => Code::IdenticalLimit,
+        Limit::Flow => Code::FlowLimit,
     }
 }
 
@@ -139,6 +147,8 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         50 => c"the response is not HTTP",
         51 => c"too many requests are under way",
         53 => c"the server wants to be left alone",
+        54 => c"the limit on identical requests is reached",
+        55 => c"the limit on bytes sent is reached",
         _ => c"another error",
     }
 }

@@ -67,6 +67,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) retries: u32,
     pub(crate) wait_for_network: bool,
     pub(crate) fail_at_rest: bool,
+    pub(crate) unlimited: bool,
 }
 
 impl Wishes<'_> {
@@ -128,6 +129,9 @@ impl Wishes<'_> {
         };
         if self.fail_at_rest {
             request = request.fail_at_rest();
+        }
+        if self.unlimited {
+            request = request.unlimited();
         }
         Ok(if self.wait_for_network { request.wait_for_network() } else { request })
     }

@@ -61,12 +61,15 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, identity_chain_pem, identity_key_pem);
     same!("towpath_engine_options", EngineOptions, window_bytes, replay_bytes, max_requests);
     same!("towpath_engine_options", EngineOptions, max_connections, idle_timeout_ms, max_rest_ms);
+    same!("towpath_engine_options", EngineOptions, max_flow_bytes, flow_window_ms);
+    same!("towpath_engine_options", EngineOptions, max_identical, identical_window_ms);
     same!("towpath_request_options", RequestOptions, size, url, method, fields, field_count);
     same!("towpath_request_options", RequestOptions, on_event, queue, user, body, body_length);
     same!("towpath_request_options", RequestOptions, body_follows, repeat, content_length);
     same!("towpath_request_options", RequestOptions, idempotency_key, timeout_ms);
     same!("towpath_request_options", RequestOptions, first_byte_timeout_ms, gap_timeout_ms);
     same!("towpath_request_options", RequestOptions, retries, wait_for_network, fail_at_rest);
+    same!("towpath_request_options", RequestOptions, unlimited);
     for (name, code) in CODES {
         hold(format!("TOWPATH_ERROR_{name}"), *code as u64);
     }
@@ -353,5 +356,7 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("OVERFLOW", Code::Overflow),
         ("OTHER", Code::Other),
         ("RESTING", Code::Resting),
+        ("IDENTICAL_LIMIT", Code::IdenticalLimit),
+        ("FLOW_LIMIT", Code::FlowLimit),
     ]
 };

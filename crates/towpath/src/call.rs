@@ -16,10 +16,10 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 
-use crate::Error;
 use crate::request::Handler;
 use crate::response::{Chunk, Response, Trailers};
 use crate::tls::Tls;
+use crate::{Error, Settings};
 
 /// What all users of one engine share.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     calls: Mutex<Calls>,
     next: AtomicU64,
     pub(crate) window_bytes: usize,
+    /// Identical requests are limited: bodies are told apart.
+    pub(crate) hashes_bodies: bool,
     tls: Mutex<TlsState>,
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Vec<Saved>>>>,
@@ -85,8 +87,14 @@ pub(crate) struct Ended {
 }
 
 impl Shared {
-    pub(crate) fn new(window_bytes: usize, tls: Tls) -> Self {
-        Self { window_bytes, tls: Mutex::new(TlsState::Wanted(tls)), ..Self::default() }
+    pub(crate) fn new(settings: &Settings, tls: Tls) -> Self {
+        let (window_bytes, hashes_bodies) = (settings.window_bytes, settings.max_identical > 0);
+        Self {
+            window_bytes,
+            hashes_bodies,
+            tls: Mutex::new(TlsState::Wanted(tls)),
+            ..Self::default()
+        }
     }
 
     /// Tells the engine how TLS is spoken, once.

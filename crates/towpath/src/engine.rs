@@ -150,7 +150,7 @@ impl Builder {
     /// When the system gives no thread or descriptors.
     pub fn start(mut self) -> Result<Engine, Error> {
         let tls = std::mem::take(&mut self.tls);
-        let shared = Arc::new(Shared::new(self.settings.window_bytes, tls));
+        let shared = Arc::new(Shared::new(&self.settings, tls));
         let (ready, outcome) = mpsc::channel();
         let theirs = Arc::clone(&shared);
         let run = move || match Runner::new(self, theirs) {
@@ -176,7 +176,7 @@ impl Builder {
     /// When the system gives no descriptors.
     pub fn lend(mut self) -> Result<(Engine, Runner), Error> {
         let tls = std::mem::take(&mut self.tls);
-        let shared = Arc::new(Shared::new(self.settings.window_bytes, tls));
+        let shared = Arc::new(Shared::new(&self.settings, tls));
         let runner = Runner::new(self, Arc::clone(&shared))?;
         Ok((Engine { life: Arc::new(Life { shared, thread: None }) }, runner))
     }

@@ -58,5 +58,5 @@ pub use response::{Body, Chunk, Response, Trailers};
 pub use service::Service;
 pub use tls::Tls;
 pub use towpath_engine::client::race::Options as RaceOptions;
-pub use towpath_engine::local::message::{Error as Failed, Layer, Repeat, Settings};
+pub use towpath_engine::local::message::{Error as Failed, Layer, Limit, Repeat, Settings};
 pub use upload::{Sender, Upload};

@@ -1,6 +1,8 @@
 //! What to ask, how long to wait for it, and whether it may be asked twice.
 
+use std::collections::hash_map::DefaultHasher;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -156,6 +158,12 @@ impl Request {
         self
     }
 
+    /// Lifts the limits on identical requests and on bytes sent for this request ([`Settings`](crate::Settings)).
+    pub const fn unlimited(mut self) -> Self {
+        self.options.limited = false;
+        self
+    }
+
     /// Sends it and blocks until the response's head is there.
     ///
     /// # Errors
@@ -261,6 +269,8 @@ impl Request {
         }
         let mut this = self;
         this.options.body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
+        this.options.body_hash =
+            body.as_ref().filter(|_| this.shared.hashes_bodies).map(|body| hash(body));
         let call = this.begin(head, body.is_none(), handler)?;
         if let Some(chunk) = body {
             // It is in memory as a whole already: pieces and room would not make it smaller.
@@ -314,6 +324,12 @@ impl Request {
         }
         Ok(head)
     }
+}
+
+fn hash(body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Gives a request up that nobody waits for any more.

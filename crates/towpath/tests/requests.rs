@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use server::{Server, answer, read_head, read_request};
 use towpath::request::Handler;
-use towpath::{Chunk, Engine, Error, Layer, NetworkKind, Report, Response, Sender, Trailers};
+use towpath::{
+    Chunk, Engine, Error, Layer, Limit, NetworkKind, Report, Response, Sender, Settings, Trailers,
+};
 use towpath_engine::local::message::Error as Failed;
 use towpath_proto::Failure;
 
@@ -135,6 +137,35 @@ fn a_server_that_wants_to_be_left_alone_is() {
         assert!(matches!(failed.why(), Failed::Resting(_)), "{failed:?}");
     }
     assert_eq!(seen.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn an_app_that_repeats_itself_or_sends_too_much_is_stopped() {
+    let server = Server::new(|stream, _| {
+        while read_request(stream).is_some() {
+            answer(stream, "200 OK", "", b"ok");
+        }
+    });
+    let settings = Settings { max_identical: 2, max_flow_bytes: 100_000, ..Settings::default() };
+    let engine = Engine::builder().settings(settings).start().unwrap();
+    let client = engine.client();
+    let post = |body: &'static str| client.post(&server.url("/"), body).send().map(|_| ());
+    let identical = Err(Error::from(Failed::Limited(Limit::Identical)));
+    assert_eq!([post("a"), post("a"), post("b")], [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(post("a"), identical);
+    assert_eq!(client.post(&server.url("/"), "a").unlimited().send().map(|_| ()), Ok(()));
+    let get = |path: &str| client.get(&server.url(path)).send().map(|_| ());
+    assert_eq!([get("/1"), get("/1"), get("/2")], [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(get("/1"), identical);
+    assert_eq!(get("/1").unwrap_err().to_string(), "the limit on identical requests is reached");
+    let flow = Error::from(Failed::Limited(Limit::Flow));
+    let large = client.post(&server.url("/"), vec![b'x'; 100_000]);
+    assert_eq!(large.send().unwrap_err(), flow);
+    assert_eq!(post("c"), Ok(()), "what was refused took nothing away");
+    let mut upload = client.request("PUT", &server.url("/")).upload(None).unwrap();
+    let cut = (0..20).find_map(|_| upload.write(vec![b'y'; 10_000]).err());
+    let error = cut.unwrap_or_else(|| upload.finish().unwrap_err());
+    assert_eq!(error, flow, "where nobody knew its length it is cut off");
 }
 
 #[test]

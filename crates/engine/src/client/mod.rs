@@ -5,6 +5,7 @@
 //! | [`race`] | when the next connection attempt begins, and where to (RFC 8305, and a prober after it) |
 //! | [`memory`] | which addresses come first, by what became of earlier attempts on this network |
 //! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
+//! | [`avalanche`] | whether the app may send that at all: identical requests, and bytes |
 //! | [`budget`] | whether there is a token left for one more retry, hedge or probe |
 //! | [`progress`] | whether a connection has stopped to move anything |
 //! | [`rest`] | how long an origin that has too much to do is left alone |
@@ -12,6 +13,7 @@
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
 
+pub mod avalanche;
 pub mod budget;
 pub mod memory;
 pub mod progress;

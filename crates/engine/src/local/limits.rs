@@ -35,6 +35,7 @@ impl Worker {
         }
         call.report.tries.push(began);
         call.report.layers = layers;
+        self.count_repetition(index, now);
         let Some(layers) = layers else { return };
         self.set_stream_timer(index, StreamTimer::PerTry, now + layers.first_byte);
         self.set_stream_timer(index, StreamTimer::Response, now + layers.attempt);

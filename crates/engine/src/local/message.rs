@@ -92,6 +92,17 @@ pub struct Settings {
     /// The longest that an origin is left alone after it answered 429 or 503, whatever it asks for: default 5 min. With zero
     /// such answers are like any other.
     pub max_rest: Duration,
+    /// Identical requests (method, address, body) in any stretch of [`Settings::identical_window`]; one more is refused. By
+    /// default 0: no limit. Mars has 105 an hour. A request whose body follows in pieces is identical to none.
+    pub max_identical: u32,
+    /// Default 1 h.
+    pub identical_window: Duration,
+    /// Bytes that leave in any stretch of [`Settings::flow_window`]: heads and bodies, without TLS. A request that would send
+    /// more is refused, or ended where its length was not known. What is repeated counts, and is not refused. By default 0: no
+    /// limit. Mars has 80 MB an hour, on mobile networks.
+    pub max_flow_bytes: u64,
+    /// Default 1 h.
+    pub flow_window: Duration,
 }
 
 impl Default for Settings {
@@ -108,6 +119,10 @@ impl Default for Settings {
             max_repetitions: 10,
             replay_bytes: 64 * 1024,
             max_rest: Duration::from_secs(300),
+            max_identical: 0,
+            identical_window: Duration::from_secs(3600),
+            max_flow_bytes: 0,
+            flow_window: Duration::from_secs(3600),
         }
     }
 }
@@ -168,8 +183,12 @@ pub struct Options {
     /// Whether it fails at once while its origin rests ([`Settings::max_rest`]); by default it waits. Then it is not repeated for
     /// an answer 429 or 503 either.
     pub fails_at_rest: bool,
-    /// Bytes of its body, where known, for its timeouts.
+    /// Whether the limits on identical requests and on bytes hold for it; they do by default.
+    pub limited: bool,
+    /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
+    /// A number that stands for its body, where that is known as a whole and identical requests are limited.
+    pub body_hash: Option<u64>,
 }
 
 impl Default for Options {
@@ -183,7 +202,9 @@ impl Default for Options {
             repeat: Repeat::ByMethod,
             waits: false,
             fails_at_rest: false,
+            limited: true,
             body_bytes: 0,
+            body_hash: None,
         }
     }
 }
@@ -298,6 +319,28 @@ pub enum Error {
     /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time would
     /// be over before.
     Resting(Duration),
+    /// A limit that the app has set on itself.
+    Limited(Limit),
+}
+
+/// A limit that keeps an app's mistake from becoming everybody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Settings::max_identical`].
+    Identical,
+    /// [`Settings::max_flow_bytes`].
+    Flow,
+}
+
+impl Limit {
+    /// In a few words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Identical => "identical requests",
+            Self::Flow => "bytes sent",
+        }
+    }
 }
 
 /// A limit on time.
@@ -339,6 +382,7 @@ impl std::fmt::Display for Error {
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),
             Self::Overflow => f.write_str("too many requests are under way"),
+            Self::Limited(limit) => write!(f, "the limit on {} is reached", limit.as_str()),
             Self::Resting(left) => {
                 write!(f, "the server wants to be left alone for {:.1} s yet", left.as_secs_f64())
             }

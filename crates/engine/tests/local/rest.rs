@@ -144,3 +144,35 @@ fn a_request_that_is_taken_back_while_it_rests_ends_at_once() {
         assert_eq!(app.world.machine::<Worker>(app.worker).streams(), 0);
     });
 }
+
+#[test]
+fn an_app_that_repeats_itself_is_let_through_again_when_its_window_has_passed() {
+    let mut settings = Settings { max_identical: 3, ..Settings::default() };
+    settings.identical_window = seconds(80);
+    let mut app = App::new(1, settings);
+    let log = app.serve(ORIGIN, Habits::default());
+    let ask = |path: &'static str| Ask {
+        id: path.to_owned(),
+        method: "GET",
+        body: 0,
+        chunked: false,
+        answer: 5,
+        answer_chunked: false,
+        pause: Duration::ZERO,
+    };
+    let mut refused = 0;
+    for _ in 0..200 {
+        let call = app.ask(&ask("same"), "10.0.1.1", Options::default());
+        app.run(seconds(1));
+        match app.calls[&call].outcome() {
+            Outcome::Complete => {}
+            Outcome::Failed(error) => {
+                assert_eq!(error, Error::Limited(Limit::Identical));
+                refused += 1;
+            }
+        }
+    }
+    let served = log.borrow().times["same"];
+    assert_eq!(served + refused, 200);
+    assert!((7..=9).contains(&served), "three in any 80 s: {served}");
+}
