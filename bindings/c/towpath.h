@@ -214,6 +214,8 @@ enum {
     TOWPATH_REPEAT_NEVER = 2
 };
 
+enum { TOWPATH_PRIORITY_NORMAL = 0, TOWPATH_PRIORITY_HIGH = 1, TOWPATH_PRIORITY_LOW = 2 };
+
 #define TOWPATH_LENGTH_UNKNOWN UINT64_MAX /* sent in chunks (RFC 9112 section 7.1) */
 #define TOWPATH_NONE UINT32_MAX           /* no retries; no limit on time */
 
@@ -245,6 +247,7 @@ typedef struct towpath_request_options {
     uint32_t wait_for_network;      /* not 0: wait where it would end with TOWPATH_ERROR_OFFLINE */
     uint32_t fail_at_rest;          /* not 0: end with TOWPATH_ERROR_RESTING where it would wait for its origin's rest to be over */
     uint32_t unlimited;             /* not 0: max_identical and max_flow_bytes do not hold for it */
+    uint32_t priority;              /* among those that wait for a connection to the same origin */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

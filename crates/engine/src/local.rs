@@ -11,6 +11,7 @@ mod avalanche;
 mod limits;
 pub mod message;
 mod origin;
+mod queue;
 mod redo;
 pub mod report;
 mod rest;
@@ -198,11 +199,12 @@ impl Worker {
         let call = Call {
             id: open.call,
             counted: open.options.body_bytes,
-            options: open.options,
             report: Report {
+                priority: open.options.priority,
                 network: Arc::clone(self.local.memory.network()),
                 ..Report::default()
             },
+            options: open.options,
             error: None,
             began: now,
             waited_until: None,

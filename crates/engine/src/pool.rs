@@ -160,8 +160,11 @@ impl Worker {
             return Lease::Overflow;
         }
         cluster.joined_queue(place);
-        let Some(pool) = cluster.pool_mut(place) else { return Lease::Overflow };
-        pool.pending.push_back(index);
+        if cluster.races {
+            self.join_in_turn(index, place);
+        } else if let Some(pool) = cluster.pool_mut(place) {
+            pool.pending.push_back(index);
+        }
         if let Some(stream) = self.streams.get_mut(index) {
             stream.upstream = UpstreamState::Pending(place);
         }

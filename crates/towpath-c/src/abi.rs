@@ -145,4 +145,5 @@ pub struct RequestOptions {
     pub wait_for_network: u32,
     pub fail_at_rest: u32,
     pub unlimited: u32,
+    pub priority: u32,
 }

@@ -316,6 +316,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             wait_for_network: options.wait_for_network != 0,
             fail_at_rest: options.fail_at_rest != 0,
             unlimited: options.unlimited != 0,
+            priority: options.priority,
         })
     }
 }

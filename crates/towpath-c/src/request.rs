@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath::report::to_json;
 use towpath::request::Handler;
-use towpath::{Chunk, Error, Repeat, Report, Response, Sender, Trailers};
+use towpath::{Chunk, Error, Priority, Repeat, Report, Response, Sender, Trailers};
 
 use crate::abi::{Code, Event, LENGTH_UNKNOWN, NONE, OnEvent, event};
 use crate::engine::{Engine, call_app};
@@ -68,6 +68,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) wait_for_network: bool,
     pub(crate) fail_at_rest: bool,
     pub(crate) unlimited: bool,
+    pub(crate) priority: u32,
 }
 
 impl Wishes<'_> {
@@ -130,6 +131,12 @@ impl Wishes<'_> {
         if self.fail_at_rest {
             request = request.fail_at_rest();
         }
+        request = request.priority(match self.priority {
+            0 => Priority::Normal,
+            1 => Priority::High,
+            2 => Priority::Low,
+            other => return Err(Failure::argument(format!("priority is {other}"))),
+        });
         if self.unlimited {
             request = request.unlimited();
         }

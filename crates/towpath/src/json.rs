@@ -12,6 +12,7 @@ use towpath_proto::Instant;
 /// |---|---|
 /// | `schema` | 1; rises when a key changes its meaning |
 /// | `network` | the label of the network that it began on |
+/// | `priority` | `high`, `normal` or `low` |
 /// | `status` | the response's status; 0 without one |
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
@@ -30,6 +31,7 @@ pub fn to_json(report: &Report) -> String {
         let _ = write!(json, ",\"{name}\":{value}");
     };
     add("network", &Text(&report.network));
+    add("priority", &Text(report.priority.as_str()));
     add("status", &record.status);
     // The engine's words are those of a proxy, whose downstream side the app is here.
     add("bytes_sent", &record.bytes_received);
@@ -151,7 +153,7 @@ mod tests {
         let json = to_json(&Report::default());
         assert_eq!(
             json,
-            "{\"schema\":1,\"network\":\"\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
+            "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
              \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );

@@ -57,6 +57,7 @@ pub use response::{Body, Chunk, Response, Trailers};
 #[cfg(feature = "tower")]
 pub use service::Service;
 pub use tls::Tls;
+pub use towpath_engine::client::priority::Priority;
 pub use towpath_engine::client::race::Options as RaceOptions;
 pub use towpath_engine::local::message::{Error as Failed, Layer, Limit, Repeat, Settings};
 pub use upload::{Sender, Upload};

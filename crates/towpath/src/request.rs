@@ -15,7 +15,7 @@ use towpath_proto::head::Head;
 use crate::call::{Call, Shared, State};
 use crate::upload::Sender;
 use crate::url::Url;
-use crate::{Chunk, Error, Response, Trailers, Upload};
+use crate::{Chunk, Error, Priority, Response, Trailers, Upload};
 
 /// Makes requests on an engine; cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -155,6 +155,12 @@ impl Request {
     /// where by default it waits; such an answer to itself it gets as it is.
     pub const fn fail_at_rest(mut self) -> Self {
         self.options.fails_at_rest = true;
+        self
+    }
+
+    /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = priority;
         self
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use towpath_engine::client::priority::Priority;
 use towpath_engine::local::report::{AttemptOutcome, Report};
 use towpath_proto::Instant;
 
@@ -28,6 +29,9 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     let start = record.start;
     let mut list = Vec::new();
     let mut add = |at: Instant, what: String| list.push((at, what));
+    if report.priority != Priority::default() {
+        add(start, format!("begin with {} priority", report.priority.as_str()));
+    }
     for lookup in &report.lookups {
         add(lookup.asked, "ask for addresses".to_owned());
         if let (Some(at), Some(outcome)) = (lookup.answered, &lookup.outcome) {

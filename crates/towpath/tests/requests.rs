@@ -16,7 +16,8 @@ use bytes::Bytes;
 use server::{Server, answer, read_head, read_request};
 use towpath::request::Handler;
 use towpath::{
-    Chunk, Engine, Error, Layer, Limit, NetworkKind, Report, Response, Sender, Settings, Trailers,
+    Chunk, Engine, Error, Layer, Limit, NetworkKind, Priority, Report, Response, Sender, Settings,
+    Trailers,
 };
 use towpath_engine::local::message::Error as Failed;
 use towpath_proto::Failure;
@@ -166,6 +167,56 @@ fn an_app_that_repeats_itself_or_sends_too_much_is_stopped() {
     let cut = (0..20).find_map(|_| upload.write(vec![b'y'; 10_000]).err());
     let error = cut.unwrap_or_else(|| upload.finish().unwrap_err());
     assert_eq!(error, flow, "where nobody knew its length it is cut off");
+}
+
+#[test]
+fn the_urgent_request_gets_the_connection_that_becomes_free() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let server = Server::new(move |stream, _| {
+        while let Some(request) = read_request(stream) {
+            let path = request.split(' ').nth(1).unwrap().to_owned();
+            if path == "/first" {
+                released.lock().unwrap().recv().unwrap();
+            }
+            seen.lock().unwrap().push(path);
+            answer(stream, "200 OK", "", b"");
+        }
+    });
+    let settings = Settings { max_connections: 1, ..Settings::default() };
+    let engine = Engine::builder().settings(settings).start().unwrap();
+    let (ended, ends) = mpsc::channel();
+    let send = |path: &str, priority| {
+        let request = engine.client().get(&server.url(path)).priority(priority);
+        request.send_with(Tell(ended.clone())).unwrap();
+    };
+    send("/first", Priority::Normal);
+    send("/low", Priority::Low);
+    send("/normal", Priority::Normal);
+    send("/high", Priority::High);
+    // Commands are taken in order: what this one finds out comes after the others are in the queue.
+    engine.save_memory(&std::env::temp_dir().join("towpath-priorities")).unwrap();
+    release.send(()).unwrap();
+    let told: Vec<String> = (0..4).map(|_| ends.recv().unwrap()).collect();
+    assert_eq!(*order.lock().unwrap(), ["/first", "/high", "/normal", "/low"]);
+    assert!(told[3].contains("begin with low priority"), "{told:?}");
+}
+
+/// Tells the timeline of a request when it is over.
+struct Tell(mpsc::Sender<String>);
+
+impl Handler for Tell {
+    fn on_head(&mut self, _: Response) {}
+
+    fn on_data(&mut self, _: Chunk) {}
+
+    fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        outcome.unwrap();
+        let entries = towpath::timeline::entries(report.unwrap());
+        let _ = self.0.send(entries.iter().map(ToString::to_string).collect());
+    }
 }
 
 #[test]

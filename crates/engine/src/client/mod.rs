@@ -7,6 +7,7 @@
 //! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
 //! | [`avalanche`] | whether the app may send that at all: identical requests, and bytes |
 //! | [`budget`] | whether there is a token left for one more retry, hedge or probe |
+//! | [`priority`] | which request gets the next connection |
 //! | [`progress`] | whether a connection has stopped to move anything |
 //! | [`rest`] | how long an origin that has too much to do is left alone |
 //! | [`retry_after`] | how long it asked for |
@@ -16,6 +17,7 @@
 pub mod avalanche;
 pub mod budget;
 pub mod memory;
+pub mod priority;
 pub mod progress;
 pub mod race;
 pub mod rest;

@@ -11,6 +11,7 @@ use towpath_proto::{Failure, QueryId};
 
 use super::report::Report;
 use crate::client::memory::Saved;
+use crate::client::priority::Priority;
 use crate::client::race;
 use crate::client::timeouts::Network;
 
@@ -185,6 +186,8 @@ pub struct Options {
     pub fails_at_rest: bool,
     /// Whether the limits on identical requests and on bytes hold for it; they do by default.
     pub limited: bool,
+    /// How urgent it is among those that wait for a connection to the same origin.
+    pub priority: Priority,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
     /// A number that stands for its body, where that is known as a whole and identical requests are limited.
@@ -203,6 +206,7 @@ impl Default for Options {
             waits: false,
             fails_at_rest: false,
             limited: true,
+            priority: Priority::Normal,
             body_bytes: 0,
             body_hash: None,
         }

@@ -205,9 +205,7 @@ impl Worker {
         }
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
         cluster.joined_queue(place);
-        if let Some(pool) = cluster.pool_mut(place) {
-            pool.pending.push_back(index);
-        }
+        self.join_in_turn(index, place);
         if let Some(stream) = self.streams.get_mut(index) {
             // Another that lies idle may be as dead as the one it is on.
             stream.retries.wants_fresh = true;

@@ -7,6 +7,7 @@ use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, Instant};
 
 use super::message::Layer;
+use crate::client::priority::Priority;
 use crate::client::race::Why;
 use crate::client::timeouts::Layers;
 use crate::record::Record;
@@ -18,6 +19,8 @@ pub struct Report {
     pub record: Record,
     /// The label of the network that it began on.
     pub network: Arc<str>,
+    /// How urgent it was.
+    pub priority: Priority,
     /// Questions to the resolver that were under way while it waited.
     pub lookups: Vec<Lookup>,
     /// Connection attempts that were under way while it waited.

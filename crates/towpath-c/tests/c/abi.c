@@ -397,6 +397,9 @@ static void what_cannot_be_is_refused(towpath_engine *engine)
     options.repeat = 3;
     CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
     options.repeat = 0;
+    options.priority = 3;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
+    options.priority = TOWPATH_PRIORITY_LOW;
     options.body = "both";
     options.body_length = 4;
     options.body_follows = 1;
