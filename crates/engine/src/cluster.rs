@@ -10,7 +10,7 @@ use towpath_proto::{Address, Close, Instant};
 use crate::balancer::{Balancer, Host, membership};
 use crate::bolt;
 use crate::connection::{Codec, Raw};
-use crate::message::{ClusterDescription, HostDescription};
+use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::pool::{Place, Pool, Priority};
 use crate::secure::ClusterTls;
 use crate::snapshot::cluster::{Endpoint, Limits};
@@ -361,38 +361,12 @@ impl ClusterState {
         let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, &(default, high))| {
             let pools = [Some(default), high].into_iter().flatten();
             let pools = pools.filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
-            let endpoint = &host.endpoint;
-            let mut description = HostDescription {
-                address: endpoint.address.clone(),
-                hostname: Arc::clone(&endpoint.hostname),
-                weight: endpoint.weight,
-                priority: endpoint.priority,
-                health: endpoint.health,
-                findings: host.findings,
-                locality: Arc::clone(&endpoint.locality),
-                connections_active: 0,
-                connections_total: 0,
-                connect_failures: 0,
-                requests_active: 0,
-                requests_total: 0,
-                requests_success: 0,
-                requests_error: 0,
-                requests_timeout: 0,
-                requests_pending: 0,
-            };
+            let mut counts = HostCounts::default();
             for pool in pools {
-                let counts = &pool.counts;
-                description.connections_active += u64::from(pool.connections - pool.connecting);
-                description.connections_total += counts.connections_total;
-                description.connect_failures += counts.connect_failures;
-                description.requests_active += counts.requests_active;
-                description.requests_total += counts.requests_total;
-                description.requests_success += counts.requests_success;
-                description.requests_error += counts.requests_error;
-                description.requests_timeout += counts.requests_timeout;
-                description.requests_pending += pool.pending.len() as u64;
+                counts += pool.counted();
             }
-            description
+            let endpoint = host.endpoint.clone();
+            HostDescription { endpoint, findings: host.findings, counts }
         });
         ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
     }

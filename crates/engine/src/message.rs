@@ -1,5 +1,6 @@
 //! What passes between a worker and the control thread. No worker ever waits for an answer.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
 use crate::local::message as local;
-use crate::snapshot::cluster::{Endpoint, Health};
+use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{Findings, Run, Standing};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
@@ -200,23 +201,20 @@ pub struct ClusterDescription {
     pub hosts: Vec<HostDescription>,
 }
 
-/// A host as one worker sees it. Counts add up over workers.
+/// A host as one worker sees it.
 #[derive(Clone, Debug)]
 pub struct HostDescription {
-    /// Where.
-    pub address: Address,
-    /// Its name, if it has one.
-    pub hostname: Arc<str>,
-    /// Its weight.
-    pub weight: u32,
-    /// Its priority.
-    pub priority: u32,
-    /// What the file or a control plane says of its health.
-    pub health: Health,
+    /// What the file or a control plane says of it.
+    pub endpoint: Endpoint,
     /// What was found out about it.
     pub findings: Findings,
-    /// Its locality.
-    pub locality: Arc<str>,
+    /// This worker's share.
+    pub counts: HostCounts,
+}
+
+/// What `/clusters` counts of a host. Those of several pools or workers add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounts {
     /// `cx_active`.
     pub connections_active: u64,
     /// `cx_total`.
@@ -235,4 +233,18 @@ pub struct HostDescription {
     pub requests_timeout: u64,
     /// `rq_pending_active`.
     pub requests_pending: u64,
+}
+
+impl AddAssign for HostCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.connections_active += other.connections_active;
+        self.connections_total += other.connections_total;
+        self.connect_failures += other.connect_failures;
+        self.requests_active += other.requests_active;
+        self.requests_total += other.requests_total;
+        self.requests_success += other.requests_success;
+        self.requests_error += other.requests_error;
+        self.requests_timeout += other.requests_timeout;
+        self.requests_pending += other.requests_pending;
+    }
 }

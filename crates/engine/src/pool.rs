@@ -14,6 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::connect::Protocol;
 use crate::connection::ConnectionTimer;
+use crate::message::HostCounts;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::stream::{StreamIndex, UpstreamState};
@@ -48,21 +49,10 @@ pub(crate) struct Pool {
     pub(crate) connections: u32,
     /// How long the peer was seen to keep an idle connection, or says so.
     pub(crate) peer_idle: Option<Duration>,
+    /// Of what is over; what is there now is counted when somebody asks ([`Pool::counted`]).
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) suspicion: Suspicion,
-}
-
-/// What `/clusters` tells of a host.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HostCounts {
-    pub(crate) connections_total: u64,
-    pub(crate) connect_failures: u64,
-    pub(crate) requests_active: u64,
-    pub(crate) requests_total: u64,
-    pub(crate) requests_success: u64,
-    pub(crate) requests_error: u64,
-    pub(crate) requests_timeout: u64,
 }
 
 /// Envoy's `RoutingPriority`: each has its own pools and circuit breakers.
@@ -114,6 +104,15 @@ impl Pool {
     /// Whether nothing hangs on it.
     pub(crate) fn is_unused(&self) -> bool {
         self.host.is_none() && self.connections == 0 && self.pending.is_empty()
+    }
+
+    /// What `/clusters` tells of it.
+    pub(crate) fn counted(&self) -> HostCounts {
+        HostCounts {
+            connections_active: u64::from(self.connections - self.connecting),
+            requests_pending: self.pending.len() as u64,
+            ..self.counts
+        }
     }
 
     /// The peer let an idle connection go after `idle`.

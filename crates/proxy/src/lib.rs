@@ -27,6 +27,7 @@ pub mod admin;
 pub mod check;
 mod control;
 pub mod dns;
+mod driver_thread;
 pub mod flags;
 mod loading;
 pub mod logger;

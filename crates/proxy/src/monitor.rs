@@ -1,29 +1,20 @@
-//! The thread of the monitor of hosts: one engine monitor on one driver, when a cluster wants it.
-//!
-//! What it says arrives here on its thread and goes to the control thread, which tells the workers. Nothing in here makes
-//! a worker wait.
+//! The thread of the monitor of hosts, when a cluster wants it. What it says goes to the control thread, which tells the workers.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, Message, ToMonitor};
 use towpath_engine::stats::Registry;
-use towpath_io::readiness::{Driver, Options};
-use towpath_io::{Handle, SendError};
+use towpath_io::readiness::Options;
 
-use crate::log;
+use crate::driver_thread::DriverThread;
 use crate::server_stats::CONTROL;
 
 /// The monitor's thread.
-pub(crate) struct MonitorThread {
-    handle: Handle<Message>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(crate) struct MonitorThread(DriverThread);
 
 /// What the monitor's thread tells the control thread.
 #[derive(Debug)]
@@ -40,64 +31,26 @@ impl MonitorThread {
         epoch: Instant,
         news: UnboundedSender<News>,
     ) -> io::Result<Self> {
-        let (ready, handle) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("monitor".to_owned())
-            .spawn(move || run(registry, epoch, &news, &ready))?;
-        let handle = handle
-            .recv()
-            .map_err(|_| io::Error::other("the monitor's thread died at its start"))??;
-        Ok(Self { handle, thread: Some(thread) })
+        let options = Options { epoch, read_bytes: READ_BYTES, ..Options::default() };
+        let make = move || Monitor::new(CONTROL, crate::random(), registry);
+        let last = news.clone();
+        // The receiver is gone only when the process ends.
+        let said = move |message| match message {
+            Message::FromMonitor(message) => {
+                let _ = news.send(News::Said(message));
+            }
+            Message::ToMonitor(_) | Message::To(_) | Message::From(_) => {}
+        };
+        let ended = move |outcome| {
+            let _ = last.send(News::Ended(outcome));
+        };
+        DriverThread::start("monitor".to_owned(), options, make, said, ended).map(Self)
     }
 
     /// Tells the monitor.
     pub(crate) fn tell(&self, message: ToMonitor) {
-        match self.handle.send(Message::ToMonitor(message)) {
-            Ok(()) | Err(SendError::Gone(_)) => {}
-            Err(SendError::Full(_)) => {
-                log!(Upstream, Error, "the monitor of hosts does not take messages");
-            }
-        }
+        self.0.tell(Message::ToMonitor(message));
     }
-}
-
-impl Drop for MonitorThread {
-    fn drop(&mut self) {
-        self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            // Its panic was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(
-    registry: Arc<Registry>,
-    epoch: Instant,
-    news: &UnboundedSender<News>,
-    ready: &mpsc::Sender<io::Result<Handle<Message>>>,
-) {
-    let said = news.clone();
-    let mailbox = move |message| match message {
-        // The receiver is gone only when the process ends.
-        Message::FromMonitor(message) => {
-            let _ = said.send(News::Said(message));
-        }
-        Message::ToMonitor(_) | Message::To(_) | Message::From(_) => {}
-    };
-    let monitor = Monitor::new(CONTROL, crate::random(), registry);
-    let options = Options { epoch, read_bytes: READ_BYTES, ..Options::default() };
-    let outcome = match Driver::new(monitor, options, mailbox) {
-        Ok(mut driver) => {
-            let _ = ready.send(Ok(driver.handle()));
-            driver.run()
-        }
-        Err(error) => {
-            let _ = ready.send(Err(error));
-            return;
-        }
-    };
-    let _ = news.send(News::Ended(outcome));
 }
 
 /// Answers to health checks are short.

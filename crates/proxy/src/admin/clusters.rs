@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use regex::Regex;
 use serde_json::{Map, Value, json};
-use towpath_engine::message::{ClusterDescription, HostDescription};
+use towpath_engine::message::{ClusterDescription, HostCounts, HostDescription};
 use towpath_engine::snapshot::Cluster;
 use towpath_engine::snapshot::cluster::Health;
 
@@ -51,24 +51,12 @@ fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescript
     let mut hosts: Vec<HostDescription> = Vec::new();
     let described = workers.iter().flatten().filter(|description| *description.name == *cluster);
     for host in described.flat_map(|description| &description.hosts) {
-        match hosts.iter_mut().find(|known| known.address == host.address) {
-            Some(known) => add(known, host),
+        match hosts.iter_mut().find(|known| known.endpoint.address == host.endpoint.address) {
+            Some(known) => known.counts += host.counts,
             None => hosts.push(host.clone()),
         }
     }
     hosts
-}
-
-fn add(sum: &mut HostDescription, host: &HostDescription) {
-    sum.connections_active += host.connections_active;
-    sum.connections_total += host.connections_total;
-    sum.connect_failures += host.connect_failures;
-    sum.requests_active += host.requests_active;
-    sum.requests_total += host.requests_total;
-    sum.requests_success += host.requests_success;
-    sum.requests_error += host.requests_error;
-    sum.requests_timeout += host.requests_timeout;
-    sum.requests_pending += host.requests_pending;
 }
 
 fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
@@ -88,9 +76,9 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
     }
     let _ = writeln!(text, "{name}::added_via_api::false");
     for host in hosts {
-        let [region, zone, sub_zone] = locality(&host.locality);
-        let at = &host.address;
-        for (count, value) in gauges(host).into_iter().chain(counters(host)) {
+        let [region, zone, sub_zone] = locality(&host.endpoint.locality);
+        let at = &host.endpoint.address;
+        for (count, value) in gauges(&host.counts).into_iter().chain(counters(&host.counts)) {
             let _ = writeln!(text, "{name}::{at}::{count}::{value}");
         }
         let _ = write!(
@@ -105,10 +93,10 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
              {name}::{at}::priority::{}\n\
              {name}::{at}::success_rate::-1\n\
              {name}::{at}::local_origin_success_rate::-1\n",
-            host.hostname,
+            host.endpoint.hostname,
             health_flags(host),
-            host.weight,
-            host.priority,
+            host.endpoint.weight,
+            host.endpoint.priority,
         );
     }
     text
@@ -130,20 +118,21 @@ fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Va
 }
 
 fn host_status(host: &HostDescription) -> Value {
-    let [region, zone, sub_zone] = locality(&host.locality);
-    let counters = counters(host).into_iter().map(|(name, value)| stat(None, name, value));
-    let gauges = gauges(host).into_iter().map(|(name, value)| stat(Some("GAUGE"), name, value));
+    let [region, zone, sub_zone] = locality(&host.endpoint.locality);
+    let counters = counters(&host.counts).into_iter().map(|(name, value)| stat(None, name, value));
+    let gauges =
+        gauges(&host.counts).into_iter().map(|(name, value)| stat(Some("GAUGE"), name, value));
     let mut status = Map::from_iter([
-        ("address".to_owned(), address(&host.address)),
+        ("address".to_owned(), address(&host.endpoint.address)),
         ("stats".to_owned(), counters.chain(gauges).collect()),
         ("health_status".to_owned(), health_status(host)),
-        ("weight".to_owned(), json!(host.weight)),
+        ("weight".to_owned(), json!(host.endpoint.weight)),
     ]);
-    if !host.hostname.is_empty() {
-        status.insert("hostname".to_owned(), json!(*host.hostname));
+    if !host.endpoint.hostname.is_empty() {
+        status.insert("hostname".to_owned(), json!(*host.endpoint.hostname));
     }
-    if host.priority > 0 {
-        status.insert("priority".to_owned(), json!(host.priority));
+    if host.endpoint.priority > 0 {
+        status.insert("priority".to_owned(), json!(host.endpoint.priority));
     }
     let parts = [("region", region), ("zone", zone), ("sub_zone", sub_zone)];
     let locality: Map<String, Value> = parts
@@ -187,22 +176,22 @@ fn thresholds(bootstrap: &Value, cluster: &str, priority: &str) -> [(&'static st
     .map(|(name, default)| (name, set[name].as_u64().unwrap_or(default)))
 }
 
-fn counters(host: &HostDescription) -> [(&'static str, u64); 6] {
+fn counters(counts: &HostCounts) -> [(&'static str, u64); 6] {
     [
-        ("cx_connect_fail", host.connect_failures),
-        ("cx_total", host.connections_total),
-        ("rq_error", host.requests_error),
-        ("rq_success", host.requests_success),
-        ("rq_timeout", host.requests_timeout),
-        ("rq_total", host.requests_total),
+        ("cx_connect_fail", counts.connect_failures),
+        ("cx_total", counts.connections_total),
+        ("rq_error", counts.requests_error),
+        ("rq_success", counts.requests_success),
+        ("rq_timeout", counts.requests_timeout),
+        ("rq_total", counts.requests_total),
     ]
 }
 
-fn gauges(host: &HostDescription) -> [(&'static str, u64); 3] {
+fn gauges(counts: &HostCounts) -> [(&'static str, u64); 3] {
     [
-        ("cx_active", host.connections_active),
-        ("rq_active", host.requests_active),
-        ("rq_pending_active", host.requests_pending),
+        ("cx_active", counts.connections_active),
+        ("rq_active", counts.requests_active),
+        ("rq_pending_active", counts.requests_pending),
     ]
 }
 
@@ -217,9 +206,9 @@ fn health_flags(host: &HostDescription) -> String {
     let flags = [
         (findings.failed_check, "/failed_active_hc"),
         (findings.ejected, "/failed_outlier_check"),
-        (host.health == Health::Unhealthy, "/failed_eds_health"),
+        (host.endpoint.health == Health::Unhealthy, "/failed_eds_health"),
         (findings.degraded, "/degraded_active_hc"),
-        (host.health == Health::Degraded, "/degraded_eds_health"),
+        (host.endpoint.health == Health::Degraded, "/degraded_eds_health"),
         (findings.timed_out, "/active_hc_timeout"),
     ];
     let text: String = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
@@ -227,7 +216,7 @@ fn health_flags(host: &HostDescription) -> String {
 }
 
 fn health_status(host: &HostDescription) -> Value {
-    let eds = match host.health {
+    let eds = match host.endpoint.health {
         Health::Healthy => "HEALTHY",
         Health::Degraded => "DEGRADED",
         Health::Unhealthy => "UNHEALTHY",
