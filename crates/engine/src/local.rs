@@ -15,6 +15,7 @@ mod queue;
 mod redo;
 pub mod report;
 mod rest;
+mod resume;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -47,6 +48,7 @@ use crate::worker::Worker;
 use message::{CallId, Command, Error, Event, Open, Options, Outcome, Repeat, Settings, Transport};
 use origin::OriginState;
 use report::Report;
+use resume::Resume;
 
 /// What a worker keeps for its app.
 #[derive(Debug)]
@@ -113,6 +115,8 @@ pub(crate) struct Call {
     pub(crate) spare: Option<Spare>,
     /// It has asked for one to see whether the network is there.
     pub(crate) silent_asked: bool,
+    /// Its response can go on on another connection.
+    pub(crate) resume: Option<Box<Resume>>,
     /// Bytes of its body that count to the limit already.
     counted: u64,
     /// Bytes that were taken from the app while the stream was held back.
@@ -210,6 +214,7 @@ impl Worker {
             waited_until: None,
             spare: None,
             silent_asked: false,
+            resume: None,
             untaken: 0,
         };
         let (number, total) = (call.id, call.options.total);
@@ -320,11 +325,15 @@ impl Worker {
     pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
         self.withdraw_spare(index);
         self.note_answer(index);
+        if self.join_rest(index, now) {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);
         let head: Head = stream.response.clone();
         self.begin_response_timers(index, now);
+        self.note_resumable(index, now);
         let Some(call) = self.call(index).map(|call| call.id) else { return };
         self.tell_app(Event::Head { call, head });
     }

@@ -11,6 +11,8 @@
 mod priority;
 #[path = "local/rest.rs"]
 mod rest;
+#[path = "local/resume.rs"]
+mod resume;
 mod scene;
 
 use std::collections::BTreeMap;

@@ -146,4 +146,5 @@ pub struct RequestOptions {
     pub fail_at_rest: u32,
     pub unlimited: u32,
     pub priority: u32,
+    pub no_resume: u32,
 }

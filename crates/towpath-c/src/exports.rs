@@ -317,6 +317,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             fail_at_rest: options.fail_at_rest != 0,
             unlimited: options.unlimited != 0,
             priority: options.priority,
+            no_resume: options.no_resume != 0,
         })
     }
 }

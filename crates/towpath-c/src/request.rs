@@ -69,6 +69,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) fail_at_rest: bool,
     pub(crate) unlimited: bool,
     pub(crate) priority: u32,
+    pub(crate) no_resume: bool,
 }
 
 impl Wishes<'_> {
@@ -137,6 +138,9 @@ impl Wishes<'_> {
             2 => Priority::Low,
             other => return Err(Failure::argument(format!("priority is {other}"))),
         });
+        if self.no_resume {
+            request = request.no_resume();
+        }
         if self.unlimited {
             request = request.unlimited();
         }

@@ -3,7 +3,9 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use towpath_engine::local::report::{Attempt, AttemptOutcome, Lookup, Report, Rested, Try};
+use towpath_engine::local::report::{
+    Attempt, AttemptOutcome, Lookup, Report, Rested, Resumed, Try,
+};
 use towpath_proto::Instant;
 
 /// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not happen is `null`.
@@ -19,6 +21,7 @@ use towpath_proto::Instant;
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
 /// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `trouble` |
 /// | `retries`, `redone` | repetitions after a failure; on a spare connection |
+/// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
 /// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
 /// | `timed_out` | the limit on time that ended it |
 /// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
@@ -41,6 +44,7 @@ pub fn to_json(report: &Report) -> String {
     add("tries", &list(&report.tries, |one| attempted(one, at)));
     add("retries", &report.retries);
     add("redone", &report.redone);
+    add("resumed", &list(&report.resumed, |one| resumed(one, at)));
     add("rests", &list(&report.rests, |one| rested(one, at)));
     add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
     add("sent_ms", &OrNull(record.upstream_last_sent.map(at)));
@@ -87,6 +91,10 @@ fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
         one.reused,
         Text(one.trouble)
     )
+}
+
+fn resumed(one: &Resumed, at: impl Fn(Instant) -> Milliseconds) -> String {
+    format!("{{\"at_ms\":{},\"from\":{}}}", at(one.at), one.from)
 }
 
 fn rested(one: &Rested, at: impl Fn(Instant) -> Milliseconds) -> String {
@@ -154,7 +162,7 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"rests\":[],\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"resumed\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

@@ -158,6 +158,13 @@ impl Request {
         self
     }
 
+    /// Lets a response that breaks off fail, where by default the rest is asked for on another connection: of a GET whose
+    /// response has a strong `etag` and a known length, by `range` and `if-range` (RFC 9110 §13.1.5).
+    pub const fn no_resume(mut self) -> Self {
+        self.options.resumes = false;
+        self
+    }
+
     /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;

@@ -78,6 +78,9 @@ pub fn entries(report: &Report) -> Vec<Entry> {
             add(next.unwrap_or(each.began), format!("given up there: {}", each.trouble));
         }
     }
+    for resumed in &report.resumed {
+        add(resumed.at, format!("response goes on behind byte {}", resumed.from));
+    }
     for rest in &report.rests {
         let whom = match rest.status {
             Some(status) => format!("it answered {status}"),

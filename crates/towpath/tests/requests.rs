@@ -233,6 +233,43 @@ fn a_response_that_is_cut_is_an_error_after_what_came_of_it() {
 }
 
 #[test]
+fn a_response_that_is_cut_goes_on_where_it_stopped() {
+    let server = Server::new(|stream, number| {
+        let request = read_request(stream).unwrap();
+        let (head, body): (&str, &[u8]) = match number {
+            0 => ("200 OK\r\nAccept-Ranges: bytes\r\nContent-Length: 10", b"0123"),
+            1 => {
+                assert!(request.contains("range: bytes=4-\r\nif-range: \"v1\"\r\n"), "{request}");
+                ("206 Partial Content\r\nContent-Range: bytes 4-9/10\r\nContent-Length: 6", b"45")
+            }
+            2 => {
+                assert!(request.contains("range: bytes=6-\r\nif-range: \"v1\"\r\n"), "{request}");
+                ("206 Partial Content\r\nContent-Range: bytes 6-9/10\r\nContent-Length: 4", b"6789")
+            }
+            3 => ("200 OK\r\nContent-Length: 10", b"01234"),
+            _ => ("200 OK\r\nContent-Length: 10", b"abcdefghij"),
+        };
+        let _ = write!(stream, "HTTP/1.1 {head}\r\nETag: \"v1\"\r\n\r\n");
+        let _ = stream.write_all(body);
+    });
+    let engine = Engine::new().unwrap();
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    assert_eq!((response.status(), response.header("content-length")), (200, Some("10")));
+    assert_eq!(response.body().bytes(10).unwrap(), "0123456789");
+    let report = response.body().report().unwrap();
+    assert_eq!(report.resumed.iter().map(|one| one.from).collect::<Vec<_>>(), [4, 6]);
+    let told = towpath::timeline::entries(report);
+    assert!(told.iter().any(|one| one.what == "response goes on behind byte 6"), "{told:?}");
+    assert!(towpath::report::to_json(report).contains("\"from\":4},{"));
+    // A server that sends all of it again is not believed to send the same.
+    let mut response = engine.client().get(&server.url("/")).send().unwrap();
+    assert_eq!(response.body().chunk().unwrap().unwrap(), "01234");
+    let failed = response.body().chunk().unwrap_err();
+    assert_eq!(failed, Error::from(Failed::Protocol));
+    assert_eq!(server.connections(), 5);
+}
+
+#[test]
 fn trailers_come_with_the_end() {
     let server = Server::new(|stream, _| {
         read_request(stream);

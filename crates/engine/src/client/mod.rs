@@ -10,6 +10,7 @@
 //! | [`priority`] | which request gets the next connection |
 //! | [`progress`] | whether a connection has stopped to move anything |
 //! | [`rest`] | how long an origin that has too much to do is left alone |
+//! | [`resume`] | whether a response that broke off can go on where it stopped |
 //! | [`retry_after`] | how long it asked for |
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
@@ -21,5 +22,6 @@ pub mod priority;
 pub mod progress;
 pub mod race;
 pub mod rest;
+pub mod resume;
 pub mod retry_after;
 pub mod timeouts;

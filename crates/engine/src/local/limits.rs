@@ -95,7 +95,7 @@ impl Worker {
             StreamTimer::Response => self.time_out_try(index, Layer::Attempt, now),
             StreamTimer::Idle => self.time_out(index, Layer::Gap, now),
             StreamTimer::MaxDuration => self.time_out(index, Layer::Total, now),
-            StreamTimer::PerTryIdle => self.watch(index),
+            StreamTimer::PerTryIdle => self.watch(index, now),
             StreamTimer::BackOff => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.upstream = UpstreamState::None;
@@ -120,8 +120,17 @@ impl Worker {
     }
 
     fn time_out(&mut self, index: StreamIndex, layer: Layer, now: Instant) {
+        if layer == Layer::Gap && self.is_app_slow(index) {
+            // Nobody lets anything come.
+            let gap = self.call(index).and_then(|call| call.report.layers).map(|all| all.gap);
+            return self.set_idle(index, gap, now);
+        }
+        let resumes = layer == Layer::Gap && self.may_resume(index);
         let Some(call) = self.call_mut(index) else { return };
         call.report.fired = Some(layer);
+        if resumes {
+            return self.reset_upstream(index, Trouble::PerTryTimeout, now);
+        }
         self.detach(index, Close::Abort, now);
         self.fail_call(index, Error::TimedOut(layer), now);
     }

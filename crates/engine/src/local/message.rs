@@ -188,6 +188,9 @@ pub struct Options {
     pub limited: bool,
     /// How urgent it is among those that wait for a connection to the same origin.
     pub priority: Priority,
+    /// Whether its response, once begun, may go on on another connection, where a strong `etag` and a known length allow it: by
+    /// default it may.
+    pub resumes: bool,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
     /// A number that stands for its body, where that is known as a whole and identical requests are limited.
@@ -207,6 +210,7 @@ impl Default for Options {
             fails_at_rest: false,
             limited: true,
             priority: Priority::Normal,
+            resumes: true,
             body_bytes: 0,
             body_hash: None,
         }

@@ -49,15 +49,19 @@ impl Worker {
         }
         let error = self.error_of(index, trouble);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
+        let again = if unanswered { may_repeat && left } else { self.may_resume(index) };
         let worth = matches!(
             trouble,
             Trouble::Terminated | Trouble::Reset | Trouble::Protocol | Trouble::PerTryTimeout
         );
-        if !(may_repeat && left && worth && self.local.budget.spend()) {
+        if !(again && worth && self.local.budget.spend()) {
             return self.fail_call(index, error, now);
         }
+        if !unanswered {
+            self.ask_for_rest(index, error, now);
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.retries.remaining -= 1;
+        stream.retries.remaining = stream.retries.remaining.saturating_sub(1);
         stream.retries.done += 1;
         stream.retries.wants_fresh = true;
         stream.upstream = UpstreamState::BackingOff;
@@ -126,12 +130,13 @@ impl Worker {
         self.set_stream_timer(index, StreamTimer::PerTryIdle, at);
     }
 
-    pub(super) fn watch(&mut self, index: StreamIndex) {
+    pub(super) fn watch(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        if let UpstreamState::Active(connection) = stream.upstream
-            && stream.is_unanswered()
-        {
+        let UpstreamState::Active(connection) = stream.upstream else { return };
+        if stream.is_unanswered() {
             self.push(Output::Inspect { connection });
+        } else {
+            self.watch_response(index, now);
         }
     }
 
@@ -175,10 +180,11 @@ impl Worker {
     pub(super) fn want_spare(&mut self, index: StreamIndex, reason: SpareReason, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(id) = stream.upstream else { return };
-        let movable = stream.is_unanswered()
+        let repeats = stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable
             && !self.response_has_begun(stream);
+        let movable = repeats || self.may_resume(index);
         let Some(place) = self
             .connections
             .get(id)
@@ -222,12 +228,18 @@ impl Worker {
         if !is_on {
             return true;
         }
+        let has_moved = self.has_moved(index);
+        let (resumes, unanswered) = (
+            self.may_resume(index),
+            self.streams.get(index).is_some_and(|stream| stream.is_unanswered()),
+        );
         let Some(call) = self.call_mut(index) else { return true };
         let Some(spare) = call.spare.take() else { return false };
-        let moves = match spare.reason {
-            SpareReason::Stuck => true,
-            SpareReason::Silent => now - spare.since >= OUT_AFTER,
-        };
+        let moves = (unanswered || resumes)
+            && match spare.reason {
+                SpareReason::Stuck => true,
+                SpareReason::Silent => now - spare.since >= OUT_AFTER && !has_moved,
+            };
         if moves {
             call.report.redone += 1;
             call.waited_until = Some(now);
@@ -237,6 +249,9 @@ impl Worker {
                     SpareReason::Silent => "the network was away",
                 };
             }
+        }
+        if moves && !unanswered {
+            self.ask_for_rest(index, Error::Disconnected, now);
         }
         moves
     }
@@ -254,9 +269,9 @@ impl Worker {
 const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 /// How long to let a suspected connection be before it is looked at again.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 const SOONEST: Duration = Duration::from_millis(100);
 /// No answer for so long, though all is acknowledged: a spare is opened to see whether the network is there.
-const SILENT_AFTER: Duration = Duration::from_secs(2);
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(2);
 /// A spare that took so long to connect says that there was no network.
 const OUT_AFTER: Duration = Duration::from_secs(1);

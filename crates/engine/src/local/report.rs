@@ -35,6 +35,8 @@ pub struct Report {
     pub retries: u32,
     /// Repetitions on a spare connection, because the one it was on did not move.
     pub redone: u32,
+    /// Times that its response went on on another connection; the first 32.
+    pub resumed: Vec<Resumed>,
     /// Times that it waited because its origin had too much to do; the first 32.
     pub rests: Vec<Rested>,
 }
@@ -93,6 +95,15 @@ pub struct Try {
     pub reused: bool,
     /// Why it ended without an answer; empty if it did not.
     pub trouble: &'static str,
+}
+
+/// A response that went on where it had stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// When the rest began.
+    pub at: Instant,
+    /// Bytes of the body that the app had already.
+    pub from: u64,
 }
 
 /// A wait because the origin had answered 429 or 503.

@@ -6,6 +6,7 @@ const BUSY: Habits = Habits {
     busy: Some((1, Some("8"))),
     close_after: None,
     fail_every: None,
+    ranges: None,
     silent: false,
     idle_close: None,
 };

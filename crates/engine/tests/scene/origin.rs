@@ -30,10 +30,44 @@ pub struct Habits {
     pub fail_every: Option<u32>,
     /// Answers so many requests with 503 first, with this `retry-after`.
     pub busy: Option<(u32, Option<&'static str>)>,
+    /// Has entity tags, and sends ranges of what has one.
+    pub ranges: Option<Ranges>,
     /// Never answers.
     pub silent: bool,
     /// Closes connections that were idle for so long, without announcing it.
     pub idle_close: Option<Duration>,
+}
+
+/// How an origin deals with ranges.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges {
+    /// The tag of its n-th answer is this, with n in place of a `#`.
+    pub etag: &'static str,
+    /// Closes the connection after so many bytes of a body, in its first answers.
+    pub cut: (u32, usize),
+}
+
+impl Ranges {
+    /// The head for a request and the part of the body that follows it.
+    fn answer(&self, request: &Head, head: &mut Head, body: &Bytes, number: u32) -> Bytes {
+        let etag = self.etag.replace('#', &number.to_string());
+        head.set_bytes(b"etag", etag.as_bytes());
+        let first = text(request, b"range");
+        let first = first.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-'));
+        let rest = match first.filter(|_| text(request, b"if-range") == etag) {
+            Some(first) => {
+                let first: usize = first.parse().unwrap();
+                head.set_status(206);
+                let (last, all) = (body.len() - 1, body.len());
+                let range = format!("bytes {first}-{last}/{all}");
+                head.set_bytes(b"content-range", range.as_bytes());
+                body.slice(first..)
+            }
+            None => body.clone(),
+        };
+        head.set_bytes(b"content-length", rest.len().to_string().as_bytes());
+        rest
+    }
 }
 
 struct Exchange {
@@ -149,9 +183,20 @@ pub fn origin(
                     if !chunked {
                         head.append_bytes(b"content-length", size.to_string().as_bytes());
                     }
+                    let mut body = pattern(&id, size);
+                    let mut cut = false;
+                    if let Some(ranges) = habits.ranges {
+                        body = ranges.answer(&request, &mut head, &body, served);
+                        cut = served <= ranges.cut.0 && body.len() > ranges.cut.1;
+                    }
                     exchange.server.encode_head(&head, false, &mut out);
+                    if cut {
+                        let part = habits.ranges.unwrap().cut.1;
+                        exchange.server.encode_data(body.slice(..part), &mut out);
+                        close = true;
+                        break;
+                    }
                     if request.method() != towpath_proto::head::Method::Head {
-                        let body = pattern(&id, size);
                         for piece in body.chunks(1400) {
                             exchange.server.encode_data(Bytes::copy_from_slice(piece), &mut out);
                         }
