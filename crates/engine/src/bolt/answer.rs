@@ -77,14 +77,16 @@ impl Worker {
         stream.record.response_start = Some(now);
         stream.record.status = status;
         let verdict = local_status(stream.record.flags, status);
-        let asked = stream.call.frame.as_ref().map(|frame| (frame.version(), frame.id()));
+        let asked = stream.call.frame.as_ref();
+        let asked = asked.map(|frame| (frame.version(), frame.id(), frame.has_checksum()));
         let asked = asked.filter(|_| !stream.call.is_oneway());
         let downstream = stream.downstream;
-        if let Some((version, number)) = asked {
+        if let Some((version, number, checksum)) = asked {
             self.encode_for(downstream);
             let before = self.out.len();
             // Without parts it is never too long.
-            let _ = Message::response(version, number, verdict).write(&mut self.out);
+            let answer = Message { checksum, ..Message::response(version, number, verdict) };
+            let _ = answer.write(&mut self.out);
             let wire_sent = (self.out.len() - before) as u64;
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.record.wire_sent = wire_sent;
