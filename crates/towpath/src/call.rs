@@ -16,6 +16,7 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 
+use crate::network::Network;
 use crate::request::Handler;
 use crate::response::{Chunk, Response, Trailers};
 use crate::tls::Tls;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     tls: Mutex<TlsState>,
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Vec<Saved>>>>,
+    pub(crate) network: Network,
 }
 
 /// Made when the first request wants it: reading the platform's roots takes milliseconds.

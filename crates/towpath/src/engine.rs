@@ -20,7 +20,7 @@ use towpath_proto::Failure;
 use crate::call::Shared;
 use crate::store;
 use crate::tls::Tls;
-use crate::{Client, Error};
+use crate::{Client, Error, outbox};
 
 /// A running engine. When the last one is dropped its thread ends, and with it every request.
 #[derive(Clone)]
@@ -93,7 +93,15 @@ impl Engine {
             NetworkKind::Mobile => Network::Mobile,
         };
         let change = NetworkChange { label: label.into(), kind, online };
-        self.life.shared.command(Command::Network(change))
+        self.life.shared.command(Command::Network(change))?;
+        self.life.shared.network.changed();
+        Ok(())
+    }
+
+    /// An outbox on this file, which need not be there yet: requests that are put there survive the process, and are sent until
+    /// there is a final answer. See [`crate::outbox`].
+    pub fn outbox(&self, path: impl Into<PathBuf>) -> outbox::Builder {
+        outbox::Builder::new(Arc::clone(&self.life.shared), path.into())
     }
 
     /// Saves what is remembered of addresses to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
@@ -277,13 +285,13 @@ fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Me
 }
 
 /// The wall time at the driver's epoch, which is now: certificates are judged by it.
-fn unix_ns() -> u64 {
+pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// From the randomness that the standard library's maps have of the system.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -6,6 +6,7 @@
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
+//! | [`outbox`] | [`Outbox`]: requests that survive the process |
 //! | [`tls`] | [`Tls`]: whom to believe behind `https`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
 //! | `service` | with the feature `tower`: a client as a `tower::Service` with the `http` crate's types |
@@ -30,7 +31,10 @@
 mod call;
 pub mod engine;
 pub mod error;
+mod file;
 mod json;
+mod network;
+pub mod outbox;
 pub mod report {
     //! What happened to a request: [`Report`] and its parts. Times are the engine's own; see [`Time`].
 
@@ -51,6 +55,7 @@ mod url;
 
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
+pub use outbox::Outbox;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
 pub use response::{Body, Chunk, Response, Trailers};

@@ -35,6 +35,15 @@ pub struct Request {
     options: Options,
 }
 
+/// What a request is made of, for those who keep it.
+pub(crate) struct Parts {
+    pub(crate) method: String,
+    pub(crate) url: String,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+    pub(crate) options: Options,
+}
+
 /// Called on the engine's thread as a response comes. It must not block, and not wait for another request.
 pub trait Handler: Send {
     /// The head is there; the response's own body is empty. What the server sends comes by [`Handler::on_data`].
@@ -256,6 +265,14 @@ impl Request {
         let (this, head) = self.with_length(length)?;
         let call = this.begin(head, length == Some(0), |_| None)?;
         Ok(Upload::new(call, length))
+    }
+
+    /// What it is made of, if it can be sent as it is.
+    pub(crate) fn into_parts(self) -> Result<Parts, Error> {
+        self.head()?;
+        let Self { shared: _, url, method, fields, body, options } = self;
+        let url = url?.to_string();
+        Ok(Parts { method, url, fields, body: body.unwrap_or_default(), options })
     }
 
     /// Itself and its head, for a body that follows.

@@ -1,6 +1,5 @@
 //! What is remembered of addresses, in a file that a crash leaves whole.
 //!
-//! A file is written beside the old one, brought to the disk and renamed over it: whatever happens, one of the two is there.
 //! Text, one address a line:
 //!
 //! ```text
@@ -12,13 +11,15 @@
 //! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
 use towpath_engine::client::memory::{Facts, MOST_ADDRESSES, Saved};
 use towpath_proto::Instant;
+
+use crate::file::replace;
 
 /// Writes what is remembered. `unix_s` is the time in seconds since 1970.
 pub(crate) fn write(path: &Path, saved: &[Saved], unix_s: u64) -> io::Result<()> {
@@ -34,18 +35,7 @@ pub(crate) fn write(path: &Path, saved: &[Saved], unix_s: u64) -> io::Result<()>
             one.age.as_secs()
         );
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = path.with_file_name(name);
-    let mut file = File::create(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    // The new name is on the disk once its folder is; where folders cannot be opened, the system sees to it.
-    if let Some(Ok(folder)) = path.parent().map(File::open) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
+    replace(path, text.as_bytes()).map(drop)
 }
 
 /// Reads what was remembered; nothing, where there is no such file.
@@ -95,6 +85,8 @@ const MOST_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn one(number: u8, network: &str) -> Saved {

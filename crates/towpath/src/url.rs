@@ -1,5 +1,7 @@
 //! As much of a URL as a request needs (RFC 3986, RFC 9110 §4.2).
 
+use std::fmt;
+
 use towpath_engine::local::message::Transport;
 
 use crate::Error;
@@ -79,6 +81,12 @@ fn split_port(authority: &str, usual_port: u16) -> Result<(&str, u16), Error> {
     match port.parse() {
         Ok(0) | Err(_) => Err(Error::Url("its port is not from 1 to 65535")),
         Ok(port) => Ok((host, port)),
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.target)
     }
 }
 
