@@ -23,7 +23,8 @@
  *
  * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a handle
  * while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw, and must not
- * free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0. Engines do not survive
+ * free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0. The same holds for
+ * on_question, and for an outbox's on_end on a thread of its own. A runner belongs to the thread that made it. Engines do not survive
  * fork() in the child.
  *
  * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the request's window
@@ -47,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 0u
+#define TOWPATH_ABI_MINOR 1u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -60,6 +61,9 @@ typedef struct towpath_engine towpath_engine;
 typedef struct towpath_queue towpath_queue;
 typedef struct towpath_request towpath_request;
 typedef struct towpath_chunk towpath_chunk;
+typedef struct towpath_question towpath_question; /* since 1.1, as all of this that is marked so */
+typedef struct towpath_runner towpath_runner;
+typedef struct towpath_outbox towpath_outbox;
 
 /* Bytes that belong to somebody else; not ended by a NUL. */
 typedef struct towpath_bytes {
@@ -137,14 +141,43 @@ typedef struct towpath_engine_options {
     uint32_t flow_window_ms;      /* 3600000 */
     uint32_t max_identical;       /* requests of the same method, URL and body within identical_window_ms: no limit */
     uint32_t identical_window_ms; /* 3600000 */
+
+    /* Since 1.1: asks the app for names, not the system, on the engine's thread. The question is to be answered by
+     * towpath_question_answer: in there, or later by any thread. */
+    void (*on_question)(towpath_question *question, void *user);
+    void *question_user; /* comes back in on_question */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
 /* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no function is
- * called any more. Requests, chunks and queues stay valid, and still have to be given back. */
+ * called any more. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests
+ * when that is freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
+
+/* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to be
+ * called. Nothing happens to requests but in there, and on_event is called from there. Since 1.1. */
+towpath_error towpath_engine_lend(const towpath_engine_options *options, towpath_engine **engine, towpath_runner **runner);
+
+/* Does what there is to do, and waits up to timeout_ms for something to do: 0 does not wait, a negative one waits as long as it
+ * takes. TOWPATH_ERROR_STATE on another thread, and in on_event. Since 1.1. */
+towpath_error towpath_runner_turn(towpath_runner *runner, int32_t timeout_ms);
+
+/* Turns until the engine is freed, by another thread. Since 1.1. */
+towpath_error towpath_runner_run(towpath_runner *runner);
+
+/* Ends every request that is left, which get their END before this returns. The engine is to be freed as well, before or after.
+ * TOWPATH_ERROR_STATE, and nothing is freed, on another thread and in on_event. Since 1.1. */
+towpath_error towpath_runner_free(towpath_runner *runner);
+
+/* The name that is asked for, in lower case; valid until the question is answered. Since 1.1. */
+const char *towpath_question_name(const towpath_question *question);
+
+/* Answers, and gives the question back. With TOWPATH_OK come the addresses as text, the best first; none means that the name has
+ * none, and ends requests that wait for it. Any other outcome means that it cannot be told now: it is asked again half a second later.
+ * When an address is none, TOWPATH_ERROR_ARGUMENT, and the question is not given back. Since 1.1. */
+towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses, size_t count);
 
 enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
 
@@ -153,7 +186,7 @@ enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
 towpath_error towpath_engine_network(towpath_engine *engine, const char *label, uint32_t kind, int32_t online);
 
 /* Saves what is remembered of addresses, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
- * the file is written, and is refused in on_event. */
+ * the file is written, and is refused in on_event and on the thread of the engine's runner. */
 towpath_error towpath_engine_save(towpath_engine *engine, const char *path);
 
 /* How often the engine's thread has woken up. With nothing to do this does not grow. */
@@ -282,6 +315,65 @@ towpath_error towpath_request_record(const towpath_request *request, towpath_byt
 
 /* Gives a request back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told: cancel it and wait for that. */
 towpath_error towpath_request_free(towpath_request *request);
+
+/* ---- Outbox: requests that survive the process. Since 1.1 ------------------------------------------------------------------- */
+
+enum { TOWPATH_OUTCOME_ANSWERED = 1, TOWPATH_OUTCOME_EXPIRED = 2 };
+
+/* How a request ended. Pointers are valid during the call. */
+typedef struct towpath_outbox_end {
+    size_t size; /* sizeof(towpath_outbox_end), as the library knows it */
+    uint64_t entry;
+    void *user;          /* what was given with the outbox */
+    const char *key;     /* the value of its Idempotency-Key */
+    const uint8_t *body; /* ANSWERED: the beginning of the response's body … */
+    size_t body_length;
+    uint32_t outcome;
+    uint32_t status; /* ANSWERED: 200 to 599 */
+    uint32_t whole;  /* ANSWERED: not 0: … which is all of it */
+} towpath_outbox_end;
+
+typedef struct towpath_outbox_options {
+    size_t size; /* sizeof(towpath_outbox_options) */
+
+    const char *path; /* of the file, which need not be there yet */
+
+    /* Is told each end, on the outbox's own thread: at least once, again in the next life if the process died in it. It may block, and
+     * put new requests; it must not free the outbox. May be NULL. */
+    void (*on_end)(const towpath_outbox_end *end);
+    void *user; /* comes back in every end */
+
+    uint64_t max_bytes;       /* of all requests: 16777216, at most 268435456 */
+    uint32_t max_entries;     /* 1000, at most 10000 */
+    uint32_t parallel;        /* under way at the same time: 4 */
+    uint32_t expires_after_s; /* when a request is given up: 604800, or TOWPATH_NONE */
+    uint32_t first_pause_ms;  /* after a failure, doubled for each further one: 1000 … */
+    uint32_t longest_pause_ms; /* … up to 300000 */
+    uint32_t response_bytes;  /* of a final answer that are kept for on_end: 4096, at most 65536, or TOWPATH_NONE */
+} towpath_outbox_options;
+
+/* Opens an outbox, and begins to send what is in it. It does not keep its engine running: without it, it takes requests and sends
+ * none. What ends a request, and everything else, is told in docs/client.md. */
+towpath_error towpath_outbox_open(towpath_engine *engine, const towpath_outbox_options *options, towpath_outbox **outbox);
+
+/* Puts a request on the disk, and returns when it is there; from then on it will be sent. Of the options count url, method, fields,
+ * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those of one lane are
+ * sent one after the other; NULL for those that have none. TOWPATH_ERROR_RESOURCE when there is no room, or the file cannot be
+ * written: then it will not be sent. entry may be NULL. */
+towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char *lane, uint64_t *entry);
+
+/* Takes a request out and gives it up, without an end. One that is under way may have been processed. TOWPATH_ERROR_ABSENT when it has
+ * ended. */
+towpath_error towpath_outbox_remove(towpath_outbox *outbox, uint64_t entry);
+
+/* How many have not ended, or their end was not told. */
+uint64_t towpath_outbox_count(const towpath_outbox *outbox);
+
+/* Waits until that is none: TOWPATH_OK; or up to timeout_ms, a negative one as long as it takes: TOWPATH_ERROR_ABSENT. Refused in on_end. */
+towpath_error towpath_outbox_wait(towpath_outbox *outbox, int32_t timeout_ms);
+
+/* Closes it; on_end is not called any more. What has not ended stays in the file. Refused in on_end. */
+towpath_error towpath_outbox_free(towpath_outbox *outbox);
 
 #ifdef __cplusplus
 }

@@ -101,7 +101,12 @@ const FLOORS: &[Floor] = &[
         may: &["towpath"],
         tests_may: &[],
         runtime: Runtime::None,
-        unsafety: Unsafety::In(&["src/exports.rs", "src/foreign.rs"]),
+        unsafety: Unsafety::In(&[
+            "src/exports.rs",
+            "src/exports/lent.rs",
+            "src/exports/outbox.rs",
+            "src/foreign.rs",
+        ]),
     },
     Floor {
         name: "towpath-proxy",

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 
+use crate::engine::Question;
 use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = 1 << 16;
+pub const VERSION: u32 = (1 << 16) | 1;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -74,7 +75,12 @@ pub struct EngineOptions {
     pub flow_window_ms: u32,
     pub max_identical: u32,
     pub identical_window_ms: u32,
+    pub on_question: Option<OnQuestion>,
+    pub question_user: *mut c_void,
 }
+
+/// `towpath_engine_options.on_question`.
+pub type OnQuestion = extern "C" fn(*mut Question, *mut c_void);
 
 /// `towpath_event`.
 #[repr(C)]
@@ -147,4 +153,48 @@ pub struct RequestOptions {
     pub unlimited: u32,
     pub priority: u32,
     pub no_resume: u32,
+}
+
+/// `towpath_outbox_end`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct OutboxEnd {
+    pub size: usize,
+    pub entry: u64,
+    pub user: *mut c_void,
+    pub key: *const c_char,
+    pub body: *const u8,
+    pub body_length: usize,
+    pub outcome: u32,
+    pub status: u32,
+    pub whole: u32,
+}
+
+/// `TOWPATH_OUTCOME_…`
+pub mod outcome {
+    #![expect(missing_docs, reason = "the header has the words")]
+    pub const ANSWERED: u32 = 1;
+    pub const EXPIRED: u32 = 2;
+}
+
+/// `towpath_outbox_options.on_end`.
+pub type OnEnd = extern "C" fn(*const OutboxEnd);
+
+/// `towpath_outbox_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct OutboxOptions {
+    pub size: usize,
+    pub path: *const c_char,
+    pub on_end: Option<OnEnd>,
+    pub user: *mut c_void,
+    pub max_bytes: u64,
+    pub max_entries: u32,
+    pub parallel: u32,
+    pub expires_after_s: u32,
+    pub first_pause_ms: u32,
+    pub longest_pause_ms: u32,
+    pub response_bytes: u32,
 }

@@ -1,18 +1,43 @@
 //! Engines and their options.
 
-use std::cell::Cell;
-use std::ffi::c_char;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char};
+use std::net::IpAddr;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use towpath::{Builder, Settings, Tls};
 
-use crate::abi::{Code, NONE};
-use crate::failure::{Failure, Result};
+use crate::abi::{Code, NONE, OnQuestion};
+use crate::failure::{Failure, Result, c_text};
+use crate::foreign::User;
 
 /// `towpath_engine`.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) engine: towpath::Engine,
+    /// The thread that was lent to it.
+    lent: Option<ThreadId>,
+}
+
+/// `towpath_runner`.
+#[derive(Debug)]
+pub struct Runner {
+    runner: RefCell<towpath::Runner>,
+    owner: ThreadId,
+}
+
+/// `towpath_question`.
+#[derive(Debug)]
+pub struct Question {
+    question: towpath::Question,
+    name: CString,
+}
+
+/// Whom to ask for names.
+pub(crate) struct Asked {
+    pub(crate) on_question: OnQuestion,
+    pub(crate) user: User,
 }
 
 /// What the options say, out of C's hands.
@@ -33,15 +58,32 @@ pub(crate) struct Wishes<'a> {
     pub(crate) flow_window_ms: u32,
     pub(crate) max_identical: u32,
     pub(crate) identical_window_ms: u32,
+    pub(crate) asked: Option<Asked>,
 }
 
 impl Wishes<'_> {
     pub(crate) fn start(self) -> Result<Engine> {
-        let mut builder: Builder = towpath::Engine::builder().settings(self.settings()?);
+        Ok(Engine { engine: self.builder()?.start()?, lent: None })
+    }
+
+    /// The engine of this thread.
+    pub(crate) fn lend(self) -> Result<(Engine, Runner)> {
+        let (engine, runner) = self.builder()?.lend()?;
+        let owner = std::thread::current().id();
+        let runner = Runner { runner: RefCell::new(runner), owner };
+        Ok((Engine { engine, lent: Some(owner) }, runner))
+    }
+
+    fn builder(self) -> Result<Builder> {
+        let mut builder: Builder =
+            towpath::Engine::builder().settings(self.settings()?).tls(self.tls()?);
         if let Some(path) = self.memory_path {
             builder = builder.memory(path);
         }
-        Ok(Engine { engine: builder.tls(self.tls()?).start()? })
+        if let Some(asked) = self.asked {
+            builder = builder.questions(move |question| asked.ask(question));
+        }
+        Ok(builder)
     }
 
     fn settings(&self) -> Result<Settings> {
@@ -96,11 +138,66 @@ impl Wishes<'_> {
     }
 }
 
+impl Engine {
+    /// Refuses what would make the engine's thread wait for itself.
+    pub(crate) fn not_on_its_thread(&self, what: &str) -> Result<()> {
+        not_in_callback(what)?;
+        if self.lent == Some(std::thread::current().id()) {
+            return Err(Failure::new(Code::State, format!("{what} would wait for this thread")));
+        }
+        Ok(())
+    }
+}
+
+impl Runner {
+    /// Without end, or for no longer than that many milliseconds; a negative number is without end as well.
+    pub(crate) fn work(&self, turn_ms: Option<i32>) -> Result<()> {
+        self.check("a runner's turn")?;
+        let busy = |_| Failure::new(Code::State, "the runner is at work already");
+        let mut runner = self.runner.try_borrow_mut().map_err(busy)?;
+        match turn_ms {
+            None => Ok(runner.run()?),
+            Some(ms) => {
+                let limit = u64::try_from(ms).map_or(LONGEST_TURN, Duration::from_millis);
+                Ok(runner.turn(limit)?)
+            }
+        }
+    }
+
+    /// Whether it may be used here.
+    pub(crate) fn check(&self, what: &str) -> Result<()> {
+        not_in_callback(what)?;
+        if std::thread::current().id() != self.owner {
+            return Err(Failure::new(Code::State, "the runner is another thread's"));
+        }
+        Ok(())
+    }
+}
+
+impl Question {
+    pub(crate) fn name(&self) -> &CStr {
+        &self.name
+    }
+
+    /// `None` when it cannot be told now.
+    pub(crate) fn answer(self, addresses: Option<Vec<IpAddr>>) {
+        self.question.answer(addresses.ok_or(towpath::Failure::TimedOut));
+    }
+}
+
+impl Asked {
+    fn ask(&self, question: towpath::Question) {
+        let name = c_text(question.name());
+        let handle = Box::into_raw(Box::new(Question { question, name }));
+        call_app(|| (self.on_question)(handle, self.user.0));
+    }
+}
+
 thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the app from the engine's thread.
+/// Calls the app from the engine's thread, or an outbox's.
 pub(crate) fn call_app(call: impl FnOnce()) {
     CALLING.set(true);
     call();
@@ -110,7 +207,7 @@ pub(crate) fn call_app(call: impl FnOnce()) {
 /// Refuses what would make the engine's thread wait for itself.
 pub(crate) fn not_in_callback(what: &str) -> Result<()> {
     if CALLING.get() {
-        return Err(Failure::new(Code::State, format!("{what} in on_event would never return")));
+        return Err(Failure::new(Code::State, format!("{what} in a callback would never return")));
     }
     Ok(())
 }
@@ -120,4 +217,6 @@ pub(crate) const fn version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
+/// What a turn waits that waits as long as it takes: it may be woken for nothing once a month.
+const LONGEST_TURN: Duration = Duration::from_secs(30 * 24 * 3600);
 const SMALLEST_WINDOW: usize = 4096;

@@ -7,6 +7,9 @@
     reason = "called by C; each block relies on what the header asks of the caller"
 )]
 
+pub mod lent;
+pub mod outbox;
+
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +18,9 @@ use std::time::Duration;
 use towpath::{Chunk, NetworkKind};
 
 use crate::abi::{Bytes, Code, EngineOptions, Event, Field, RequestOptions, VERSION};
-use crate::engine::{self, Engine, not_in_callback};
+use crate::engine::{self, Asked, Engine, not_in_callback};
 use crate::failure::{Failure, Result, guard, guard_or, last, words};
-use crate::foreign::{array, borrow, put, read, size, text, write};
+use crate::foreign::{User, array, borrow, put, read, size, text, write};
 use crate::queue::Queue;
 use crate::request::{self, Listener, Request};
 
@@ -57,17 +60,24 @@ pub unsafe extern "C" fn towpath_engine_new(
     guard(|| {
         // SAFETY: the header's rules for results.
         unsafe { put(engine, std::ptr::null_mut(), "engine") }?;
-        let started = if options.is_null() {
-            engine::Wishes::default().start()
-        } else {
-            // SAFETY: the header's rules for structures.
-            let options = unsafe { read(options, "options") }?;
-            engine_wishes(&options)?.start()
-        };
-        let handle = Box::into_raw(Box::new(started?));
+        // SAFETY: the header's rules for structures.
+        let options = unsafe { engine_options(options) }?;
+        let handle = Box::into_raw(Box::new(engine_wishes(&options)?.start()?));
         // SAFETY: it could be written above.
         unsafe { put(engine, handle, "engine") }
     })
+}
+
+/// The options, or those that stand for all defaults.
+///
+/// # Safety
+/// `options` is null or a structure of the header's.
+unsafe fn engine_options(options: *const EngineOptions) -> Result<EngineOptions> {
+    if options.is_null() {
+        return Ok(ALL_DEFAULTS);
+    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { read(options, "options") }
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
@@ -90,6 +100,9 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             flow_window_ms: options.flow_window_ms,
             max_identical: options.max_identical,
             identical_window_ms: options.identical_window_ms,
+            asked: options
+                .on_question
+                .map(|on_question| Asked { on_question, user: User(options.question_user) }),
         })
     }
 }
@@ -142,9 +155,9 @@ pub unsafe extern "C" fn towpath_engine_network(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn towpath_engine_save(engine: *mut Engine, path: *const c_char) -> i32 {
     guard(|| {
-        not_in_callback("towpath_engine_save")?;
         // SAFETY: the header's rules for handles and texts.
         let (engine, path) = unsafe { (borrow(engine, "engine")?, text(path, "path")?) };
+        engine.not_on_its_thread("towpath_engine_save")?;
         let path = path.ok_or_else(|| Failure::argument("path is NULL"))?;
         Ok(engine.engine.save_memory(Path::new(path))?)
     })
@@ -461,6 +474,29 @@ pub unsafe extern "C" fn towpath_request_free(request: *const Request) -> i32 {
 const fn lend(bytes: &[u8]) -> Bytes {
     Bytes { data: bytes.as_ptr().cast(), length: bytes.len() }
 }
+
+/// Engine options of which nothing is set.
+const ALL_DEFAULTS: EngineOptions = EngineOptions {
+    size: size_of::<EngineOptions>(),
+    memory_path: std::ptr::null(),
+    roots_pem: std::ptr::null(),
+    pins: std::ptr::null(),
+    pin_count: 0,
+    identity_chain_pem: std::ptr::null(),
+    identity_key_pem: std::ptr::null(),
+    window_bytes: 0,
+    replay_bytes: 0,
+    max_requests: 0,
+    max_connections: 0,
+    idle_timeout_ms: 0,
+    max_rest_ms: 0,
+    max_flow_bytes: 0,
+    flow_window_ms: 0,
+    max_identical: 0,
+    identical_window_ms: 0,
+    on_question: None,
+    question_user: std::ptr::null_mut(),
+};
 
 /// An event that did not come.
 const NOTHING: Event = Event {

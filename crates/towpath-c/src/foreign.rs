@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "pointers of C; each block names whose promise it relies on")]
 
 use std::ffi::{CStr, c_char, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
-use crate::abi::{EngineOptions, Event, RequestOptions};
+use crate::abi::{EngineOptions, Event, OutboxOptions, RequestOptions};
 use crate::failure::{Failure, Result};
 
 /// A structure that begins with its size and grows at its end.
@@ -12,12 +12,16 @@ use crate::failure::{Failure, Result};
 /// # Safety
 /// Made of integers, pointers and optional functions only, so that all zeros is a value; `size: usize` comes first.
 pub(crate) unsafe trait Grows: Copy {
-    /// How long it was in version 1.0: nobody has a shorter one.
+    /// How long it was in its first version: nobody has a shorter one.
     const FIRST: usize;
 }
 
 // SAFETY: integers, pointers and an optional function, the size first.
 unsafe impl Grows for EngineOptions {
+    const FIRST: usize = offset_of!(Self, on_question);
+}
+// SAFETY: as above.
+unsafe impl Grows for OutboxOptions {
     const FIRST: usize = size_of::<Self>();
 }
 // SAFETY: as above.

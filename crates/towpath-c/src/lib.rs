@@ -6,8 +6,9 @@
 //! | [`exports`] | the header's functions, and with `foreign` all that is `unsafe` |
 //! | `foreign` | what C hands over, checked: pointers, texts, arrays, structures that grow |
 //! | `failure` | errors as numbers and words; panics end here |
-//! | [`engine`] | engines and their options |
+//! | [`engine`] | engines and their options, runners, questions |
 //! | [`request`] | requests: from the client library's callbacks to events |
+//! | [`outbox`] | requests that survive the process |
 //! | [`queue`] | events that wait to be taken |
 
 pub mod abi;
@@ -15,5 +16,6 @@ pub mod engine;
 pub mod exports;
 mod failure;
 mod foreign;
+pub mod outbox;
 pub mod queue;
 pub mod request;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath::report::to_json;
 use towpath::request::Handler;
-use towpath::{Chunk, Error, Priority, Repeat, Report, Response, Sender, Trailers};
+use towpath::{Chunk, Client, Error, Priority, Repeat, Report, Response, Sender, Trailers};
 
 use crate::abi::{Code, Event, LENGTH_UNKNOWN, NONE, OnEvent, event};
 use crate::engine::{Engine, call_app};
@@ -76,7 +76,7 @@ impl Wishes<'_> {
     /// Starts `request`, whose handle the app has already.
     pub(crate) fn start(self, engine: &Engine, request: &Arc<Request>) -> Result<()> {
         let (follows, length) = (self.body_follows, self.content_length);
-        let wanted = self.request(engine)?;
+        let wanted = self.request(&engine.engine.client())?;
         let handler = |sender: Sender| {
             let _ = request.sender.set(sender);
             Relay(Arc::clone(request))
@@ -90,9 +90,8 @@ impl Wishes<'_> {
         Ok(())
     }
 
-    fn request(self, engine: &Engine) -> Result<towpath::Request> {
+    pub(crate) fn request(self, client: &Client) -> Result<towpath::Request> {
         let usual = if self.body.is_empty() && !self.body_follows { "GET" } else { "POST" };
-        let client = engine.engine.client();
         let mut request = client.request(self.method.unwrap_or(usual), self.url);
         for (name, value) in self.fields {
             request = request.header(name, value);

@@ -21,7 +21,9 @@ use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use server::{Server, answer, read_head, read_request};
-use towpath_c::abi::{Bytes, EngineOptions, Event, Field, RequestOptions, VERSION};
+use towpath_c::abi::{
+    Bytes, EngineOptions, Event, Field, OutboxEnd, OutboxOptions, RequestOptions, VERSION,
+};
 
 #[test]
 fn the_header_declares_what_the_library_exports() {
@@ -63,6 +65,13 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, max_connections, idle_timeout_ms, max_rest_ms);
     same!("towpath_engine_options", EngineOptions, max_flow_bytes, flow_window_ms);
     same!("towpath_engine_options", EngineOptions, max_identical, identical_window_ms);
+    same!("towpath_engine_options", EngineOptions, on_question, question_user);
+    same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
+    same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
+    same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
+    same!("towpath_outbox_options", OutboxOptions, response_bytes);
+    same!("towpath_outbox_end", OutboxEnd, size, entry, user, key, body, body_length, outcome);
+    same!("towpath_outbox_end", OutboxEnd, status, whole);
     same!("towpath_request_options", RequestOptions, size, url, method, fields, field_count);
     same!("towpath_request_options", RequestOptions, on_event, queue, user, body, body_length);
     same!("towpath_request_options", RequestOptions, body_follows, repeat, content_length);
@@ -76,6 +85,8 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     for (name, kind) in EVENTS {
         hold(format!("TOWPATH_EVENT_{name}"), u64::from(*kind));
     }
+    hold("TOWPATH_OUTCOME_ANSWERED".to_owned(), towpath_c::abi::outcome::ANSWERED.into());
+    hold("TOWPATH_OUTCOME_EXPIRED".to_owned(), towpath_c::abi::outcome::EXPIRED.into());
     hold("TOWPATH_ABI_VERSION".to_owned(), VERSION.into());
     hold("TOWPATH_NONE".to_owned(), towpath_c::abi::NONE.into());
     hold("TOWPATH_LENGTH_UNKNOWN".to_owned(), towpath_c::abi::LENGTH_UNKNOWN);
@@ -122,7 +133,9 @@ fn try_all(compiler: &Path, name: &str) {
 }
 
 fn promises(program: &Path, origin: &Server) {
-    let output = run(Command::new(program).arg(origin.url("")));
+    let outbox = program.with_extension(format!("outbox-{}", std::process::id()));
+    let output = run(Command::new(program).arg(origin.url("")).arg(&outbox));
+    fs::remove_file(&outbox).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "every promise holds\n");
 }
 

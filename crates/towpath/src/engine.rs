@@ -18,6 +18,7 @@ use towpath_io::readiness::{Driver, Options};
 use towpath_proto::Failure;
 
 use crate::call::Shared;
+use crate::question::Question;
 use crate::store;
 use crate::tls::Tls;
 use crate::{Client, Error, outbox};
@@ -33,8 +34,8 @@ struct Life {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Answers what a name's addresses are, the best first. Called on the engine's thread: it must not block.
-type Resolver = Box<dyn FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send>;
+/// Is asked what a name's addresses are, on the engine's thread: it must not block.
+type Resolver = Box<dyn FnMut(Question) + Send>;
 
 /// How to start an engine.
 #[derive(Default)]
@@ -129,12 +130,22 @@ impl Builder {
         self
     }
 
-    /// Resolves names by this, not by the system. It is called on the engine's thread and must not block.
+    /// Resolves names by this, not by the system: the best address first. It is called on the engine's thread and must not block;
+    /// [`Builder::questions`] is for those that have to.
     pub fn resolver(
-        mut self,
-        resolver: impl FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send + 'static,
+        self,
+        mut resolver: impl FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send + 'static,
     ) -> Self {
-        self.resolver = Some(Box::new(resolver));
+        self.questions(move |question| {
+            let outcome = resolver(question.name());
+            question.answer(outcome);
+        })
+    }
+
+    /// Asks the app for names, not the system. A question may be kept, and answered later by any thread; only the asking is on the
+    /// engine's thread, and must not block.
+    pub fn questions(mut self, ask: impl FnMut(Question) + Send + 'static) -> Self {
+        self.resolver = Some(Box::new(ask));
         self.settings.app_resolves = true;
         self
     }
@@ -272,12 +283,8 @@ fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Me
     move |message| {
         let Message::From(FromWorker::Local(event)) = message else { return };
         match (event, &mut resolver) {
-            (Event::Resolve { query, name }, Some(resolver)) => {
-                let outcome = resolver(&name);
-                let answer = Command::Resolved { query, outcome };
-                if let Some(handle) = shared.handle() {
-                    let _ = handle.send(Message::To(ToWorker::Local(answer)));
-                }
+            (Event::Resolve { query, name }, Some(ask)) => {
+                ask(Question::new(query, name, Arc::clone(&shared)));
             }
             (event, _) => shared.on_event(event),
         }

@@ -43,6 +43,7 @@ pub mod report {
     pub use towpath_engine::record::Record;
     pub use towpath_proto::Instant as Time;
 }
+mod question;
 pub mod request;
 pub mod response;
 #[cfg(feature = "tower")]
@@ -56,6 +57,7 @@ mod url;
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use outbox::Outbox;
+pub use question::Question;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
 pub use response::{Body, Chunk, Response, Trailers};
@@ -65,4 +67,5 @@ pub use tls::Tls;
 pub use towpath_engine::client::priority::Priority;
 pub use towpath_engine::client::race::Options as RaceOptions;
 pub use towpath_engine::local::message::{Error as Failed, Layer, Limit, Repeat, Settings};
+pub use towpath_proto::Failure;
 pub use upload::{Sender, Upload};

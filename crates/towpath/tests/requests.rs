@@ -378,6 +378,31 @@ fn an_address_that_refuses_costs_nothing_beside_one_that_answers() {
     assert_eq!(missing, Error::from(Failed::Resolve(Failure::NoSuchName)));
 }
 
+#[test]
+fn a_question_may_be_answered_later_by_any_thread_and_is_asked_again_when_it_was_not() {
+    let server = Server::new(|stream, _| {
+        read_request(stream);
+        answer(stream, "200 OK", "", b"hello");
+    });
+    let (ask, asked) = mpsc::channel::<towpath::Question>();
+    let engine = Engine::builder().questions(move |question| ask.send(question).unwrap());
+    let engine = engine.start().unwrap();
+    let answers = std::thread::spawn(move || {
+        drop(asked.recv().unwrap());
+        let question = asked.recv().unwrap();
+        assert_eq!(question.name(), "app.test");
+        question.answer(Ok(vec![[127, 0, 0, 1].into()]));
+        asked.recv().unwrap()
+    });
+    let url = format!("http://App.test:{}/", server.address.port());
+    assert_eq!(engine.client().get(&url).send().unwrap().status(), 200);
+    let other = engine.client().get("http://other.test/").timeout(Duration::from_millis(50));
+    assert_eq!(other.send().unwrap_err().timed_out(), Some(Layer::Total));
+    let late = answers.join().unwrap();
+    drop(engine);
+    late.answer(Ok(Vec::new()));
+}
+
 struct Told {
     events: mpsc::Sender<String>,
 }

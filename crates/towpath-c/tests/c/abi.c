@@ -1,8 +1,10 @@
 /*
- * abi ORIGIN: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does.
+ * abi ORIGIN OUTBOX: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does; the outbox is
+ * a file that need not be there.
  * Stops at the first promise that is broken.
  */
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +478,240 @@ static void without_a_network_nothing_is_tried(towpath_engine *engine)
     towpath_queue_free(queue);
 }
 
+/* Names that were asked for, and the question that is open. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int asked;
+    towpath_question *open;
+} names = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, NULL };
+
+static void ask(towpath_question *question, void *user)
+{
+    CHECK(user == &names && strcmp(towpath_question_name(question), "app.test") == 0);
+    pthread_mutex_lock(&names.lock);
+    names.asked++;
+    names.open = question;
+    pthread_cond_signal(&names.changed);
+    pthread_mutex_unlock(&names.lock);
+}
+
+static towpath_question *asked(int times)
+{
+    towpath_question *question;
+    pthread_mutex_lock(&names.lock);
+    while (names.asked < times)
+        pthread_cond_wait(&names.changed, &names.lock);
+    question = names.open;
+    pthread_mutex_unlock(&names.lock);
+    return question;
+}
+
+/* What comes of a request, with all else thrown away. */
+static towpath_error outcome(towpath_engine *engine, const char *where, uint32_t *status)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("");
+    towpath_request *request;
+    towpath_event event;
+
+    options.url = where;
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    *status = towpath_request_status(request);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+    return event.error;
+}
+
+static void *answer_twice(void *nothing)
+{
+    static const char *const addresses[] = { "::ffff:127.0.0.2", "127.0.0.1" }, *const wrong[] = { "localhost" };
+    towpath_question *question = asked(1);
+    CHECK(towpath_question_answer(question, TOWPATH_ERROR_OTHER, NULL, 0) == TOWPATH_OK);
+    question = asked(2);
+    CHECK(towpath_question_answer(question, TOWPATH_OK, wrong, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_question_answer(question, TOWPATH_OK, NULL, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_question_answer(question, TOWPATH_OK, addresses, 2) == TOWPATH_OK);
+    question = asked(3);
+    CHECK(towpath_question_answer(question, TOWPATH_OK, NULL, 0) == TOWPATH_OK);
+    return nothing;
+}
+
+static void names_are_asked_of_the_app(void)
+{
+    towpath_engine_options options;
+    towpath_engine *engine;
+    pthread_t thread;
+    uint32_t status;
+    char where[64];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.on_question = ask;
+    options.question_user = &names;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(pthread_create(&thread, NULL, answer_twice, NULL) == 0);
+    snprintf(where, sizeof where, "http://APP.test:%s/trailers", strrchr(origin, ':') + 1);
+    CHECK(outcome(engine, where, &status) == TOWPATH_OK && status == 200);
+    CHECK(outcome(engine, "http://app.test:1/", &status) == TOWPATH_ERROR_RESOLVE && status == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && names.asked == 3);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    CHECK(towpath_question_answer(NULL, TOWPATH_OK, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_question_name(NULL)[0] == '\0');
+
+    /* A program that was built before there were questions. */
+    options.size = offsetof(towpath_engine_options, on_question);
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(outcome(engine, url("/trailers"), &status) == TOWPATH_OK && status == 200);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+}
+
+static void *not_its_thread(void *runner)
+{
+    CHECK(towpath_runner_turn(runner, 0) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_runner_run(runner) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_runner_free(runner) == TOWPATH_ERROR_STATE);
+    return NULL;
+}
+
+static void *frees(void *engine)
+{
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    return NULL;
+}
+
+/* What is told on the thread that was lent. */
+struct lent {
+    pthread_t thread;
+    towpath_runner *runner;
+    int heads, ends;
+    towpath_error error;
+};
+
+static void hear_lent(const towpath_event *event)
+{
+    struct lent *lent = event->user;
+    CHECK(pthread_equal(pthread_self(), lent->thread));
+    if (event->kind == TOWPATH_EVENT_HEAD) {
+        lent->heads++;
+        CHECK(towpath_runner_turn(lent->runner, 0) == TOWPATH_ERROR_STATE);
+        CHECK(towpath_runner_free(lent->runner) == TOWPATH_ERROR_STATE);
+    } else if (event->kind == TOWPATH_EVENT_END) {
+        lent->ends++;
+        lent->error = event->error;
+        CHECK(towpath_request_free(event->request) == TOWPATH_OK);
+    } else {
+        towpath_chunk_release(event->chunk);
+    }
+}
+
+static void an_engine_runs_on_a_thread_that_is_lent(void)
+{
+    struct lent lent = { pthread_self(), NULL, 0, 0, 0 };
+    towpath_request_options options = options_for("/trailers");
+    towpath_engine *engine;
+    towpath_request *request;
+    pthread_t other;
+
+    CHECK(towpath_engine_lend(NULL, &engine, NULL) == TOWPATH_ERROR_ARGUMENT && engine == NULL);
+    CHECK(towpath_engine_lend(NULL, &engine, &lent.runner) == TOWPATH_OK);
+    options.on_event = hear_lent;
+    options.user = &lent;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    while (lent.ends == 0)
+        CHECK(towpath_runner_turn(lent.runner, -1) == TOWPATH_OK);
+    CHECK(lent.heads == 1 && lent.error == TOWPATH_OK);
+    CHECK(towpath_runner_turn(lent.runner, 0) == TOWPATH_OK);
+    CHECK(towpath_engine_save(engine, "/nowhere/at/all") == TOWPATH_ERROR_STATE);
+    CHECK(pthread_create(&other, NULL, not_its_thread, lent.runner) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+
+    options.url = url("/never");
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    CHECK(pthread_create(&other, NULL, frees, engine) == 0);
+    CHECK(towpath_runner_run(lent.runner) == TOWPATH_OK);
+    CHECK(pthread_join(other, NULL) == 0 && lent.ends == 1);
+    CHECK(towpath_runner_free(lent.runner) == TOWPATH_OK);
+    CHECK(lent.ends == 2 && lent.error == TOWPATH_ERROR_STOPPED);
+    CHECK(towpath_runner_free(NULL) == TOWPATH_OK);
+    CHECK(towpath_runner_turn(NULL, 0) == TOWPATH_ERROR_ARGUMENT);
+}
+
+/* Ends that were told. */
+struct ended {
+    pthread_mutex_t lock;
+    towpath_outbox *outbox;
+    int count;
+    uint64_t entries[4];
+};
+
+static void hear_end(const towpath_outbox_end *end)
+{
+    struct ended *ended = end->user;
+    pthread_mutex_lock(&ended->lock);
+    CHECK(end->size == sizeof *end && ended->count < 4 && strlen(end->key) > 0);
+    CHECK(towpath_outbox_free(ended->outbox) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_outbox_wait(ended->outbox, 0) == TOWPATH_ERROR_STATE);
+    CHECK(end->outcome == TOWPATH_OUTCOME_ANSWERED && end->status == 200 && end->whole);
+    CHECK(end->body_length == 1 && memcmp(end->body, "4", 1) == 0);
+    if (ended->count == 1)
+        CHECK(strcmp(end->key, "mine") == 0);
+    ended->entries[ended->count++] = end->entry;
+    pthread_mutex_unlock(&ended->lock);
+}
+
+static void an_outbox_sends_what_was_put_in_it(towpath_engine *engine, const char *path)
+{
+    static struct ended ended = { PTHREAD_MUTEX_INITIALIZER, NULL, 0, { 0 } };
+    towpath_outbox_options options;
+    towpath_request_options request = options_for("/length");
+    towpath_outbox *other;
+    uint64_t entries[3];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    CHECK(towpath_outbox_open(engine, &options, &other) == TOWPATH_ERROR_ARGUMENT && other == NULL);
+    options.path = path;
+    options.on_end = hear_end;
+    options.user = &ended;
+    options.max_entries = 2;
+    request.body = "four";
+    request.body_length = 4;
+
+    /* Without a network it keeps what it is given. */
+    CHECK(towpath_engine_network(engine, "none", TOWPATH_NETWORK_FIXED, 0) == TOWPATH_OK);
+    CHECK(towpath_outbox_open(engine, &options, &ended.outbox) == TOWPATH_OK);
+    CHECK(towpath_outbox_open(engine, &options, &other) == TOWPATH_ERROR_RESOURCE);
+    CHECK(towpath_outbox_put(ended.outbox, &request, "lane", &entries[0]) == TOWPATH_OK);
+    CHECK(towpath_outbox_put(ended.outbox, &request, NULL, &entries[1]) == TOWPATH_OK);
+    CHECK(towpath_outbox_put(ended.outbox, &request, NULL, NULL) == TOWPATH_ERROR_RESOURCE);
+    CHECK(towpath_outbox_remove(ended.outbox, entries[1]) == TOWPATH_OK);
+    CHECK(towpath_outbox_remove(ended.outbox, entries[1]) == TOWPATH_ERROR_ABSENT);
+    request.retries = 1;
+    CHECK(towpath_outbox_put(ended.outbox, &request, NULL, NULL) == TOWPATH_ERROR_ARGUMENT);
+    request.retries = 0;
+    request.url = "nonsense";
+    CHECK(towpath_outbox_put(ended.outbox, &request, NULL, NULL) == TOWPATH_ERROR_URL);
+    request.url = url("/length");
+    request.idempotency_key = "mine";
+    CHECK(towpath_outbox_put(ended.outbox, &request, "lane", &entries[2]) == TOWPATH_OK);
+    CHECK(towpath_outbox_count(ended.outbox) == 2);
+    CHECK(towpath_outbox_wait(ended.outbox, 0) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_outbox_free(ended.outbox) == TOWPATH_OK);
+
+    CHECK(towpath_engine_network(engine, "home", TOWPATH_NETWORK_FIXED, 1) == TOWPATH_OK);
+    pthread_mutex_lock(&ended.lock);
+    CHECK(towpath_outbox_open(engine, &options, &ended.outbox) == TOWPATH_OK);
+    pthread_mutex_unlock(&ended.lock);
+    CHECK(towpath_outbox_wait(ended.outbox, -1) == TOWPATH_OK);
+    CHECK(ended.count == 2 && ended.entries[0] == entries[0] && ended.entries[1] == entries[2]);
+    CHECK(towpath_outbox_free(ended.outbox) == TOWPATH_OK);
+    CHECK(towpath_outbox_free(NULL) == TOWPATH_OK && towpath_outbox_count(NULL) == 0);
+}
+
 static void *many_requests(void *engine)
 {
     towpath_queue *queue = new_queue();
@@ -520,7 +756,7 @@ int main(int argc, char **argv)
 {
     towpath_engine *engine;
 
-    CHECK(argc == 2);
+    CHECK(argc == 3);
     origin = argv[1];
     engine = new_engine();
     a_response_comes_with_fields_trailers_and_record(engine);
@@ -533,6 +769,9 @@ int main(int argc, char **argv)
     a_queue_that_is_freed_gives_its_requests_up(engine);
     what_cannot_be_is_refused(engine);
     threads_share_an_engine(engine);
+    names_are_asked_of_the_app();
+    an_engine_runs_on_a_thread_that_is_lent();
+    an_outbox_sends_what_was_put_in_it(engine, argv[2]);
     without_a_network_nothing_is_tried(engine);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
     puts("every promise holds");
