@@ -41,6 +41,8 @@ pub struct Origin {
     pub work: Duration,
     /// The status of each HTTP answer; Bolt has one of its own that stands for it.
     pub status: u16,
+    /// Whether answers of status 200 have an entity tag and can be had from any byte on (`Range: bytes=N-`).
+    pub has_ranges: bool,
     /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
     /// questions go to one of them in turn.
     pub next: Vec<Target>,
@@ -77,6 +79,7 @@ impl Origin {
             delay: Duration::ZERO,
             work: Duration::ZERO,
             status: 200,
+            has_ranges: false,
             next: Vec::new(),
         }
     }
@@ -88,15 +91,7 @@ impl Origin {
 
     /// TCP echo, at once.
     pub fn tcp(listen: Address) -> Self {
-        Self {
-            listen,
-            protocol: Protocol::Tcp,
-            size: 0,
-            delay: Duration::ZERO,
-            work: Duration::ZERO,
-            status: 200,
-            next: Vec::new(),
-        }
+        Self { protocol: Protocol::Tcp, ..Self::http(listen, 0) }
     }
 }
 

@@ -1,12 +1,13 @@
 //! One client of the test server.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::bolt::{self, Frames};
-use super::request::{Item, Persistence, Reader, Wish};
+use super::request::{ETAG, Item, Persistence, Reader, Wish};
 use super::{Origin, Protocol};
 use crate::poller::Interest;
 
@@ -52,6 +53,8 @@ pub(super) struct Answers {
     stay: Encoded,
     stay_said: Encoded,
     close: Encoded,
+    /// Whether what has come already can be left out.
+    has_ranges: bool,
 }
 
 #[derive(Debug)]
@@ -117,12 +120,12 @@ impl Peer {
                 // One answer, the usual case, is sent from where it lies.
                 match first {
                     None if unsent.is_empty() => first = Some(wish),
-                    None => unsent.extend_from_slice(answers.bytes(wish)),
+                    None => unsent.extend_from_slice(&answers.bytes(wish)),
                     Some(before) => {
                         if unsent.is_empty() {
-                            unsent.extend_from_slice(answers.bytes(before));
+                            unsent.extend_from_slice(&answers.bytes(before));
                         }
-                        unsent.extend_from_slice(answers.bytes(wish));
+                        unsent.extend_from_slice(&answers.bytes(wish));
                     }
                 }
             }
@@ -132,7 +135,7 @@ impl Peer {
             self.is_closing = true;
         }
         match first {
-            Some(wish) if self.unsent.is_empty() => self.send(answers.bytes(wish)),
+            Some(wish) if self.unsent.is_empty() => self.send(&answers.bytes(wish)),
             Some(_) | None => self.flush(),
         }
     }
@@ -172,7 +175,7 @@ impl Peer {
             Due::Answer(wish) => {
                 self.held -= 1;
                 self.is_closing |= wish.persistence == Persistence::Close;
-                self.send(answers.bytes(*wish))
+                self.send(&answers.bytes(*wish))
             }
             Due::Failure(wish) => {
                 self.held -= 1;
@@ -258,8 +261,9 @@ impl Answers {
     pub(super) fn new(origin: &Origin) -> Self {
         let encode = |connection: &str| {
             let (status, size) = (origin.status, origin.size);
+            let ranges = if origin.has_ranges { ranges() } else { String::new() };
             let head = format!(
-                "HTTP/1.1 {status} {}\r\nContent-Length: {size}\r\n{connection}\r\n",
+                "HTTP/1.1 {status} {}\r\nContent-Length: {size}\r\n{ranges}{connection}\r\n",
                 reason(status)
             );
             let head_length = head.len();
@@ -273,17 +277,45 @@ impl Answers {
             stay: encode(""),
             stay_said: encode("Connection: keep-alive\r\n"),
             close: encode("Connection: close\r\n"),
+            has_ranges: origin.has_ranges && origin.status == 200,
         }
     }
 
-    fn bytes(&self, wish: Wish) -> &[u8] {
+    fn bytes(&self, wish: Wish) -> Cow<'_, [u8]> {
         let encoded = match wish.persistence {
             Persistence::Stay => &self.stay,
             Persistence::StaySaid => &self.stay_said,
             Persistence::Close => &self.close,
         };
-        if wish.is_head { &encoded.bytes[..encoded.head_length] } else { &encoded.bytes }
+        let (head, body) = encoded.bytes.split_at(encoded.head_length);
+        match usize::try_from(wish.from) {
+            _ if wish.is_head => head.into(),
+            Ok(from @ 1..) if self.has_ranges && from < body.len() => {
+                rest(body, from, wish.persistence).into()
+            }
+            _ => (&*encoded.bytes).into(),
+        }
     }
+}
+
+/// What tells a client that an answer can go on elsewhere.
+fn ranges() -> String {
+    format!("Accept-Ranges: bytes\r\nETag: {ETAG}\r\n")
+}
+
+/// All that is behind the first `from` bytes.
+fn rest(body: &[u8], from: usize, persistence: Persistence) -> Vec<u8> {
+    let connection = match persistence {
+        Persistence::Stay => "",
+        Persistence::StaySaid => "Connection: keep-alive\r\n",
+        Persistence::Close => "Connection: close\r\n",
+    };
+    let (left, last, size) = (body.len() - from, body.len() - 1, body.len());
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {left}\r\nContent-Range: bytes {from}-{last}/{size}\r\n{}{connection}\r\n",
+        ranges()
+    );
+    [head.as_bytes(), &body[from..]].concat()
 }
 
 fn reason(status: u16) -> &'static str {

@@ -19,7 +19,12 @@ pub(super) struct Wish {
     /// Without a body.
     pub(super) is_head: bool,
     pub(super) persistence: Persistence,
+    /// Without the first so many bytes of it, if the origin has ranges (RFC 9110 §14).
+    pub(super) from: u64,
 }
+
+/// The entity tag of every answer that has one: they all begin alike.
+pub(super) const ETAG: &str = "\"filler\"";
 
 /// What becomes of the connection after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +60,7 @@ struct Head {
 
 impl Reader {
     pub(super) fn new() -> Self {
-        let wish = Wish { is_head: false, persistence: Persistence::Close };
+        let wish = Wish { is_head: false, persistence: Persistence::Close, from: 0 };
         let last = Head { wish, body: State::Head, expects_continue: false };
         Self { state: State::Head, partial: Vec::new(), last_head: Vec::new(), last }
     }
@@ -144,6 +149,7 @@ fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
     let mut body = State::Fixed(0);
     let mut expects_continue = false;
     let mut connection = None;
+    let (mut from, mut is_same) = (0, true);
     for line in lines {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -159,6 +165,10 @@ fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
             connection = Some(value.to_ascii_lowercase());
         } else if name.eq_ignore_ascii_case(b"expect") {
             expects_continue = value.eq_ignore_ascii_case(b"100-continue");
+        } else if name.eq_ignore_ascii_case(b"range") {
+            from = parse_range(value).unwrap_or(0);
+        } else if name.eq_ignore_ascii_case(b"if-range") {
+            is_same = value == ETAG.as_bytes();
         }
     }
     let persistence = match (connection.as_deref(), is_http_1_0) {
@@ -167,8 +177,15 @@ fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
         (_, true) => Persistence::Close,
         (_, false) => Persistence::Stay,
     };
-    let wish = Wish { is_head: line.starts_with(b"HEAD "), persistence };
+    let from = if is_same && line.starts_with(b"GET ") { from } else { 0 };
+    let wish = Wish { is_head: line.starts_with(b"HEAD "), persistence, from };
     Ok(Head { wish, body, expects_continue: expects_continue && body != State::Fixed(0) })
+}
+
+/// `bytes=N-`, the only form that is served.
+fn parse_range(value: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(value).ok()?.strip_prefix("bytes=")?.strip_suffix('-')?;
+    digits.parse().ok()
 }
 
 const HEAD_LIMIT: usize = 64 * 1024;
@@ -183,7 +200,7 @@ mod tests {
             b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc\
             POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n\
             HEAD / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n\r\n";
-        let wish = |is_head, persistence| Item::Request(Wish { is_head, persistence });
+        let wish = |is_head, persistence| Item::Request(Wish { is_head, persistence, from: 0 });
         let expected = [
             wish(false, Persistence::Stay),
             wish(false, Persistence::Stay),

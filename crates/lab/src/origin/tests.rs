@@ -36,6 +36,35 @@ fn pipelined_requests_with_bodies_are_answered_in_order() {
 }
 
 #[test]
+fn the_rest_of_an_answer_can_be_had() {
+    let running = spawn(&Origin { has_ranges: true, ..Origin::http(any_port(), 5) }).unwrap();
+    let ask = |fields: &str| {
+        let mut stream = connect(&running);
+        let request = format!("GET / HTTP/1.1\r\nConnection: close\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let (tag, close) =
+        ("Accept-Ranges: bytes\r\nETag: \"filler\"\r\n", "Connection: close\r\n\r\n");
+    let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{tag}{close}abcde");
+    let rest = format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\nContent-Range: bytes 3-4/5\r\n{tag}{close}de"
+    );
+    assert_eq!(ask(""), whole);
+    assert_eq!(ask("Range: bytes=3-\r\nIf-Range: \"filler\"\r\n"), rest);
+    assert_eq!(ask("Range: bytes=3-\r\n"), rest);
+    for fields in [
+        "Range: bytes=3-\r\nIf-Range: \"other\"\r\n",
+        "Range: bytes=5-\r\n",
+        "Range: bytes=1-2\r\n",
+    ] {
+        assert_eq!(ask(fields), whole, "{fields}");
+    }
+}
+
+#[test]
 fn a_delay_holds_answers_back() {
     let mut origin = Origin::http(any_port(), 1);
     origin.delay = Duration::from_millis(60);
