@@ -282,6 +282,7 @@ typedef struct towpath_request_options {
     uint32_t unlimited;             /* not 0: max_identical and max_flow_bytes do not hold for it */
     uint32_t priority;              /* among those that wait for a connection to the same origin */
     uint32_t no_resume;             /* not 0: a response that breaks off fails, where the rest could be asked for elsewhere */
+    uint32_t hedge;                 /* not 0: send it a second time when it is late for its origin and may be repeated */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

@@ -8,6 +8,7 @@
 //! counts as outstanding until the app has used it.
 
 mod avalanche;
+mod hedge;
 mod limits;
 pub mod message;
 mod origin;
@@ -115,12 +116,36 @@ pub(crate) struct Call {
     pub(crate) spare: Option<Spare>,
     /// It has asked for one to see whether the network is there.
     pub(crate) silent_asked: bool,
+    /// The one beside it, with the same number.
+    pub(crate) twin: Option<ConnectionId>,
+    /// The app hears nothing of it: its twin is the request, or was.
+    pub(crate) mute: bool,
     /// Its response can go on on another connection.
     pub(crate) resume: Option<Box<Resume>>,
     /// Bytes of its body that count to the limit already.
     counted: u64,
     /// Bytes that were taken from the app while the stream was held back.
     untaken: usize,
+}
+
+impl Call {
+    fn new(id: CallId, options: Options, report: Report, began: Instant) -> Self {
+        Self {
+            id,
+            counted: options.body_bytes,
+            options,
+            report,
+            error: None,
+            began,
+            waited_until: None,
+            spare: None,
+            silent_asked: false,
+            twin: None,
+            mute: false,
+            resume: None,
+            untaken: 0,
+        }
+    }
 }
 
 /// A wish for a connection beside the one that a request is on.
@@ -151,6 +176,7 @@ impl Worker {
             Command::End { call } => {
                 if let Some((_, index)) = self.streaming_call(call) {
                     self.forward(index, Side::Request, Item::End, now);
+                    self.arm_hedge(index, now);
                 }
             }
             Command::Consumed { call, bytes } => {
@@ -200,23 +226,12 @@ impl Worker {
         let Some(cluster) = self.origin(&open.origin, now) else {
             return self.refuse_call(open.call, Error::Overflow, now);
         };
-        let call = Call {
-            id: open.call,
-            counted: open.options.body_bytes,
-            report: Report {
-                priority: open.options.priority,
-                network: Arc::clone(self.local.memory.network()),
-                ..Report::default()
-            },
-            options: open.options,
-            error: None,
-            began: now,
-            waited_until: None,
-            spare: None,
-            silent_asked: false,
-            resume: None,
-            untaken: 0,
+        let report = Report {
+            priority: open.options.priority,
+            network: Arc::clone(self.local.memory.network()),
+            ..Report::default()
         };
+        let call = Call::new(open.call, open.options, report, now);
         let (number, total) = (call.id, call.options.total);
         let Some(index) = self.open_local_stream(call, now) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -325,6 +340,9 @@ impl Worker {
     pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
         self.withdraw_spare(index);
         self.note_answer(index);
+        if !self.settle_hedge(index, now) {
+            return;
+        }
         if self.join_rest(index, now) {
             return;
         }
@@ -352,11 +370,17 @@ impl Worker {
         let id = stream.downstream;
         let Some(mut connection) = self.connections.remove(id) else { return };
         let Codec::Local(call) = &mut connection.codec else { return };
+        if call.mute {
+            return self.end_mute(call);
+        }
         self.local.calls.remove(&call.id);
         let outcome = match call.error {
             None if stream.response_end == Direction::Ended => Outcome::Complete,
             error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
         };
+        if self.hand_over(call, outcome, stream.retries.remaining, now) {
+            return;
+        }
         let mut report = std::mem::take(&mut call.report);
         self.complete_report(&mut report, call, stream.cluster, now);
         report.record = std::mem::take(&mut stream.record);

@@ -153,6 +153,7 @@ pub struct RequestOptions {
     pub unlimited: u32,
     pub priority: u32,
     pub no_resume: u32,
+    pub hedge: u32,
 }
 
 /// `towpath_outbox_end`.

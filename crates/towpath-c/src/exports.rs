@@ -331,6 +331,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             unlimited: options.unlimited != 0,
             priority: options.priority,
             no_resume: options.no_resume != 0,
+            hedge: options.hedge != 0,
         })
     }
 }

@@ -70,6 +70,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) unlimited: bool,
     pub(crate) priority: u32,
     pub(crate) no_resume: bool,
+    pub(crate) hedge: bool,
 }
 
 impl Wishes<'_> {
@@ -140,6 +141,9 @@ impl Wishes<'_> {
         if self.no_resume {
             request = request.no_resume();
         }
+        if self.hedge {
+            request = request.hedge();
+        }
         if self.unlimited {
             request = request.unlimited();
         }
@@ -187,7 +191,9 @@ impl Request {
 
     pub(crate) fn record(&self) -> Result<&CString> {
         let absent = || Failure::new(Code::Absent, "there is no record (yet)");
-        let report = self.end.get().and_then(|end| end.report.as_ref()).ok_or_else(absent)?;
+        // Not before the app was told of the end, whenever that came.
+        let end = self.end.get().filter(|_| self.ended.load(Ordering::Acquire));
+        let report = end.and_then(|end| end.report.as_ref()).ok_or_else(absent)?;
         Ok(self.record.get_or_init(|| c_text(&to_json(report))))
     }
 

@@ -79,6 +79,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_request_options", RequestOptions, first_byte_timeout_ms, gap_timeout_ms);
     same!("towpath_request_options", RequestOptions, retries, wait_for_network, fail_at_rest);
     same!("towpath_request_options", RequestOptions, unlimited, priority, no_resume);
+    same!("towpath_request_options", RequestOptions, hedge);
     for (name, code) in CODES {
         hold(format!("TOWPATH_ERROR_{name}"), *code as u64);
     }

@@ -19,8 +19,9 @@ use towpath_proto::Instant;
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
-/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `trouble` |
+/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `hedge` (beside another), `trouble` |
 /// | `retries`, `redone` | repetitions after a failure; on a spare connection |
+/// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
 /// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
 /// | `timed_out` | the limit on time that ended it |
@@ -44,6 +45,7 @@ pub fn to_json(report: &Report) -> String {
     add("tries", &list(&report.tries, |one| attempted(one, at)));
     add("retries", &report.retries);
     add("redone", &report.redone);
+    add("hedges", &report.hedges);
     add("resumed", &list(&report.resumed, |one| resumed(one, at)));
     add("rests", &list(&report.rests, |one| rested(one, at)));
     add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
@@ -84,11 +86,12 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!(
-        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"trouble\":{}}}",
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"hedge\":{},\"trouble\":{}}}",
         at(one.began),
         Text(&one.peer.to_string()),
         one.connection,
         one.reused,
+        one.hedge,
         Text(one.trouble)
     )
 }
@@ -162,7 +165,7 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"resumed\":[],\"rests\":[],\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

@@ -167,6 +167,14 @@ impl Request {
         self
     }
 
+    /// Sends it a second time, on another connection, when it takes longer than 95 of 100 requests of its size to the same origin
+    /// did, and takes the answer that comes first. Where it may be repeated, and within the engine's budget. The server may see
+    /// it twice.
+    pub const fn hedge(mut self) -> Self {
+        self.options.hedges = true;
+        self
+    }
+
     /// Lets a response that breaks off fail, where by default the rest is asked for on another connection: of a GET whose
     /// response has a strong `etag` and a known length, by `range` and `if-range` (RFC 9110 §13.1.5).
     pub const fn no_resume(mut self) -> Self {

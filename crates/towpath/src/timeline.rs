@@ -68,7 +68,11 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     }
     for (number, each) in report.tries.iter().enumerate() {
         let reused = if each.reused { "used before" } else { "new" };
-        let again = if number == 0 { "send" } else { "send again" };
+        let again = match (number, each.hedge) {
+            (0, _) => "send",
+            (_, true) => "send beside it",
+            (_, false) => "send again",
+        };
         add(
             each.began,
             format!("{again} on connection {} to {} ({reused})", each.connection, each.peer),

@@ -234,6 +234,37 @@ fn a_response_that_is_cut_is_an_error_after_what_came_of_it() {
 }
 
 #[test]
+fn a_request_that_is_late_is_sent_a_second_time_and_the_first_is_given_up() {
+    let (hung_up, hangs_up) = mpsc::channel();
+    let hung_up = std::sync::Mutex::new(hung_up);
+    let late = AtomicUsize::new(0);
+    let server = Server::new(move |stream, _| {
+        while let Some(request) = read_request(stream) {
+            if request.starts_with("GET /late") && late.fetch_add(1, Ordering::SeqCst) == 0 {
+                let _ = stream.read_to_end(&mut Vec::new());
+                let _ = hung_up.lock().unwrap().send(());
+                return;
+            }
+            answer(stream, "200 OK", "", b"here");
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let client = engine.client();
+    for _ in 0..20 {
+        client.get(&server.url("/")).send().unwrap().body().bytes(10).unwrap();
+    }
+    let mut response = client.get(&server.url("/late")).hedge().send().unwrap();
+    assert_eq!(response.body().bytes(10).unwrap(), "here");
+    hangs_up.recv().unwrap();
+    let report = response.body().report().unwrap();
+    assert_eq!(report.hedges, 1);
+    assert_eq!(report.tries.last().map(|last| last.hedge), Some(true));
+    let told = towpath::timeline::entries(report);
+    assert!(told.iter().any(|one| one.what.starts_with("send beside it on")), "{told:?}");
+    assert!(towpath::report::to_json(report).contains("\"hedge\":true"));
+}
+
+#[test]
 fn a_response_that_is_cut_goes_on_where_it_stopped() {
     let server = Server::new(|stream, number| {
         let request = read_request(stream).unwrap();

@@ -22,7 +22,9 @@ impl Worker {
         let reused = stream.retries.reused;
         let Some(connection) = self.connections.get(id) else { return };
         let opened = connection.opened;
+        let hedge = self.call(index).is_some_and(|call| call.mute);
         let began = Try {
+            hedge,
             began: now,
             peer: connection.peer.clone(),
             connection: stream.record.upstream_connection,
@@ -40,6 +42,7 @@ impl Worker {
         self.set_stream_timer(index, StreamTimer::PerTry, now + layers.first_byte);
         self.set_stream_timer(index, StreamTimer::Response, now + layers.attempt);
         self.watch_at(index, now + WATCH);
+        self.arm_hedge(index, now);
     }
 
     /// The request's body goes on: the time for the first byte begins anew.
@@ -103,7 +106,8 @@ impl Worker {
                 }
                 self.place_call(index, now);
             }
-            StreamTimer::Request | StreamTimer::LogFlush => {}
+            StreamTimer::Request => self.hedge(index, now),
+            StreamTimer::LogFlush => {}
         }
     }
 

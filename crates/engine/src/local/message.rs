@@ -191,6 +191,9 @@ pub struct Options {
     /// Whether its response, once begun, may go on on another connection, where a strong `etag` and a known length allow it: by
     /// default it may.
     pub resumes: bool,
+    /// Whether it is sent a second time, on another connection, when it takes longer than 95 of 100 requests of its size to the
+    /// same origin did; the first answer counts. Only what may be repeated. By default not.
+    pub hedges: bool,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
     /// A number that stands for its body, where that is known as a whole and identical requests are limited.
@@ -211,6 +214,7 @@ impl Default for Options {
             limited: true,
             priority: Priority::Normal,
             resumes: true,
+            hedges: false,
             body_bytes: 0,
             body_hash: None,
         }

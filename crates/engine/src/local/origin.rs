@@ -498,9 +498,10 @@ impl Worker {
     /// Takes the time of the first byte into the origin's history.
     pub(super) fn learn_from(&mut self, report: &Report, outcome: Outcome, cluster: ClusterId) {
         let record = &report.record;
-        let (Some(sent), Some(received)) =
-            (record.upstream_first_sent, record.upstream_first_received)
-        else {
+        // What the app waited, not what the second one took: else ever quicker answers would be thought slow.
+        let first = report.tries.first().filter(|_| report.hedges > 0).map(|first| first.began);
+        let sent = first.or(record.upstream_first_sent);
+        let (Some(sent), Some(received)) = (sent, record.upstream_first_received) else {
             return;
         };
         if outcome == Outcome::Complete

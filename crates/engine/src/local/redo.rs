@@ -49,6 +49,10 @@ impl Worker {
         }
         let error = self.error_of(index, trouble);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
+        if self.call(index).is_some_and(|call| call.twin.is_some()) {
+            // The other one goes on.
+            return self.fail_call(index, error, now);
+        }
         let again = if unanswered { may_repeat && left } else { self.may_resume(index) };
         let worth = matches!(
             trouble,

@@ -35,6 +35,8 @@ pub struct Report {
     pub retries: u32,
     /// Repetitions on a spare connection, because the one it was on did not move.
     pub redone: u32,
+    /// Times that it was sent a second time beside the first: 0 or 1.
+    pub hedges: u32,
     /// Times that its response went on on another connection; the first 32.
     pub resumed: Vec<Resumed>,
     /// Times that it waited because its origin had too much to do; the first 32.
@@ -93,6 +95,8 @@ pub struct Try {
     pub connection: u64,
     /// It had carried a request before.
     pub reused: bool,
+    /// It was begun beside another, which had no answer yet.
+    pub hedge: bool,
     /// Why it ended without an answer; empty if it did not.
     pub trouble: &'static str,
 }

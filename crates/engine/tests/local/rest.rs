@@ -7,6 +7,7 @@ const BUSY: Habits = Habits {
     close_after: None,
     fail_every: None,
     ranges: None,
+    forgets: None,
     silent: false,
     idle_close: None,
 };

@@ -32,6 +32,8 @@ pub struct Habits {
     pub busy: Option<(u32, Option<&'static str>)>,
     /// Has entity tags, and sends ranges of what has one.
     pub ranges: Option<Ranges>,
+    /// Does not answer every n-th request, and goes on to listen.
+    pub forgets: Option<u32>,
     /// Never answers.
     pub silent: bool,
     /// Closes connections that were idle for so long, without announcing it.
@@ -171,6 +173,9 @@ pub fn origin(
                         break;
                     }
                     served += 1;
+                    if habits.forgets.is_some_and(|every| served.is_multiple_of(every)) {
+                        break;
+                    }
                     let fails = habits.fail_every.is_some_and(|every| served.is_multiple_of(every));
                     let busy = habits.busy.filter(|(count, _)| served <= *count);
                     let mut head = Head::response(if fails || busy.is_some() { 503 } else { 200 });
