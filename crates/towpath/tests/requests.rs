@@ -173,14 +173,17 @@ fn an_app_that_repeats_itself_or_sends_too_much_is_stopped() {
 #[test]
 fn the_urgent_request_gets_the_connection_that_becomes_free() {
     let (release, released) = mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (arrived, arrives) = mpsc::channel();
+    let gate = std::sync::Mutex::new((arrived, released));
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
     let server = Server::new(move |stream, _| {
         while let Some(request) = read_request(stream) {
             let path = request.split(' ').nth(1).unwrap().to_owned();
             if path == "/first" {
-                released.lock().unwrap().recv().unwrap();
+                let (arrived, released) = &*gate.lock().unwrap();
+                arrived.send(()).unwrap();
+                released.recv().unwrap();
             }
             seen.lock().unwrap().push(path);
             answer(stream, "200 OK", "", b"");
@@ -194,6 +197,7 @@ fn the_urgent_request_gets_the_connection_that_becomes_free() {
         request.send_with(Tell(ended.clone())).unwrap();
     };
     send("/first", Priority::Normal);
+    arrives.recv().unwrap();
     send("/low", Priority::Low);
     send("/normal", Priority::Normal);
     send("/high", Priority::High);
