@@ -50,6 +50,7 @@ struct Parts {
     status: u16,
     method: Method,
     version: Version,
+    foreign: bool,
 }
 
 impl Head {
@@ -86,13 +87,14 @@ impl Head {
             status,
             method,
             version,
+            foreign,
         } = &mut *self.0;
         *raw = Bytes::new();
         own.clear();
         fields.clear();
         *present = 0;
         (*scheme, *authority, *path, *other_method) = Default::default();
-        (*status, *method, *version) = Default::default();
+        (*status, *method, *version, *foreign) = Default::default();
     }
 
     /// Sets the method; returns false and changes nothing when it is not a token.
@@ -340,21 +342,35 @@ impl Head {
         }
     }
 
+    /// Its names are another protocol's, pushed as [`Name::Custom`]: none of them means what it means in HTTP, but whoever
+    /// has a [`HeaderName`] finds it by its letters.
+    pub(crate) fn set_foreign(&mut self) {
+        self.0.foreign = true;
+    }
+
     /// The first value of a compiled name.
     #[must_use]
     pub fn get_named(&self, name: &HeaderName) -> Option<&[u8]> {
-        match name.name() {
-            Name::Custom => self.get_bytes(name.as_bytes()),
+        match self.meaning(name) {
+            Name::Custom => {
+                let index = self.position_custom(name.as_bytes())?;
+                Some(self.bytes(self.0.fields[index].value()))
+            }
             known => self.get(known),
         }
     }
 
+    fn meaning(&self, name: &HeaderName) -> Name {
+        if self.0.foreign { Name::Custom } else { name.name() }
+    }
+
     /// All values of a compiled name, in their order.
     pub fn get_all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        let meaning = self.meaning(name);
         self.0
             .fields
             .iter()
-            .filter(|field| match name.name() {
+            .filter(move |field| match meaning {
                 Name::Custom => self.is_custom(field, name.as_bytes()),
                 known => field.name == known,
             })

@@ -6,6 +6,8 @@ mod bridge;
 mod common;
 #[path = "bolt/config.rs"]
 mod config;
+#[path = "bolt/guards.rs"]
+mod guards;
 #[path = "bolt/java.rs"]
 mod java;
 #[path = "bolt/marks.rs"]

@@ -26,7 +26,8 @@ impl Frame {
     /// own; the block's pairs are the fields.
     ///
     /// Pairs whose key cannot be a field's name are left out, and what could end a line is replaced in values, as by the
-    /// head's own setters. No pair is taken for a well-known field: `connection` means nothing here.
+    /// head's own setters. No pair is taken for a well-known field: `connection` means nothing here. By a
+    /// [`HeaderName`](crate::name::HeaderName) each is found.
     ///
     /// # Errors
     /// [`Malformed`] when the block is not made of whole pairs.
@@ -34,6 +35,7 @@ impl Frame {
         let headers = self.headers()?;
         let mut head = pool.take();
         head.attach(self.bytes().clone());
+        head.set_foreign();
         let (mut service, mut target, mut name, mut method) = (None, None, None, None);
         for (key, value) in headers {
             match key {
