@@ -24,20 +24,25 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             )
         })
     })?;
-    step("test", || {
-        let mut tests = cargo();
-        tests.args(["test", "--workspace", "--no-fail-fast"]);
-        if !quick {
-            tests.env("TOWPATH_PEERS", peers::folder().join("bin"));
-        }
-        run_command(&mut tests)
-    })?;
+    let workspace = ["test", "--workspace"];
+    step("build", || run_command(cargo().args(workspace).args(["--quiet", "--no-run"])))?;
+    let tests = || {
+        step("test", || {
+            let mut tests = cargo();
+            tests.args(workspace).arg("--no-fail-fast");
+            if !quick {
+                tests.env("TOWPATH_PEERS", peers::folder().join("bin"));
+            }
+            run_command(&mut tests)
+        })?;
+        doc()
+    };
     if quick {
-        return doc();
+        return tests();
     }
-    // One large crate of the fuzz package keeps a single processor busy for a while: others use the rest meanwhile.
-    beside(fuzz::build, || {
-        doc()?;
+    // Tests wait more than they compute, and one large crate of the fuzz package keeps a single processor busy for a while.
+    beside(fuzz::build_in_spare_time, || {
+        tests()?;
         step("sanitize", || sanitize::run(&[]))?;
         step("instructions", || instructions::run(&[]))
     })?;

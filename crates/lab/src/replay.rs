@@ -47,6 +47,8 @@ pub struct Options {
     pub seed: u64,
     /// Where the programs are.
     pub peers: Peers,
+    /// Of Mars's tables only these, by number; all of them if empty.
+    pub tables: Vec<u32>,
 }
 
 /// What came of it.
@@ -250,6 +252,24 @@ impl Samples {
             .find(is_it)
             .and_then(|key| self.values.get(key))
             .map_or(&[], Vec::as_slice)
+    }
+
+    /// Who has figures in a case.
+    fn subjects(&self, table: &str, case: &str) -> Vec<String> {
+        let keys = self.order.iter().filter(|key| key.table == table && key.case == case);
+        let mut subjects: Vec<String> = keys.map(|key| key.who.clone()).collect();
+        subjects.sort();
+        subjects.dedup();
+        subjects
+    }
+
+    /// All values of one figure, which is forgotten.
+    fn take(&mut self, table: &str, case: &str, who: &str, metric: &str) -> Vec<f64> {
+        let is_it = |key: &Key| {
+            key.table == table && key.case == case && key.who == who && key.metric == metric
+        };
+        let Some(place) = self.order.iter().position(is_it) else { return Vec::new() };
+        self.values.remove(&self.order.remove(place)).unwrap_or_default()
     }
 
     /// Cases in the order they came up, subjects within them in one order everywhere.

@@ -31,6 +31,9 @@ pub struct ReplayCommand {
     /// Makes orders and losses repeatable
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Of mars only these tables: 1 loss, 2 outages, 3 request sizes, 4 response sizes, 5 outages in the middle of something
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=5))]
+    tables: Vec<u32>,
     /// Envoy's executable
     #[arg(long, value_name = "PATH")]
     envoy: Option<PathBuf>,
@@ -69,6 +72,9 @@ impl ReplayCommand {
         if self.recipe == Recipe::Atrace {
             return self.run_atrace();
         }
+        if !self.tables.is_empty() && self.recipe != Recipe::Mars {
+            return Err("only mars has --tables".into());
+        }
         crate::link::become_root_of_a_user_namespace()?;
         let mut peers = Peers::find();
         peers.envoy = self.envoy.or(peers.envoy);
@@ -76,7 +82,7 @@ impl ReplayCommand {
         peers.haproxy = self.haproxy.or(peers.haproxy);
         peers.okhttp = self.okhttp.or(peers.okhttp);
         peers.variant = self.variant;
-        let options = Options { is_quick: self.quick, seed: self.seed, peers };
+        let options = Options { is_quick: self.quick, seed: self.seed, peers, tables: self.tables };
         let recipes: Vec<replay::Recipe> = match self.recipe {
             Recipe::EnvoyMobile => vec![replay::Recipe::EnvoyMobile],
             Recipe::Mars => vec![replay::Recipe::Mars],

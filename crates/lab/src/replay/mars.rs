@@ -1,6 +1,7 @@
 //! Mars STN's benchmark: short connections on lossy, slow and interrupted networks.
 
 mod client;
+mod outage;
 
 use std::io;
 use std::sync::Mutex;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use towpath_sim::link::{Conditions, Loss, Profile, Timeline};
 
-use self::client::{Attempts, Client};
+use self::client::{Attempts, Client, Job};
+use self::outage::{Outage, State};
 use super::{Options, Replay, Samples};
 use crate::address::Address;
 use crate::link::{Link, SynSchedule, Tuning};
@@ -22,7 +24,7 @@ struct Cell {
     client: Client,
     down: Conditions,
     up: Conditions,
-    outage: Option<Duration>,
+    outage: Option<Outage>,
     request: usize,
     response: usize,
     successes: u32,
@@ -36,11 +38,14 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
          random moment within a second after the named length, because the repetition schedule of connection attempts makes the outcome depend \
          on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); the published figures are \
          Android's, Mars beside Towpath and OkHttp beside OkHttp. The kernel's rows are plain sockets under both phones' schedules; \
-         'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain sockets."
+         'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain sockets. The fifth table is \
+         not the original's: the link goes while a client waits for an answer, while its connection is idle, or in the middle of a response of \
+         256 KiB at 2 Mbit/s, from a server that has ranges."
             .to_owned(),
     ];
     let clients = Client::all(options, &mut notes);
-    let cells = cells(options, &clients);
+    let mut cells = cells(options, &clients);
+    cells.retain(|cell| options.tables.is_empty() || options.tables.contains(&number(cell.table)));
     let count = cells.len();
     progress(&format!("{count} measurements, {AT_ONCE} at a time"));
     let samples = Mutex::new(Samples::new(options.seed));
@@ -76,6 +81,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     notes.extend(failures.into_inner().unwrap_or_default());
     let mut samples = samples.into_inner().map_err(|_| io::Error::other("a measurement failed"))?;
     publish(&mut samples);
+    summarise(&mut samples);
     let mut rows = samples.into_rows();
     rows.sort_by(|a, b| a.table.cmp(&b.table));
     Ok(Replay { rows, notes })
@@ -100,27 +106,38 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
         budget: Duration::from_secs(110),
         seed,
     };
-    for length in outages.iter().rev() {
-        for round in 0..if quick { 1 } else { 3 } {
-            let phase = Duration::from_secs_f64(random.uniform());
-            for client in clients {
-                let near = Conditions { delay: Duration::from_millis(20), ..Conditions::default() };
+    let one_shot: Vec<&Client> =
+        clients.iter().filter(|client| **client != Client::Staggered).collect();
+    let rounds = if quick { 1 } else { 10 };
+    for (length, round) in
+        outages.iter().rev().flat_map(|length| (0..rounds).map(move |round| (length, round)))
+    {
+        let length_s = Duration::from_secs(*length);
+        for state in State::ALL {
+            // Its phase decides between two attempts of a client.
+            let length = length_s + Duration::from_secs_f64(random.uniform());
+            let outage = Outage { state, length };
+            if quick && state != State::Connect && length_s != QUICK_OUTAGE {
+                continue;
+            }
+            let all: Vec<&Client> = clients.iter().collect();
+            for client in if state == State::Connect { &all } else { &one_shot } {
+                let seconds = length_s.as_secs();
+                let (table, case) = if state == State::Connect {
+                    (OUTAGES, format!("{seconds} s without a link"))
+                } else {
+                    (INTERRUPTIONS, format!("{}, {seconds} s", state.name()))
+                };
                 cells.push(Cell {
-                    down: near.clone(),
-                    up: near,
-                    outage: Some(Duration::from_secs(*length) + phase),
-                    ..blank(
-                        OUTAGES,
-                        format!("{length} s without a link"),
-                        client,
-                        options.seed + round,
-                    )
+                    down: state.conditions(),
+                    up: state.conditions(),
+                    outage: Some(outage),
+                    response: state.response(),
+                    ..blank(table, case, client, options.seed + round)
                 });
             }
         }
     }
-    let one_shot: Vec<&Client> =
-        clients.iter().filter(|client| **client != Client::Staggered).collect();
     let (count, budget) = if quick { (10, 25) } else { (500, 3600) };
     for percent in [50u32, 30, 20, 10] {
         for client in &one_shot {
@@ -182,14 +199,22 @@ impl Cell {
             SynSchedule::Linear
         };
         let link = Link::open(&Tuning { syn_schedule, ..Tuning::default() })?;
-        let size = self.response;
-        let _server = link.far().run(move || {
-            spawn(&Origin::http(Address::Tcp(([10, 77, 0, 2], client::PORT).into()), size))
-        })?;
-        let ready = self.client.prepare(&link, self.request, self.successes, self.budget)?;
-        let timeline = self.outage.map_or_else(Timeline::default, |length| {
-            Timeline::default().with_outage(Duration::ZERO, length)
-        });
+        let mut origin =
+            Origin::http(Address::Tcp(([10, 77, 0, 2], client::PORT).into()), self.response);
+        origin.has_ranges = true;
+        let state = self.outage.map(|outage| outage.state);
+        origin.delay = state.map_or(Duration::ZERO, State::delay);
+        let _server = link.far().run(move || spawn(&origin))?;
+        let ready = self.client.prepare(
+            &link,
+            Job {
+                request: self.request,
+                successes: self.successes,
+                budget: self.budget,
+                spacing: state.and_then(State::spacing),
+            },
+        )?;
+        let timeline = self.outage.map_or_else(Timeline::default, Outage::timeline);
         link.follow(&self.down, &self.up, &timeline, self.seed, false);
         ready.go(&link)
     }
@@ -200,26 +225,36 @@ impl Cell {
             |metric, unit, value| samples.add(table, &self.case, who, metric, unit, value);
         let successes = f64::from(attempts.successes);
         if let Some(outage) = self.outage {
-            add(
-                "finished",
-                "s",
-                if attempts.successes > 0 { attempts.total.as_secs_f64() } else { f64::NAN },
-            );
-            add(
-                "after_recovery",
-                "s",
-                if attempts.successes > 0 {
-                    (attempts.total.saturating_sub(outage)).as_secs_f64()
-                } else {
-                    f64::NAN
-                },
-            );
-            add("succeeded", "of 1", successes);
+            let has_finished = attempts.successes > 0;
+            let finished = if has_finished { attempts.total.as_secs_f64() } else { f64::NAN };
+            add("finished", "s", finished);
+            let after = finished - outage.ends().as_secs_f64();
+            add("after_recovery", "s", after.max(0.0));
+            add("succeeded", "of 1", f64::from(u8::from(has_finished)));
+            let every = format!("{}, every length", outage.state.name());
+            samples.add(table, &every, who, "after_recovery_all", "s", after.max(0.0));
             return;
         }
         add("time_per_success", "s", attempts.total.as_secs_f64() / successes);
         add("attempts_per_success", "", f64::from(attempts.attempts) / successes);
         add("successes", "requests", successes);
+    }
+}
+
+/// The 90th percentile and the worst of all outages, whatever their length.
+fn summarise(samples: &mut Samples) {
+    for state in State::ALL {
+        let table = if state == State::Connect { OUTAGES } else { INTERRUPTIONS };
+        let case = format!("{}, every length", state.name());
+        for who in samples.subjects(table, &case) {
+            let mut values = samples.take(table, &case, &who, "after_recovery_all");
+            values.sort_by(f64::total_cmp);
+            let (Some(worst), count) = (values.last().copied(), values.len()) else { continue };
+            let p90 = values[(count * 9).div_ceil(10).saturating_sub(1)];
+            samples.add(table, &case, &who, "after_recovery_p90", "s", p90);
+            samples.add(table, &case, &who, "after_recovery_worst", "s", worst);
+            samples.add(table, &case, &who, "recovered", "outages", count as f64);
+        }
     }
 }
 
@@ -274,10 +309,18 @@ fn publish(samples: &mut Samples) {
     }
 }
 
+/// The digit that a table's title begins with.
+fn number(table: &str) -> u32 {
+    table.chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or_default()
+}
+
 const LOSSES: &str = "1. Time and attempts for each success on a fixed network";
 const OUTAGES: &str = "2. Outage, then recovery";
 const REQUESTS: &str = "3. Request sizes";
 const RESPONSES: &str = "4. Response sizes";
+const INTERRUPTIONS: &str = "5. Outage in the middle";
+/// The only one in the middle of something that a quick run has.
+const QUICK_OUTAGE: Duration = Duration::from_secs(10);
 const SIZES: [usize; 2] = [64, 120];
 /// Links in use at the same time; they are idle nearly always.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 40;

@@ -38,12 +38,23 @@ pub(super) struct Attempts {
     pub(super) total: Duration,
 }
 
+/// What a client is to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// Bytes to post; 0 is a GET.
+    pub(super) request: usize,
+    /// How many answers are wanted.
+    pub(super) successes: u32,
+    /// When it gives up.
+    pub(super) budget: Duration,
+    /// Each success is two requests on one connection, which begin so far apart.
+    pub(super) spacing: Option<Duration>,
+}
+
 /// A client that is about to begin.
 pub(super) struct Ready<'c> {
     client: &'c Client,
-    request: usize,
-    successes: u32,
-    budget: Duration,
+    job: Job,
     java: Option<(Child, BufReader<std::process::ChildStdout>)>,
 }
 
@@ -83,23 +94,17 @@ impl Client {
     }
 
     /// Does everything that takes time but makes no request.
-    pub(super) fn prepare(
-        &self,
-        link: &Link,
-        request: usize,
-        successes: u32,
-        budget: Duration,
-    ) -> io::Result<Ready<'_>> {
-        let mut ready = Ready { client: self, request, successes, budget, java: None };
+    pub(super) fn prepare(&self, link: &Link, job: Job) -> io::Result<Ready<'_>> {
+        let mut ready = Ready { client: self, job, java: None };
         if let Self::OkHttp(compiled) = self {
             let task = Task {
                 url: url(),
-                successes,
-                interval_ms: 0,
+                successes: job.successes * if job.spacing.is_some() { 2 } else { 1 },
+                interval_ms: job.spacing.map_or(0, |spacing| spacing.as_millis() as u64),
                 timeout_ms: TIMEOUT.as_millis() as u64,
-                body: request,
-                is_fresh: true,
-                budget_ms: budget.as_millis() as u64,
+                body: job.request,
+                is_fresh: job.spacing.is_none(),
+                budget_ms: job.budget.as_millis() as u64,
                 waits: true,
             };
             let words = compiled.command(&task);
@@ -136,7 +141,7 @@ impl Ready<'_> {
         }
         let started = Instant::now();
         let mut attempts = Attempts::default();
-        while attempts.successes < self.successes && started.elapsed() < self.budget {
+        while attempts.successes < self.job.successes && started.elapsed() < self.job.budget {
             attempts.attempts += 1;
             attempts.successes += u32::from(self.attempt(link));
         }
@@ -145,28 +150,42 @@ impl Ready<'_> {
     }
 
     fn attempt(&self, link: &Link) -> bool {
-        let size = self.request;
+        let job = self.job;
         match self.client {
             Client::KernelLinear | Client::KernelClassic => {
-                link.near().run(move || fetch(size)).is_ok()
+                link.near().run(move || fetch(job)).is_ok()
             }
             Client::Staggered => link.near().run(staggered),
-            Client::Command(name, path) => link.near().run(command(name, path, size)),
+            Client::Command(name, path) => link.near().run(command(name, path, job)),
             Client::OkHttp(..) => false,
         }
     }
 }
 
-/// One request on a connection of its own.
-fn fetch(size: usize) -> io::Result<()> {
+/// One request on a connection of its own, or two.
+fn fetch(job: Job) -> io::Result<()> {
     let address: SocketAddr = format!("{FAR}:{PORT}").parse().map_err(io::Error::other)?;
     let deadline = Instant::now() + TIMEOUT;
+    let started = Instant::now();
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    if let Some(spacing) = job.spacing {
+        exchange(&mut stream, job.request, "keep-alive", deadline)?;
+        std::thread::sleep(spacing.saturating_sub(started.elapsed()));
+    }
+    exchange(&mut stream, job.request, "close", deadline)
+}
+
+fn exchange(
+    stream: &mut TcpStream,
+    size: usize,
+    connection: &str,
+    deadline: Instant,
+) -> io::Result<()> {
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_write_timeout(Some(left()))?;
     let method = if size > 0 { "POST" } else { "GET" };
     let mut request = format!(
-        "{method} / HTTP/1.1\r\nHost: {FAR}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+        "{method} / HTTP/1.1\r\nHost: {FAR}\r\nContent-Length: {size}\r\nConnection: {connection}\r\n\r\n"
     )
     .into_bytes();
     request.extend_from_slice(&filler(size));
@@ -193,7 +212,8 @@ fn staggered() -> bool {
     while Instant::now() < deadline {
         let done = done.clone();
         std::thread::spawn(move || {
-            if fetch(0).is_ok() {
+            let job = Job { request: 0, successes: 1, budget: TIMEOUT, spacing: None };
+            if fetch(job).is_ok() {
                 let _ = done.send(());
             }
         });
@@ -208,18 +228,27 @@ fn staggered() -> bool {
 fn command(
     name: &'static str,
     path: &std::path::Path,
-    size: usize,
+    job: Job,
 ) -> impl FnOnce() -> bool + Send + 'static {
     let mut command = Command::new(path);
+    let size = job.request;
     if name == "curl" {
         command.args(["-s", "-f", "-o", "/dev/null", "-H", "Expect:", "--max-time", "60"]);
         if size > 0 {
             command.args(["--data-binary", "@-"]);
         }
+        if let Some(spacing) = job.spacing {
+            // It counts from start to start, in whole milliseconds.
+            let hourly = 3_600_000 / spacing.as_millis().max(1);
+            command.args(["--rate", &format!("{hourly}/h"), "-o", "/dev/null", &url()]);
+        }
     } else {
         command.arg("get");
         if size > 0 {
             command.arg("-d").arg(String::from_utf8(filler(size)).unwrap_or_default());
+        }
+        if let Some(spacing) = job.spacing {
+            command.args(["--count", "2", "--interval-ms", &spacing.as_millis().to_string()]);
         }
     }
     command.arg(url()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
