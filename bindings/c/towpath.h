@@ -146,6 +146,8 @@ typedef struct towpath_engine_options {
      * towpath_question_answer: in there, or later by any thread. */
     void (*on_question)(towpath_question *question, void *user);
     void *question_user; /* comes back in on_question */
+
+    uint32_t watch_network; /* since 1.1: not 0: the kernel tells what network there is, not towpath_engine_network (Linux) */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */

@@ -69,6 +69,7 @@ pub(crate) struct Local {
     flow: Flow,
     kind: Network,
     online: bool,
+    spares_loopback: bool,
 }
 
 impl Default for Local {
@@ -89,6 +90,7 @@ impl Default for Local {
             flow: Flow::new(settings.max_flow_bytes, settings.flow_window),
             kind: Network::Fixed,
             online: true,
+            spares_loopback: false,
             settings,
         }
     }
@@ -98,6 +100,16 @@ impl Local {
     /// Whether an app has ever made a request.
     pub(crate) fn is_used(&self) -> bool {
         self.door.is_some()
+    }
+
+    /// Whether there is a way to an origin, as far as the platform says.
+    fn reaches(&self, origin: &message::Origin) -> bool {
+        self.online || self.spares(origin)
+    }
+
+    /// Whether what the platform says of the network does not concern an origin.
+    fn spares(&self, origin: &message::Origin) -> bool {
+        self.spares_loopback && origin.is_loopback()
     }
 }
 
@@ -213,7 +225,7 @@ impl Worker {
         let known = self.local.calls.contains_key(&open.call);
         let refused = if full || known {
             Some(Error::Overflow)
-        } else if !self.local.online && !open.options.waits {
+        } else if !self.local.reaches(&open.origin) && !open.options.waits {
             Some(Error::Offline)
         } else if open.origin.transport == Transport::Tls && self.local.tls.is_none() {
             Some(Error::NoTls)

@@ -465,7 +465,12 @@ fn without_a_network_requests_wait_or_fail_as_asked() {
         let mut app = App::new(seed, Settings::default());
         app.serve(ORIGIN, Habits::default());
         let network = |label: &str, online| {
-            let change = NetworkChange { label: label.into(), kind: Network::Mobile, online };
+            let change = NetworkChange {
+                label: label.into(),
+                kind: Network::Mobile,
+                online,
+                spares_loopback: false,
+            };
             Command::Network(change)
         };
         app.command(network("", false));
@@ -493,7 +498,12 @@ fn a_request_moves_to_the_new_network() {
         app.world.vanish_connections();
         let call = app.get(10, Options::default());
         app.run(Duration::from_millis(100));
-        let change = NetworkChange { label: "other".into(), kind: Network::Fixed, online: true };
+        let change = NetworkChange {
+            label: "other".into(),
+            kind: Network::Fixed,
+            online: true,
+            spares_loopback: false,
+        };
         app.command(Command::Network(change));
         let told = app.world.now();
         app.run_until_ended(call, Duration::from_secs(5));

@@ -6,6 +6,7 @@
 //! | [`listeners`] | [`Listeners`]: the listening sockets that several shards share |
 //! | [`handle`] | [`Handle`]: how other threads send messages to a machine and stop its driver |
 //! | [`memory`] | giving back what a start-up left behind |
+//! | [`network`] | what network there is, and when that changes (rtnetlink) |
 //! | [`counters`] | [`Counters`]: what a driver did, readable from any thread |
 //!
 //! A driver knows nothing about protocols, routes or pools. What arrives are events of the kernel,
@@ -32,6 +33,7 @@ mod failure;
 pub mod handle;
 pub mod listeners;
 pub mod memory;
+pub mod network;
 pub mod readiness;
 mod resolver;
 mod socket;

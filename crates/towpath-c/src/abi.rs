@@ -77,6 +77,7 @@ pub struct EngineOptions {
     pub identical_window_ms: u32,
     pub on_question: Option<OnQuestion>,
     pub question_user: *mut c_void,
+    pub watch_network: u32,
 }
 
 /// `towpath_engine_options.on_question`.

@@ -59,6 +59,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_identical: u32,
     pub(crate) identical_window_ms: u32,
     pub(crate) asked: Option<Asked>,
+    pub(crate) watch_network: bool,
 }
 
 impl Wishes<'_> {
@@ -82,6 +83,9 @@ impl Wishes<'_> {
         }
         if let Some(asked) = self.asked {
             builder = builder.questions(move |question| asked.ask(question));
+        }
+        if self.watch_network {
+            builder = builder.watch_network();
         }
         Ok(builder)
     }

@@ -103,6 +103,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             asked: options
                 .on_question
                 .map(|on_question| Asked { on_question, user: User(options.question_user) }),
+            watch_network: options.watch_network != 0,
         })
     }
 }
@@ -497,6 +498,7 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     identical_window_ms: 0,
     on_question: None,
     question_user: std::ptr::null_mut(),
+    watch_network: 0,
 };
 
 /// An event that did not come.

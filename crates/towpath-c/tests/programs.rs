@@ -65,7 +65,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, max_connections, idle_timeout_ms, max_rest_ms);
     same!("towpath_engine_options", EngineOptions, max_flow_bytes, flow_window_ms);
     same!("towpath_engine_options", EngineOptions, max_identical, identical_window_ms);
-    same!("towpath_engine_options", EngineOptions, on_question, question_user);
+    same!("towpath_engine_options", EngineOptions, on_question, question_user, watch_network);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);

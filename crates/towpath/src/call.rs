@@ -10,7 +10,9 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use towpath_engine::client::memory::Saved;
-use towpath_engine::local::message::{CallId, Command, Error as Failed, Event, Outcome};
+use towpath_engine::local::message::{
+    CallId, Command, Error as Failed, Event, NetworkChange, Outcome,
+};
 use towpath_engine::local::report::Report;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_io::{Handle, SendError};
@@ -125,6 +127,13 @@ impl Shared {
             SendError::Full(_) => Error::Engine("too much waits for it".to_owned()),
             SendError::Gone(_) => Error::Stopped,
         })
+    }
+
+    /// Tells the engine what network there is, and then all others who want to know.
+    pub(crate) fn network_changed(&self, change: NetworkChange) -> Result<(), Error> {
+        self.command(Command::Network(change))?;
+        self.network.changed();
+        Ok(())
     }
 
     /// What is remembered of addresses. Blocks until the engine has told.

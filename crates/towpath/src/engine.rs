@@ -18,6 +18,7 @@ use towpath_io::readiness::{Driver, Options};
 use towpath_proto::Failure;
 
 use crate::call::Shared;
+use crate::network::Watching;
 use crate::question::Question;
 use crate::store;
 use crate::tls::Tls;
@@ -32,6 +33,7 @@ pub struct Engine {
 struct Life {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    watching: Option<Watching>,
 }
 
 /// Is asked what a name's addresses are, on the engine's thread: it must not block.
@@ -45,6 +47,7 @@ pub struct Builder {
     resolver: Option<Resolver>,
     tls: Tls,
     memory: Option<PathBuf>,
+    watches: bool,
 }
 
 /// What kind of network it is: limits on time depend on it.
@@ -55,6 +58,15 @@ pub enum NetworkKind {
     Fixed,
     /// A mobile network.
     Mobile,
+}
+
+impl From<NetworkKind> for Network {
+    fn from(kind: NetworkKind) -> Self {
+        match kind {
+            NetworkKind::Fixed => Self::Fixed,
+            NetworkKind::Mobile => Self::Mobile,
+        }
+    }
 }
 
 impl Engine {
@@ -89,14 +101,10 @@ impl Engine {
         kind: NetworkKind,
         online: bool,
     ) -> Result<(), Error> {
-        let kind = match kind {
-            NetworkKind::Fixed => Network::Fixed,
-            NetworkKind::Mobile => Network::Mobile,
-        };
-        let change = NetworkChange { label: label.into(), kind, online };
-        self.life.shared.command(Command::Network(change))?;
-        self.life.shared.network.changed();
-        Ok(())
+        let kind = kind.into();
+        let label = label.into();
+        let change = NetworkChange { label, kind, online, spares_loopback: false };
+        self.life.shared.network_changed(change)
     }
 
     /// An outbox on this file, which need not be there yet: requests that are put there survive the process, and are sent until
@@ -163,6 +171,15 @@ impl Builder {
         self
     }
 
+    /// Lets the kernel tell what network there is, in place of [`Engine::network_changed`] (Linux, rtnetlink; the network namespace of
+    /// this thread). The label is the interface and the router of the default route, as in `wlan0 192.168.1.1`; the app's word is better
+    /// where it knows more, as the same may be at home and elsewhere. There is no network when there is neither a default route nor an
+    /// address of global scope; this machine itself is reached all the same.
+    pub const fn watch_network(mut self) -> Self {
+        self.watches = true;
+        self
+    }
+
     /// Starts it on a thread of its own.
     ///
     /// # Errors
@@ -170,6 +187,7 @@ impl Builder {
     pub fn start(mut self) -> Result<Engine, Error> {
         let tls = std::mem::take(&mut self.tls);
         let shared = Arc::new(Shared::new(&self.settings, tls));
+        let watches = self.watches;
         let (ready, outcome) = mpsc::channel();
         let theirs = Arc::clone(&shared);
         let run = move || match Runner::new(self, theirs) {
@@ -186,7 +204,10 @@ impl Builder {
             .spawn(run)
             .map_err(|error| Error::Engine(error.to_string()))?;
         outcome.recv().unwrap_or(Err(Error::Stopped))?;
-        Ok(Engine { life: Arc::new(Life { shared, thread: Some(thread) }) })
+        // From here on the thread ends when this is dropped.
+        let mut life = Life { shared, thread: Some(thread), watching: None };
+        life.watch(watches)?;
+        Ok(Engine { life: Arc::new(life) })
     }
 
     /// Makes an engine that runs on whatever thread of the app calls its [`Runner`].
@@ -196,8 +217,11 @@ impl Builder {
     pub fn lend(mut self) -> Result<(Engine, Runner), Error> {
         let tls = std::mem::take(&mut self.tls);
         let shared = Arc::new(Shared::new(&self.settings, tls));
+        let watches = self.watches;
         let runner = Runner::new(self, Arc::clone(&shared))?;
-        Ok((Engine { life: Arc::new(Life { shared, thread: None }) }, runner))
+        let mut life = Life { shared, thread: None, watching: None };
+        life.watch(watches)?;
+        Ok((Engine { life: Arc::new(life) }, runner))
     }
 }
 
@@ -209,7 +233,7 @@ pub struct Runner {
 
 impl Runner {
     fn new(builder: Builder, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Builder { settings, resolver, tls: _, memory } = builder;
+        let Builder { settings, resolver, tls: _, memory, watches: _ } = builder;
         let now_s = unix_ns() / 1_000_000_000;
         let known = match &memory {
             Some(path) => store::read(path, now_s)
@@ -266,8 +290,23 @@ impl Drop for Runner {
     }
 }
 
+impl Life {
+    fn watch(&mut self, watches: bool) -> Result<(), Error> {
+        if watches {
+            let shared = Arc::clone(&self.shared);
+            let watching = Watching::start(shared).map_err(|error| {
+                Error::Engine(format!("the kernel does not tell of the network: {error}"))
+            })?;
+            self.watching = Some(watching);
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Life {
     fn drop(&mut self) {
+        // Its thread ends by itself.
+        self.watching = None;
         if let Some(handle) = self.shared.handle() {
             handle.stop();
         }

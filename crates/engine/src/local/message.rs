@@ -154,6 +154,16 @@ pub struct Origin {
     pub transport: Transport,
 }
 
+impl Origin {
+    /// Whether it is this machine itself: a loopback address, or a name that has no other (RFC 6761 §6.3).
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let host = &*self.host;
+        let named = host == "localhost" || host.ends_with(".localhost");
+        named || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
+}
+
 /// What is spoken below HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
@@ -242,6 +252,8 @@ pub struct NetworkChange {
     pub kind: Network,
     /// Whether there is one.
     pub online: bool,
+    /// Origins on this machine itself are not concerned: they are reached without a network, and stay with their connections.
+    pub spares_loopback: bool,
 }
 
 /// To the app.

@@ -34,7 +34,7 @@ use crate::worker::{TimerSlot, Worker};
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
 pub(crate) struct OriginState {
-    key: Origin,
+    pub(super) key: Origin,
     names: Names,
     addresses: Vec<SocketAddr>,
     race: Race,
@@ -111,7 +111,7 @@ impl Worker {
         }
         let id = self.add_cluster(self.origin_cluster(key));
         let mut race = Race::new(self.local.settings.race);
-        race.set_online(self.local.online);
+        race.set_online(self.local.reaches(key));
         self.local.names.insert(key.clone(), id);
         self.local.origins.insert(id, OriginState::new(key, race));
         Some(id)
@@ -327,6 +327,8 @@ impl Worker {
 
     fn ask_for_addresses(&mut self, id: ClusterId, now: Instant) {
         let fresh_for = self.local.settings.fresh_for;
+        let Some(origin) = self.local.origins.get(&id) else { return };
+        let reached = self.local.reaches(&origin.key);
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
         let Names::Name { answered, asking, again } = &mut origin.names else {
             if origin.race.candidates().is_empty() {
@@ -335,7 +337,7 @@ impl Worker {
             return;
         };
         let fresh = answered.is_some_and(|at| now < at + fresh_for);
-        if fresh || asking.is_some() || now < *again || !self.local.online {
+        if fresh || asking.is_some() || now < *again || !reached {
             return;
         }
         self.local.next_query += 1;
@@ -414,9 +416,13 @@ impl Worker {
         }
         self.local.kind = change.kind;
         self.local.online = change.online;
+        self.local.spares_loopback = change.spares_loopback;
         let mut ids: Vec<ClusterId> = self.local.origins.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
+            if self.spare_origin(id, now) {
+                continue;
+            }
             if let Some(origin) = self.local.origins.get_mut(&id) {
                 origin.race.set_online(change.online);
                 if let Names::Name { answered, again, .. } = &mut origin.names {
@@ -430,6 +436,19 @@ impl Worker {
             self.order_candidates(id, now);
             self.advance_origin(id, now);
         }
+    }
+
+    /// Whether an origin is not concerned by what becomes of the network; it is reached then.
+    fn spare_origin(&mut self, id: ClusterId, now: Instant) -> bool {
+        let key = self.local.origins.get(&id).map(|origin| &origin.key);
+        if !key.is_some_and(|key| self.local.spares(key)) {
+            return false;
+        }
+        if let Some(origin) = self.local.origins.get_mut(&id) {
+            origin.race.set_online(true);
+        }
+        self.advance_origin(id, now);
+        true
     }
 
     fn fail_calls_that_do_not_wait(&mut self, id: ClusterId, now: Instant) {

@@ -22,7 +22,9 @@ impl Worker {
     pub(super) fn place_call(&mut self, index: StreamIndex, now: Instant) {
         let Some(cluster) = self.streams.get(index).map(|stream| stream.cluster) else { return };
         let Some(call) = self.call(index) else { return };
-        if !self.local.online && !call.options.waits {
+        let origin = self.local.origins.get(&cluster);
+        let reached = origin.is_none_or(|origin| self.local.reaches(&origin.key));
+        if !reached && !call.options.waits {
             return self.fail_call(index, Error::Offline, now);
         }
         let fails = call.options.fails_at_rest;

@@ -562,6 +562,16 @@ static void names_are_asked_of_the_app(void)
     CHECK(towpath_question_answer(NULL, TOWPATH_OK, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
     CHECK(towpath_question_name(NULL)[0] == '\0');
 
+    /* With the kernel's word on the network, where it gives it: this machine is reached all the same. */
+    options.on_question = NULL;
+    options.watch_network = 1;
+    if (towpath_engine_new(&options, &engine) == TOWPATH_OK) {
+        CHECK(outcome(engine, url("/trailers"), &status) == TOWPATH_OK && status == 200);
+        CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    } else {
+        CHECK(engine == NULL && strstr(towpath_last_error(), "kernel") != NULL);
+    }
+
     /* A program that was built before there were questions. */
     options.size = offsetof(towpath_engine_options, on_question);
     CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);

@@ -16,7 +16,16 @@ pub(crate) struct Server {
 impl Server {
     /// Serves each connection with `serve`, which gets its number.
     pub(crate) fn new(serve: impl Fn(&mut TcpStream, usize) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on("127.0.0.1:0", serve)
+    }
+
+    /// The same, on all addresses of this machine.
+    pub(crate) fn anywhere(serve: impl Fn(&mut TcpStream, usize) + Send + Sync + 'static) -> Self {
+        Self::on("0.0.0.0:0", serve)
+    }
+
+    fn on(address: &str, serve: impl Fn(&mut TcpStream, usize) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connections);
