@@ -39,8 +39,9 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
          on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); the published figures are \
          Android's, Mars beside Towpath and OkHttp beside OkHttp. The kernel's rows are plain sockets under both phones' schedules; \
          'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain sockets. The fifth table is \
-         not the original's: the link goes while a client waits for an answer, while its connection is idle, or in the middle of a response of \
-         256 KiB at 2 Mbit/s, from a server that has ranges."
+         not the original's: the link goes while a client waits for an answer that takes the server 0.4 s, while its connection is idle, or in a \
+         response of 256 KiB at 2 Mbit/s, from a server that has ranges; 0.4 s for another answer and some 0.3 s for what is missing of the \
+         response are in the figures."
             .to_owned(),
     ];
     let clients = Client::all(options, &mut notes);

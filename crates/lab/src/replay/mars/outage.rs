@@ -41,16 +41,17 @@ impl State {
     const fn begins(self) -> Duration {
         Duration::from_millis(match self {
             Self::Connect => 0,
-            Self::Established => 700,
+            Self::Established => 380,
             Self::Idle => 1000,
-            Self::Response => 500,
+            Self::Response => 850,
         })
     }
 
     /// How long the server takes for an answer.
     pub(super) const fn delay(self) -> Duration {
         match self {
-            Self::Established => Duration::from_millis(1500),
+            // For a second request, too: it is in what an outage costs those who ask again.
+            Self::Established => Duration::from_millis(400),
             Self::Connect | Self::Idle | Self::Response => Duration::ZERO,
         }
     }
@@ -58,7 +59,7 @@ impl State {
     /// Bytes of an answer.
     pub(super) const fn response(self) -> usize {
         match self {
-            // A second of what the link carries.
+            // A second of what the link carries, of which a quarter is left.
             Self::Response => 256 << 10,
             Self::Connect | Self::Established | Self::Idle => 100,
         }
