@@ -187,7 +187,7 @@ enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
  * asked for anew, requests that may be repeated move; without a network (online = 0) no attempt is made. */
 towpath_error towpath_engine_network(towpath_engine *engine, const char *label, uint32_t kind, int32_t online);
 
-/* Saves what is remembered of addresses, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
+/* Saves what is remembered of addresses and names, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
  * the file is written, and is refused in on_event and on the thread of the engine's runner. */
 towpath_error towpath_engine_save(towpath_engine *engine, const char *path);
 

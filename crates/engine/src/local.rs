@@ -27,6 +27,7 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{Address, Close, ConnectionId, Instant, QueryId};
 
+use crate::client::answers::Answers;
 use crate::client::avalanche::{Flow, Identical};
 use crate::client::budget::{Budget, Rate};
 use crate::client::memory::Memory;
@@ -46,7 +47,9 @@ use crate::stats::Scope;
 use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer};
 use crate::worker::Worker;
 
-use message::{CallId, Command, Error, Event, Open, Options, Outcome, Repeat, Settings, Transport};
+use message::{
+    CallId, Command, Error, Event, Open, Options, Outcome, Remembered, Repeat, Settings, Transport,
+};
 use origin::OriginState;
 use report::Report;
 use resume::Resume;
@@ -63,6 +66,7 @@ pub(crate) struct Local {
     queries: HashMap<QueryId, ClusterId>,
     next_query: u64,
     pub(crate) memory: Memory,
+    answers: Answers,
     pub(crate) probes: Rate,
     pub(crate) budget: Budget,
     identical: Identical,
@@ -84,6 +88,7 @@ impl Default for Local {
             queries: HashMap::new(),
             next_query: 0,
             memory: Memory::new(),
+            answers: Answers::default(),
             probes: Rate::new(settings.probes_per_second, settings.probes_per_second * 2),
             budget: Budget::new(20, settings.max_repetitions),
             identical: Identical::new(settings.max_identical, settings.identical_window),
@@ -203,10 +208,14 @@ impl Worker {
             }
             Command::Network(change) => self.on_network_change(change, now),
             Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
-            Command::Restore(saved) => self.local.memory.restore(saved, now),
+            Command::Restore(Remembered { addresses, answers }) => {
+                self.local.memory.restore(addresses, now);
+                self.local.answers.restore(answers, now);
+            }
             Command::Save => {
-                let saved = self.local.memory.save(now);
-                self.tell_app(Event::Saved(saved));
+                let addresses = self.local.memory.save(now);
+                let answers = self.local.answers.save(now);
+                self.tell_app(Event::Saved(Remembered { addresses, answers }));
             }
         }
     }

@@ -9,9 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
-use towpath_engine::client::memory::Saved;
 use towpath_engine::local::message::{
-    CallId, Command, Error as Failed, Event, NetworkChange, Outcome,
+    CallId, Command, Error as Failed, Event, NetworkChange, Outcome, Remembered,
 };
 use towpath_engine::local::report::Report;
 use towpath_engine::message::{Message, ToWorker};
@@ -35,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) hashes_bodies: bool,
     tls: Mutex<TlsState>,
     /// Who waits for what is remembered.
-    memory: Mutex<Vec<mpsc::Sender<Vec<Saved>>>>,
+    memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
     pub(crate) network: Network,
 }
 
@@ -136,15 +135,15 @@ impl Shared {
         Ok(())
     }
 
-    /// What is remembered of addresses. Blocks until the engine has told.
-    pub(crate) fn ask_for_memory(&self) -> Result<Vec<Saved>, Error> {
+    /// What is remembered. Blocks until the engine has told.
+    pub(crate) fn ask_for_memory(&self) -> Result<Remembered, Error> {
         let (sender, told) = mpsc::channel();
         self.memory().push(sender);
         self.command(Command::Save)?;
         told.recv().map_err(|_| Error::Stopped)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Vec<Saved>>>> {
+    fn memory(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Remembered>>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_engine::client::timeouts::Network;
-use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
+use towpath_engine::local::message::{Command, Event, NetworkChange, Remembered, Settings};
 use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
@@ -113,7 +113,7 @@ impl Engine {
         outbox::Builder::new(Arc::clone(&self.life.shared), path.into())
     }
 
-    /// Saves what is remembered of addresses to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
+    /// Saves what is remembered of addresses, and what names were answered with, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
     /// old file or the new one. Blocks while the file is written: call it when the app goes to the background.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Runner {
         let known = match &memory {
             Some(path) => store::read(path, now_s)
                 .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))?,
-            None => Vec::new(),
+            None => Remembered::default(),
         };
         let worker = Worker::new(WorkerOptions {
             index: 0,

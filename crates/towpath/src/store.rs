@@ -1,14 +1,16 @@
-//! What is remembered of addresses, in a file that a crash leaves whole.
+//! What is remembered of addresses and names, in a file that a crash leaves whole.
 //!
-//! Text, one address a line:
+//! Text, one address or name a line:
 //!
 //! ```text
-//! towpath-memory 1 1763769600
+//! towpath-memory 2 1763769600
 //! 10.0.0.1:443 4.5 0.25 0 18.250 120 home
+//! name 120 example.org 10.0.0.1,10.0.0.2 home
 //! ```
 //!
 //! The first line has the format's version and the time (seconds since 1970); each other one the address, successes,
-//! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label.
+//! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label; or that it is a name, how many
+//! seconds ago it was answered, the name, its addresses, and the network's label. Version 1 had no names.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,18 +18,22 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use towpath_engine::client::answers::{
+    MOST_ADDRESSES as MOST_OF_A_NAME, MOST_ANSWERS, SavedAnswer,
+};
 use towpath_engine::client::memory::{Facts, MOST_ADDRESSES, Saved};
+use towpath_engine::local::message::Remembered;
 use towpath_proto::Instant;
 
 use crate::file::replace;
 
 /// Writes what is remembered. `unix_s` is the time in seconds since 1970.
-pub(crate) fn write(path: &Path, saved: &[Saved], unix_s: u64) -> io::Result<()> {
+pub(crate) fn write(path: &Path, saved: &Remembered, unix_s: u64) -> io::Result<()> {
     let mut text = format!("{MAGIC} {VERSION} {unix_s}\n");
-    for one in saved {
+    for one in &saved.addresses {
         let Facts { successes, failures, in_row, connect, .. } = one.facts;
         let connect_ms = connect.as_secs_f64() * 1e3;
-        let label: String = one.network.chars().filter(|c| !c.is_control()).take(200).collect();
+        let label = label(&one.network);
         let _ = writeln!(
             text,
             "{} {successes} {failures} {in_row} {connect_ms} {} {label}",
@@ -35,14 +41,24 @@ pub(crate) fn write(path: &Path, saved: &[Saved], unix_s: u64) -> io::Result<()>
             one.age.as_secs()
         );
     }
+    for one in &saved.answers {
+        let addresses: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
+        let (age_s, label) = (one.age.as_secs(), label(&one.network));
+        let _ = writeln!(text, "{NAME}{age_s} {} {} {label}", one.name, addresses.join(","));
+    }
     replace(path, text.as_bytes()).map(drop)
 }
 
+/// As much of a label as fits in a line.
+fn label(network: &str) -> String {
+    network.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
 /// Reads what was remembered; nothing, where there is no such file.
-pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Vec<Saved>> {
+pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Remembered> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remembered::default()),
         Err(error) => return Err(error),
     };
     let mut text = String::new();
@@ -52,13 +68,33 @@ pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Vec<Saved>> {
     })
 }
 
-fn parse(text: &str, unix_s: u64) -> Option<Vec<Saved>> {
+fn parse(text: &str, unix_s: u64) -> Option<Remembered> {
     let (first, rest) = text.split_once('\n')?;
-    let then = first.strip_prefix(MAGIC)?.trim_start().strip_prefix(VERSION)?;
+    let (version, then) = first.strip_prefix(MAGIC)?.trim_start().split_once(' ')?;
+    if !["1", VERSION].contains(&version) {
+        return None;
+    }
     let then: u64 = then.trim().parse().ok()?;
     // A clock that was set back makes nothing younger than it was.
     let since = Duration::from_secs(unix_s.saturating_sub(then));
-    rest.lines().take(MOST_ADDRESSES).map(|line| parse_line(line, since)).collect()
+    let mut found = Remembered::default();
+    for line in rest.lines().take(MOST_ADDRESSES + MOST_ANSWERS) {
+        match line.strip_prefix(NAME) {
+            Some(line) => found.answers.push(parse_name(line, since)?),
+            None => found.addresses.push(parse_line(line, since)?),
+        }
+    }
+    Some(found)
+}
+
+fn parse_name(line: &str, since: Duration) -> Option<SavedAnswer> {
+    let mut words = line.splitn(4, ' ');
+    let age_s = words.next()?.parse().ok().filter(|s: &u64| *s < 1_000_000_000)?;
+    let name = words.next()?.into();
+    let addresses = words.next()?.split(',').take(MOST_OF_A_NAME);
+    let addresses = addresses.map(|ip| ip.parse().ok()).collect::<Option<_>>()?;
+    let network = words.next()?.into();
+    Some(SavedAnswer { network, name, addresses, age: Duration::from_secs(age_s) + since })
 }
 
 fn parse_line(line: &str, since: Duration) -> Option<Saved> {
@@ -80,7 +116,9 @@ fn parse_line(line: &str, since: Duration) -> Option<Saved> {
 }
 
 const MAGIC: &str = "towpath-memory";
-const VERSION: &str = "1";
+const VERSION: &str = "2";
+/// What a line of a name begins with.
+const NAME: &str = "name ";
 const MOST_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -109,18 +147,26 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("towpath-store-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("memory");
-        assert_eq!(read(&path, 0).unwrap(), []);
-        let saved = [one(1, "home of us"), one(2, "")];
-        write(&path, &[], 900).unwrap();
+        assert_eq!(read(&path, 0).unwrap(), Remembered::default());
+        let name = SavedAnswer {
+            network: "home of us".into(),
+            name: "example.org".into(),
+            addresses: vec![[10, 0, 0, 1].into(), "fd00::1".parse().unwrap()],
+            age: Duration::from_secs(5),
+        };
+        let addresses = vec![one(1, "home of us"), one(2, "")];
+        let saved = Remembered { addresses, answers: vec![name.clone()] };
+        write(&path, &Remembered::default(), 900).unwrap();
         write(&path, &saved, 1000).unwrap();
-        let found = read(&path, 1300).unwrap();
+        let Remembered { addresses: found, answers } = read(&path, 1300).unwrap();
+        assert_eq!(answers, [SavedAnswer { age: Duration::from_secs(305), ..name }]);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].age, Duration::from_secs(360));
         assert_eq!((&*found[0].network, &*found[1].network), ("home of us", ""));
-        assert_eq!(found[1].facts, saved[1].facts);
+        assert_eq!(found[1].facts, saved.addresses[1].facts);
         // What a crash left of a later write is not looked at.
         fs::write(folder.join("memory.new"), "half a li").unwrap();
-        assert_eq!(read(&path, 1300).unwrap().len(), 2);
+        assert_eq!(read(&path, 1300).unwrap().addresses.len(), 2);
         fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -128,7 +174,11 @@ mod tests {
     fn what_is_no_memory_is_refused() {
         for text in [
             "",
-            "towpath-memory 2 1\n",
+            "towpath-memory 3 1\n",
+            "towpath-memory 2\n",
+            "towpath-memory 2 1\nname 1 host 10.0.0.1\n",
+            "towpath-memory 2 1\nname 1 host 10.0.0 x\n",
+            "towpath-memory 2 1\nname -1 host 10.0.0.1 x\n",
             "towpath-memory 1\n",
             "towpath-memory 1 1\nnonsense\n",
             "towpath-memory 1 1\n10.0.0.1:1 1 1 1 1 nan x\n",

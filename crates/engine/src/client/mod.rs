@@ -3,6 +3,7 @@
 //! | Module | What it decides |
 //! |---|---|
 //! | [`race`] | when the next connection attempt begins, and where to (RFC 8305, and a prober after it) |
+//! | [`answers`] | where to begin while a name is asked for: what it was answered with before |
 //! | [`memory`] | which addresses come first, by what became of earlier attempts on this network |
 //! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
 //! | [`avalanche`] | whether the app may send that at all: identical requests, and bytes |
@@ -15,6 +16,7 @@
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
 
+pub mod answers;
 pub mod avalanche;
 pub mod budget;
 pub mod memory;

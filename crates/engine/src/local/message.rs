@@ -10,6 +10,7 @@ use towpath_proto::tls::{ClientTemplate, Fault};
 use towpath_proto::{Failure, QueryId};
 
 use super::report::Report;
+use crate::client::answers::SavedAnswer;
 use crate::client::memory::Saved;
 use crate::client::priority::Priority;
 use crate::client::race;
@@ -61,8 +62,8 @@ pub enum Command {
         /// The addresses, the best first.
         outcome: Result<Vec<IpAddr>, Failure>,
     },
-    /// What was remembered of addresses in an earlier life.
-    Restore(Vec<Saved>),
+    /// What was remembered in an earlier life.
+    Restore(Remembered),
     /// Answer with [`Event::Saved`].
     Save,
 }
@@ -243,6 +244,15 @@ pub enum Repeat {
     Never,
 }
 
+/// What outlives an engine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Remembered {
+    /// What is known of addresses.
+    pub addresses: Vec<Saved>,
+    /// What names were answered with.
+    pub answers: Vec<SavedAnswer>,
+}
+
 /// What the platform says of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkChange {
@@ -304,7 +314,7 @@ pub enum Event {
         name: Arc<str>,
     },
     /// The answer to [`Command::Save`].
-    Saved(Vec<Saved>),
+    Saved(Remembered),
 }
 
 /// What became of a request.

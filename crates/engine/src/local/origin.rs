@@ -18,7 +18,7 @@ use towpath_proto::{
 
 use super::message::{Error, Event, NetworkChange, Origin, Outcome, Transport};
 use super::report::{Attempt, AttemptOutcome, Lookup, Report};
-use super::{Call, SpareReason};
+use super::{Call, Local, SpareReason};
 use crate::client::race::{Order, Outlook, Race, Why};
 use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
@@ -81,6 +81,11 @@ impl OriginState {
         }
     }
 
+    fn take_addresses(&mut self, found: &[IpAddr]) {
+        let port = self.key.port;
+        self.addresses = found.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+    }
+
     pub(super) fn measured(&self, bytes: u64) -> &Quantiles {
         &self.first_byte[size_class(bytes)]
     }
@@ -114,7 +119,18 @@ impl Worker {
         race.set_online(self.local.reaches(key));
         self.local.names.insert(key.clone(), id);
         self.local.origins.insert(id, OriginState::new(key, race));
+        self.recall_addresses(id, now);
         Some(id)
+    }
+
+    /// Begins with what the name was answered with on this network, as long as there is no newer answer.
+    fn recall_addresses(&mut self, id: ClusterId, now: Instant) {
+        let Local { origins, answers, memory, .. } = &mut *self.local;
+        let Some(origin) = origins.get_mut(&id) else { return };
+        let recalled = answers.addresses(memory.network(), &origin.key.host, now);
+        if !recalled.is_empty() && matches!(origin.names, Names::Name { .. }) {
+            origin.take_addresses(recalled);
+        }
     }
 
     fn origin_cluster(&self, key: &Origin) -> Arc<Cluster> {
@@ -297,14 +313,24 @@ impl Worker {
         if let Some(address) = origin.race.failed(attempt.0, failure, now) {
             self.local.memory.failed(address, now);
         }
+        self.fail_if_refused(id, error, now);
+        self.advance_origin(id, now);
+    }
+
+    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last word.
+    fn fail_if_refused(&mut self, id: ClusterId, error: Option<Error>, now: Instant) {
+        let Some(origin) = self.local.origins.get(&id) else { return };
+        let asks = match origin.names {
+            Names::Name { asking, .. } => asking.is_some(),
+            Names::Literal => false,
+        };
         match origin.race.outlook() {
-            Outlook::Open => {}
-            Outlook::Refused(failure) => {
+            Outlook::Refused(failure) if !asks => {
                 let error = error.unwrap_or(Error::Connect(failure));
                 self.fail_waiting_calls(id, error, now);
             }
+            Outlook::Refused(_) | Outlook::Open => {}
         }
-        self.advance_origin(id, now);
     }
 
     /// Nobody who waits for this origin can be helped.
@@ -377,10 +403,11 @@ impl Worker {
             lookup.answered = Some(now);
             lookup.outcome = Some(outcome.as_ref().map(Vec::len).map_err(|failure| *failure));
         }
-        let port = origin.key.port;
         match outcome {
             Ok(found) => {
-                origin.addresses = found.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+                origin.take_addresses(&found);
+                let network = self.local.memory.network();
+                self.local.answers.learn(network, &origin.key.host, &found, now);
                 origin.names =
                     Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
                 self.order_candidates(id, now);
@@ -394,6 +421,7 @@ impl Worker {
                 }
             }
         }
+        self.fail_if_refused(id, None, now);
         self.advance_origin(id, now);
     }
 
@@ -429,6 +457,7 @@ impl Worker {
                     (*answered, *again) = (None, Instant::ZERO);
                 }
             }
+            self.recall_addresses(id, now);
             if !change.online {
                 self.fail_calls_that_do_not_wait(id, now);
             }
