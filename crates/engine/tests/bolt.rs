@@ -9,6 +9,8 @@
 mod bridge;
 #[path = "bolt/drain.rs"]
 mod drain;
+#[path = "bolt/held.rs"]
+mod held;
 #[path = "bolt/marks.rs"]
 mod marks;
 #[path = "bolt/outlier.rs"]
@@ -317,6 +319,7 @@ struct Setting {
     heartbeat: Option<Heartbeat>,
     upstream_in_flight: u32,
     max_unread: usize,
+    max_held: usize,
     hosts: u8,
     speaks_http: bool,
     go_away: bool,
@@ -332,6 +335,7 @@ impl Default for Setting {
             heartbeat: None,
             upstream_in_flight: 4096,
             max_unread: 16 << 20,
+            max_held: 16 << 20,
             hosts: 1,
             speaks_http: false,
             go_away: false,
@@ -543,6 +547,7 @@ fn snapshot(setting: &Setting) -> Snapshot {
         options: Options::default(),
         max_in_flight: setting.client_in_flight,
         max_unread: setting.max_unread,
+        max_held: setting.max_held,
         go_away: setting.go_away,
     };
     snapshot.listeners.push(Arc::new(scene::listener(BOLT, Terminal::Bolt(Arc::new(proxy)))));

@@ -47,6 +47,7 @@ impl Converter<'_> {
         let max_in_flight = self.at_least(message, "max_requests_in_flight", 1, 1024);
         let options = self.bolt_options(message);
         let max_unread = self.at_least(message, "max_unread_bytes", 1, 16 << 20);
+        let max_held = self.at_least(message, "max_held_bytes", 1, 16 << 20);
         let idle = unless_zero(message.duration("idle_timeout").unwrap_or(HOUR));
         let matches: Option<Vec<BoltMatch>> = matches.into_iter().collect();
         let (matches, actions) = (matches?, actions.into_iter().collect::<Option<Vec<_>>>()?);
@@ -56,6 +57,7 @@ impl Converter<'_> {
             options,
             max_in_flight,
             max_unread: max_unread as usize,
+            max_held: max_held as usize,
             go_away: message.flag("go_away"),
         })
     }

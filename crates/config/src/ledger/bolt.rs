@@ -15,7 +15,7 @@ macro_rules! honoured {
 
 honoured! {
     "BoltProxy": "stat_prefix" "routes" "access_log" "idle_timeout" "max_requests_in_flight"
-        "max_frame_bytes" "max_unread_bytes" "go_away";
+        "max_frame_bytes" "max_unread_bytes" "max_held_bytes" "go_away";
     "Route": "name" "match" "route";
     "RouteMatch": "service" "method" "headers";
     "HeaderMatch": "name" "string_match" "invert_match";

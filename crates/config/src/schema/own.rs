@@ -53,6 +53,7 @@ const MESSAGES: [Message; 12] = [
             ("max_requests_in_flight", NUMBER, One),
             ("max_frame_bytes", NUMBER, One),
             ("max_unread_bytes", NUMBER, One),
+            ("max_held_bytes", NUMBER, One),
             ("go_away", Bool, One),
         ],
     ),

@@ -187,6 +187,7 @@ fn snapshot() -> Snapshot {
         options: Options::default(),
         max_in_flight: 1024,
         max_unread: 16 << 20,
+        max_held: 16 << 20,
         go_away: false,
     };
     snapshot.listeners.push(Arc::new(scene::listener(AT, Terminal::Bolt(Arc::new(proxy)))));

@@ -14,6 +14,7 @@ use towpath_proto::head::{FieldRef, Head};
 use towpath_proto::name::Name;
 
 use super::Crossing;
+use crate::connection::Codec;
 use crate::edge;
 use crate::forward::Item;
 use crate::number::Decimal;
@@ -216,7 +217,7 @@ impl Worker {
                 if stream.body.len + chunk.len() > limit {
                     self.local_reply(index, 500, b"", details::RESPONSE_PAYLOAD_TOO_LARGE, now);
                 } else {
-                    stream.body.push(chunk);
+                    self.collect_chunk(index, chunk, now);
                 }
             }
             Item::Trailers(head) => {
@@ -225,6 +226,26 @@ impl Worker {
             }
             Item::End => self.end_answer(index, now),
         }
+    }
+
+    /// Keeps a piece, if that is not more than may be held for the client. Whether the server did what it was asked nobody
+    /// can know then: it is an error, not that somebody is busy.
+    fn collect_chunk(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let connection = self.connections.get_mut(stream.downstream);
+        let Some(Codec::BoltServer(server)) = connection.map(|connection| &mut connection.codec)
+        else {
+            return;
+        };
+        if server.collect(chunk.len()) {
+            stream.call.collected += chunk.len();
+            stream.body.push(chunk);
+            return;
+        }
+        if let Some(bolt) = stream.door.bolt() {
+            bolt.stats.downstream_rq_held_overflow.inc();
+        }
+        self.local_reply(index, 500, b"", details::TOO_MUCH_HELD, now);
     }
 
     fn end_answer(&mut self, index: StreamIndex, now: Instant) {

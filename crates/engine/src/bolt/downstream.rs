@@ -33,7 +33,8 @@ impl Worker {
             downstream.requests += 1;
         }
         let Codec::BoltServer(server) = &mut connection.codec else { return };
-        let (frame, position) = (server.take_frame(), server.add(index));
+        let frame = server.take_frame();
+        let position = server.add(index, frame.as_ref().map_or(0, |frame| frame.bytes().len()));
         let Some(stream) = self.streams.get_mut(index) else { return };
         // No call may be repeated as GET may.
         head.set_method(b"POST");
@@ -120,11 +121,12 @@ impl Worker {
     pub(crate) fn leave_client(&mut self, index: StreamIndex) -> bool {
         self.end_waiting(index);
         let Some(stream) = self.streams.get(index) else { return false };
-        let (downstream, position) = (stream.downstream, stream.call.position);
+        let (downstream, call) = (stream.downstream, &stream.call);
+        let position = call.position;
         let speaks_bolt = stream.door.bolt().is_some();
         let Some(connection) = self.connections.get_mut(downstream) else { return speaks_bolt };
         let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
-        let moved = server.remove(position);
+        let moved = server.remove(call);
         if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
             moved.call.position = position;
         }

@@ -38,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) position: u32,
     /// Its number on the upstream connection.
     pub(crate) number: Option<u32>,
+    /// Bytes that its client's list counts as collected for it.
+    pub(crate) collected: usize,
     /// It stands in a pool's queue, and its client's list counts it.
     pub(crate) waits: bool,
     pub(crate) crossing: Crossing,
@@ -83,6 +85,11 @@ pub(crate) enum Crossing {
 }
 
 impl Call {
+    /// Bytes that its client's list counts as asked by it.
+    pub(crate) fn asked(&self) -> usize {
+        self.frame.as_ref().map_or(0, |frame| frame.bytes().len())
+    }
+
     /// How long its client waits: it counts before the route's timeout.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.frame.as_ref().and_then(Frame::timeout)

@@ -12,7 +12,7 @@ use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version
 use towpath_proto::head::HeadPool;
 use towpath_proto::http1::Event;
 
-use super::Reply;
+use super::{Call, Reply};
 use crate::snapshot::BoltProxy;
 use crate::stream::StreamIndex;
 
@@ -29,6 +29,10 @@ pub(crate) struct Server {
     calls: Vec<StreamIndex>,
     /// How many of them wait for a place upstream.
     waiting: u32,
+    /// Bytes of the calls that are not answered.
+    asked: usize,
+    /// Bytes of the bodies that are collected for them.
+    collected: usize,
     /// Input was left unread because of the calls that there are.
     held_back: bool,
     /// What the client speaks, by its last frame.
@@ -47,6 +51,8 @@ impl Server {
             beats: Vec::new(),
             calls: Vec::new(),
             waiting: 0,
+            asked: 0,
+            collected: 0,
             held_back: false,
             version: Version::V1,
             told: None,
@@ -85,15 +91,18 @@ impl Server {
         std::mem::take(&mut self.beats)
     }
 
-    /// Adds a call; answers its position.
-    pub(crate) fn add(&mut self, index: StreamIndex) -> u32 {
+    /// Adds a call of so many bytes; answers its position.
+    pub(crate) fn add(&mut self, index: StreamIndex, asked: usize) -> u32 {
+        self.asked += asked;
         self.calls.push(index);
         u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Takes out the call at a position; answers the one that stands there now.
-    pub(crate) fn remove(&mut self, position: u32) -> Option<StreamIndex> {
-        let position = position as usize;
+    /// Takes out a call; answers the one that stands in its position now.
+    pub(crate) fn remove(&mut self, call: &Call) -> Option<StreamIndex> {
+        self.asked = self.asked.saturating_sub(call.asked());
+        self.collected = self.collected.saturating_sub(call.collected);
+        let position = call.position as usize;
         if position >= self.calls.len() {
             return None;
         }
@@ -115,10 +124,21 @@ impl Server {
         self.waiting = if more { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
     }
 
+    /// Counts a part of a body that is collected; false if that is more than may be held.
+    pub(crate) fn collect(&mut self, len: usize) -> bool {
+        let fits = self.collected + len <= self.config.max_held;
+        if fits {
+            self.collected += len;
+        }
+        fits
+    }
+
     /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full
     /// upstream fairly: queues are first come, first served, and nobody stands in them more than so often.
     pub(crate) fn is_full(&self) -> bool {
-        self.calls.len() >= self.config.max_in_flight as usize || self.waiting >= WAITING_AT_MOST
+        self.calls.len() >= self.config.max_in_flight as usize
+            || self.waiting >= WAITING_AT_MOST
+            || self.asked >= self.config.max_held
     }
 
     pub(crate) fn hold_back(&mut self) {

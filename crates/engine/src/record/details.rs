@@ -53,6 +53,8 @@ pub const HEALTH_CHECK_FAILED: &str = "health_check_failed";
 pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 /// The response's body is larger than may be kept.
 pub const RESPONSE_PAYLOAD_TOO_LARGE: &str = "response_payload_too_large";
+/// The bodies that are collected for one client's calls are, together, more than may be held.
+pub const TOO_MUCH_HELD: &str = "bolt.too_much_held";
 /// The overload manager refused it.
 pub const OVERLOAD: &str = "overload";
 /// What came from a client is not Bolt.

@@ -26,6 +26,9 @@ pub struct BoltProxy {
     /// `max_unread_bytes`: answers that wait for a client that does not read them; above it, the client is cut off.
     /// Default 16 MiB.
     pub max_unread: usize,
+    /// `max_held_bytes`: requests of one connection that are not answered; above it, the connection is not read. Likewise
+    /// bodies that are collected for it over HTTP; above it, a call is answered with an error. Default 16 MiB.
+    pub max_held: usize,
     /// `go_away`: clients understand MOSN's `GoAway` and are told so before their connection ends. Default false: sofa-bolt
     /// takes it for a protocol error.
     pub go_away: bool,

@@ -189,6 +189,7 @@ stats! {
         Counter downstream_cx_slow_reader;
         Counter downstream_go_aways;
         Counter downstream_heartbeats;
+        Counter downstream_rq_held_overflow;
         Counter downstream_rq_oneway;
     }
 }

@@ -298,6 +298,50 @@ fn an_answer_that_no_frame_can_hold_or_that_breaks_off_is_an_error() {
 }
 
 #[test]
+fn bodies_that_are_collected_for_one_client_are_bounded_together() {
+    let mut story = story_towards_http(1, Setting { max_held: 10_000, ..Setting::default() });
+    http_origin(&mut story, Rc::default(), |head, _| {
+        // The rest never comes where it is not asked to.
+        let cut = usize::from(head.get_bytes(b"whole").is_none()) * 600;
+        let mut bytes = answer(200, "", &[b'x'; 4600], false);
+        bytes.truncate(bytes.len() - cut);
+        bytes
+    });
+    let calls: Vec<u8> = (1..=3)
+        .flat_map(|id| written(&bolt::Message { id, ..plain_call(2000) }).to_vec())
+        .collect();
+    let mut block = BytesMut::from(&plain_call(0).headers[..]);
+    write_header(&mut block, b"whole", b"yes");
+    let whole = written(&bolt::Message { headers: block.freeze(), ..plain_call(2000) });
+    let (received, other) = (Rc::new(RefCell::new(Vec::new())), Rc::default());
+    let (got, later) = (Rc::clone(&received), whole.clone());
+    let mut open = None;
+    story.world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(BOLT)),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Connected { connection, .. } => {
+                open = Some(connection);
+                orders.send(connection, calls.clone());
+                orders.wake_at(now + Duration::from_secs(5));
+            }
+            Input::Timeout => orders.send(open.unwrap(), later.clone()),
+            Input::Received { chunk, .. } => got.borrow_mut().extend_from_slice(&chunk),
+            _ => {}
+        },
+    ));
+    story.run(Duration::from_secs(1));
+    let statuses =
+        || -> Vec<Status> { frames(&received).iter().filter_map(bolt::Frame::status).collect() };
+    assert_eq!(statuses(), [Status::ERROR], "two have room, and wait");
+    assert_eq!(story.number("bolt.rpc.downstream_rq_held_overflow"), 1);
+    // Another client has room of its own, and this one when the others are over.
+    story.world.add(sender(BOLT, whole, &other));
+    story.run(Duration::from_secs(10));
+    assert_eq!(frames(&other)[0].status(), Some(Status::SUCCESS));
+    assert_eq!(statuses()[1..], [Status::TIMEOUT, Status::TIMEOUT, Status::SUCCESS]);
+}
+
+#[test]
 fn a_oneway_call_is_an_http_request_whose_answer_is_dropped() {
     let call = bolt::Message { kind: Kind::Oneway, ..plain_call(0) };
     let (frames, requests) = ask_http(&call, |_, _| answer(500, "", &[b'x'; MOST + 1], true));
@@ -431,6 +475,10 @@ fn echo(frame: &bolt::Frame) -> Option<bolt::Message> {
 
 /// A worker whose Bolt route leads to a cluster that speaks HTTP.
 fn towards_http(seed: u64, timeout_ms: u64) -> Story {
+    story_towards_http(seed, Setting { timeout_ms, ..Setting::default() })
+}
+
+fn story_towards_http(seed: u64, setting: Setting) -> Story {
     let adjust = |forward: &mut Forward| {
         forward.bridge = Some(Bridge::ToHttp(ToHttp {
             method: "PUT".into(),
@@ -441,7 +489,7 @@ fn towards_http(seed: u64, timeout_ms: u64) -> Story {
             max_response: MOST,
         }));
     };
-    Story::new(seed, Setting { timeout_ms, adjust, speaks_http: true, ..Setting::default() })
+    Story::new(seed, Setting { adjust, speaks_http: true, ..setting })
 }
 
 type Requests = Rc<RefCell<Vec<(Head, Vec<u8>)>>>;
