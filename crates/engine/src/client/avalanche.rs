@@ -126,14 +126,19 @@ impl Flow {
 
     /// Lets so many bytes through, or none of them.
     pub fn take(&mut self, bytes: u64, now: Instant) -> bool {
-        let fits = !self.is_on() || self.window.sum(now).saturating_add(bytes) <= self.most;
+        let fits = self.has_room(bytes, now);
         if fits {
             self.count(bytes, now);
         }
         fits
     }
 
-    /// Counts bytes that leave whatever the limit says: those that are sent again.
+    /// Whether so many bytes would be let through.
+    pub fn has_room(&mut self, bytes: u64, now: Instant) -> bool {
+        !self.is_on() || self.window.sum(now).saturating_add(bytes) <= self.most
+    }
+
+    /// Counts bytes that leave whatever the limit says.
     pub fn count(&mut self, bytes: u64, now: Instant) {
         if self.is_on() {
             self.window.add(bytes, now);

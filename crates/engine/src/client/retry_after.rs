@@ -151,6 +151,32 @@ mod tests {
         assert_eq!(parse(b"\xff\xfe", None, NOW), None);
     }
 
+    #[test]
+    fn whatever_comes_there_is_an_answer() {
+        let mut state = 1u64;
+        let mut random = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % bound
+        };
+        let seeds = [
+            "Sun, 06 Nov 9999 23:59:60 GMT",
+            "Sunday, 06-Nov-94 08:50:37 GMT",
+            "Sun Nov  6 08:50:37 1994",
+            "18446744073709551615",
+        ];
+        let letters = b"0123456789 ,-:GMTJanxyz\xff\0";
+        for _ in 0..50_000 {
+            let mut value = seeds[random(seeds.len())].as_bytes().to_vec();
+            for _ in 0..random(4) {
+                let at = random(value.len());
+                value[at] = letters[random(letters.len())];
+            }
+            let wait = parse(&value, Some(&value), [0, NOW, u64::MAX][random(3)]);
+            assert!(wait.is_none_or(|wait| wait.is_zero() || value[0].is_ascii_digit()));
+            let _ = parse(&value, None, [0, NOW, u64::MAX][random(3)]);
+        }
+    }
+
     fn full(unix_s: u64) -> u64 {
         1970 + unix_s / SECONDS_OF_A_YEAR
     }

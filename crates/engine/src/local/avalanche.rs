@@ -20,12 +20,18 @@ impl Worker {
             self.local.flow.count(bytes, now);
             return None;
         }
-        if let Some(identity) = identity(open)
+        // What one of them refuses counts for neither.
+        if !self.local.flow.has_room(bytes, now) {
+            return Some(Limit::Flow);
+        }
+        if self.local.identical.is_on()
+            && let Some(identity) = identity(open)
             && !self.local.identical.take(identity, now)
         {
             return Some(Limit::Identical);
         }
-        (!self.local.flow.take(bytes, now)).then_some(Limit::Flow)
+        self.local.flow.count(bytes, now);
+        None
     }
 
     /// Counts a piece of a body, as far as it was not counted with its request; false if the request has ended for it.
