@@ -488,7 +488,8 @@ static struct {
 
 static void ask(towpath_question *question, void *user)
 {
-    CHECK(user == &names && strcmp(towpath_question_name(question), "app.test") == 0);
+    const char *expected = names.asked < 2 ? "app.test" : "none.test";
+    CHECK(user == &names && strcmp(towpath_question_name(question), expected) == 0);
     pthread_mutex_lock(&names.lock);
     names.asked++;
     names.open = question;
@@ -556,7 +557,7 @@ static void names_are_asked_of_the_app(void)
     CHECK(pthread_create(&thread, NULL, answer_twice, NULL) == 0);
     snprintf(where, sizeof where, "http://APP.test:%s/trailers", strrchr(origin, ':') + 1);
     CHECK(outcome(engine, where, &status) == TOWPATH_OK && status == 200);
-    CHECK(outcome(engine, "http://app.test:1/", &status) == TOWPATH_ERROR_RESOLVE && status == 0);
+    CHECK(outcome(engine, "http://none.test/", &status) == TOWPATH_ERROR_RESOLVE && status == 0);
     CHECK(pthread_join(thread, NULL) == 0 && names.asked == 3);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
     CHECK(towpath_question_answer(NULL, TOWPATH_OK, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
