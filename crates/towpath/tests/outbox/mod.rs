@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -85,11 +84,11 @@ fn a_lane_keeps_its_order_and_holds_up_nobody_else() {
 #[test]
 fn what_nobody_answers_in_its_time_is_given_up_and_told() {
     let folder = Folder::new("expires");
-    let engine = Engine::new().unwrap();
+    let engine = offline();
     let (tell, told) = mpsc::channel();
     let outbox = folder.quick(&engine).on_end(move |end| tell.send(end.clone()).unwrap());
     let outbox = outbox.open().unwrap();
-    let message = engine.client().post(&nobody(), "x");
+    let message = engine.client().post(URL, "x");
     outbox.put(message).expires_after(Duration::from_millis(50)).keep().unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap().outcome, Outcome::Expired);
     assert!(outbox.wait_until_empty(PATIENCE));
@@ -98,23 +97,22 @@ fn what_nobody_answers_in_its_time_is_given_up_and_told() {
 #[test]
 fn it_takes_no_more_than_it_has_room_for() {
     let folder = Folder::new("room");
-    let engine = Engine::new().unwrap();
+    let engine = offline();
     let outbox = folder.quick(&engine).room(2, 2000).open().unwrap();
     let put =
         |url: &str, bytes: usize| outbox.put(engine.client().post(url, vec![b'x'; bytes])).keep();
-    let url = nobody();
     assert!(matches!(put("nonsense", 1), Err(Error::Request(towpath::Error::Url(_)))));
-    assert!(matches!(put(&url, 2000), Err(Error::Full(_))));
-    let first = put(&url, 1000).unwrap();
-    assert!(matches!(put(&url, 1000), Err(Error::Full(_))), "too many bytes");
-    put(&url, 1).unwrap();
-    assert!(matches!(put(&url, 1), Err(Error::Full(_))), "too many");
+    assert!(matches!(put(URL, 2000), Err(Error::Full(_))));
+    let first = put(URL, 1000).unwrap();
+    assert!(matches!(put(URL, 1000), Err(Error::Full(_))), "too many bytes");
+    put(URL, 1).unwrap();
+    assert!(matches!(put(URL, 1), Err(Error::Full(_))), "too many");
     assert_eq!(outbox.remove(first), Ok(true));
     assert_eq!(outbox.remove(first), Ok(false));
-    put(&url, 1000).unwrap();
+    put(URL, 1000).unwrap();
     let listed = outbox.list();
     assert_eq!((listed.len(), listed[1].method.as_str()), (2, "POST"));
-    assert_eq!(listed[1].url, format!("{url}/"));
+    assert_eq!(listed[1].url, URL);
     drop(outbox);
     let outbox = folder.quick(&engine).open().unwrap();
     assert_eq!((outbox.recovered().entries, outbox.recovered().lost_bytes), (2, 0));
@@ -128,8 +126,7 @@ fn without_a_network_nothing_is_sent_and_with_it_everything_at_once() {
         }
     });
     let folder = Folder::new("network");
-    let engine = Engine::new().unwrap();
-    engine.network_changed("none", NetworkKind::Fixed, false).unwrap();
+    let engine = offline();
     let hour = Duration::from_secs(3600);
     let outbox = folder.quick(&engine).pauses(hour, hour).open().unwrap();
     outbox.put(engine.client().post(&server.url("/"), "x")).keep().unwrap();
@@ -396,9 +393,11 @@ fn quick(outbox: Builder) -> Builder {
     outbox.pauses(Duration::from_millis(20), Duration::from_millis(100))
 }
 
-/// Where nobody listens.
-fn nobody() -> String {
-    format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+/// An engine that sends nothing.
+fn offline() -> Engine {
+    let engine = Engine::new().unwrap();
+    engine.network_changed("none", NetworkKind::Fixed, false).unwrap();
+    engine
 }
 
 fn wait_for(mut is_so: impl FnMut() -> bool) {
@@ -418,6 +417,7 @@ fn body(request: &str) -> &str {
     request.split_once("\r\n\r\n").map_or("", |(_, body)| body)
 }
 
+const URL: &str = "http://192.0.2.1/";
 const PATIENCE: Duration = Duration::from_secs(60);
 const CHILD: &str = "TOWPATH_TEST_OUTBOX";
 const ROUNDS: usize = 24;
