@@ -68,7 +68,7 @@ fn a_body_that_breaks_off_too_often_fails() {
 
 #[test]
 fn an_outage_in_the_middle_costs_less_than_a_second_and_a_half_after_it() {
-    for_each_seed(60, |seed| {
+    for_each_seed(30, |seed| {
         let mut random = Random::new(seed);
         let settings = Settings { window_bytes: 4 * 1024, ..Settings::default() };
         let mut app = App::new(seed, settings);
