@@ -16,7 +16,7 @@ use towpath_proto::{Close, ConnectionId, Failure, Input, Instant, Machine, Outpu
 
 use crate::cluster::Clusters;
 use crate::connect::Attempts;
-use crate::connection::{ConnectionTimer, Connections, Role};
+use crate::connection::{Codec, ConnectionTimer, Connections, Role};
 use crate::drain::Draining;
 use crate::forward::Congestion;
 use crate::header_ops::Scratch;
@@ -375,10 +375,14 @@ impl Worker {
         };
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);
+        let carries_calls = matches!(connection.codec, Codec::BoltClient(_));
         if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
             connection.congested = false;
             self.count_congestion(id, Congestion::Drained);
             self.on_room(id, now);
+        }
+        if carries_calls {
+            self.let_frames_go(id);
         }
     }
 

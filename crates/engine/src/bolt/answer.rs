@@ -4,8 +4,8 @@ use bytes::Bytes;
 use towpath_proto::bolt::{Frame, Message, Status};
 use towpath_proto::{Close, Instant};
 
-use super::Crossing;
 use super::downstream::is_head_read;
+use super::{Asked, Crossing};
 use crate::connection::Codec;
 use crate::record::Flags;
 use crate::spans::Part;
@@ -47,7 +47,7 @@ impl Worker {
         self.encode_for(downstream);
         let before = self.out.len();
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if let (Some(asked), Some(answer)) = (&stream.call.frame, stream.call.answer.take()) {
+        if let (Some(asked), Some(answer)) = (stream.call.asked, stream.call.answer.take()) {
             write_answer(asked, &answer, &mut self.out);
             stream.record.bytes_sent = answer.content().len() as u64;
             stream.record.upstream_bytes_received = stream.record.bytes_sent;
@@ -77,11 +77,9 @@ impl Worker {
         stream.record.response_start = Some(now);
         stream.record.status = status;
         let verdict = local_status(stream.record.flags, status);
-        let asked = stream.call.frame.as_ref();
-        let asked = asked.map(|frame| (frame.version(), frame.id(), frame.has_checksum()));
-        let asked = asked.filter(|_| !stream.call.is_oneway());
+        let asked = stream.call.asked.filter(|_| !stream.call.is_oneway());
         let downstream = stream.downstream;
-        if let Some((version, number, checksum)) = asked {
+        if let Some(Asked { version, number, checksum, .. }) = asked {
             self.encode_for(downstream);
             let before = self.out.len();
             // Without parts it is never too long.
@@ -98,23 +96,23 @@ impl Worker {
 }
 
 /// The answer under the number of the call, and in its version.
-fn write_answer(asked: &Frame, answer: &Frame, out: &mut towpath_proto::http1::Out) {
-    if answer.version() == asked.version() {
-        answer.write_as(asked.id(), out);
+fn write_answer(asked: Asked, answer: &Frame, out: &mut towpath_proto::http1::Out) {
+    if answer.version() == asked.version {
+        answer.write_as(asked.number, out);
         return;
     }
     let message = Message {
-        version: asked.version(),
+        version: asked.version,
         kind: answer.kind(),
         command: answer.command(),
-        id: asked.id(),
+        id: asked.number,
         codec: answer.codec(),
         timeout: None,
         status: answer.status().unwrap_or(Status::UNKNOWN),
         class: Bytes::copy_from_slice(answer.class()),
         headers: answer.header_block(),
         content: answer.content(),
-        checksum: asked.has_checksum(),
+        checksum: asked.checksum,
     };
     // All lengths are those of a frame that came.
     let _ = message.write(out);

@@ -446,7 +446,7 @@ const fn http_status(status: Status) -> u16 {
 
 /// The answer that a response becomes, with its body.
 fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Message> {
-    let (asked, bridge) = (stream.call.frame.as_ref()?, to_http(stream)?);
+    let (asked, bridge) = (stream.call.asked?, to_http(stream)?);
     let head = &stream.response;
     let status = Status::from_http(head.status());
     let named = |name: &[u8]| head.get_bytes(name);
@@ -461,12 +461,12 @@ fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Message> {
     write_header(&mut block, STATUS_OF_HTTP, digits.write(head.status().into()));
     append_fields(&mut block, head, &[STATUS_OF_HTTP, CLASS, CODEC]);
     Some(Message {
-        codec: named(CODEC).and_then(parse_number).unwrap_or_else(|| asked.codec()),
+        codec: named(CODEC).and_then(parse_number).unwrap_or(asked.codec),
         class,
         headers: block.freeze(),
         content,
-        checksum: asked.has_checksum(),
-        ..Message::response(asked.version(), asked.id(), status)
+        checksum: asked.checksum,
+        ..Message::response(asked.version, asked.number, status)
     })
 }
 

@@ -1,5 +1,6 @@
 //! The side towards servers: calls of all clients out, answers in, each with the stream that it belongs to.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     /// What the server asked us, to answer.
     replies: Vec<Reply>,
     gone_away: bool,
+    /// Calls whose frames are let go when they are sent, each with where it ends among all bytes of the connection.
+    unsent: VecDeque<(u32, u64)>,
     pub(crate) pulse: Pulse,
 }
 
@@ -50,6 +53,7 @@ impl Client {
             answered: None,
             replies: Vec::new(),
             gone_away: false,
+            unsent: VecDeque::new(),
             pulse: Pulse::default(),
         }
     }
@@ -103,6 +107,18 @@ impl Client {
 
     pub(crate) fn take_replies(&mut self) -> Vec<Reply> {
         std::mem::take(&mut self.replies)
+    }
+
+    /// The frame of a call can go when so many bytes of the connection are sent.
+    pub(crate) fn await_sent(&mut self, number: u32, end: u64) {
+        self.unsent.push_back((number, end));
+    }
+
+    /// The next call whose frame is sent, and whose it is.
+    pub(crate) fn next_sent(&mut self, sent: u64) -> Option<(u32, Owner)> {
+        let (number, _) = self.unsent.front().copied().filter(|(_, end)| *end <= sent)?;
+        self.unsent.pop_front();
+        Some((number, self.slots.owner(number)))
     }
 
     /// A number for a stream's call.

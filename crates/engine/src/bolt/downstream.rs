@@ -9,7 +9,7 @@ use towpath_proto::bolt::Error;
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use super::Call;
+use super::{Asked, Call};
 use crate::connection::{Codec, ConnectionTimer};
 use crate::downstream::Closer;
 use crate::edge::Origin;
@@ -34,7 +34,8 @@ impl Worker {
         }
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         let frame = server.take_frame();
-        let position = server.add(index, frame.as_ref().map_or(0, |frame| frame.bytes().len()));
+        let asked = frame.as_ref().map(Asked::of);
+        let position = server.add(index, asked.map_or(0, |asked| asked.len));
         let Some(stream) = self.streams.get_mut(index) else { return };
         // No call may be repeated as GET may.
         head.set_method(b"POST");
@@ -49,7 +50,7 @@ impl Worker {
             stream.record.wire_received = frame.bytes().len() as u64;
             stream.record.bytes_received = frame.content().len() as u64;
         }
-        stream.call = Call { frame, position, ..Call::default() };
+        stream.call = Call { asked, frame, position, ..Call::default() };
         if stream.call.is_oneway() {
             bolt.stats.downstream_rq_oneway.inc();
         }

@@ -30,7 +30,9 @@ pub(crate) use server::Server;
 /// What a stream knows of its frames.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    /// The request, until the stream is over: another try sends it again.
+    /// What a client asked, as far as its answer needs it.
+    pub(crate) asked: Option<Asked>,
+    /// The request, as long as another try may have to send it again.
     pub(crate) frame: Option<Frame>,
     /// The upstream's answer, until it is written.
     pub(crate) answer: Option<Frame>,
@@ -43,6 +45,32 @@ pub(crate) struct Call {
     /// It stands in a pool's queue, and its client's list counts it.
     pub(crate) waits: bool,
     pub(crate) crossing: Crossing,
+}
+
+/// What is left of a call when its frame is let go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) version: Version,
+    pub(crate) kind: Kind,
+    pub(crate) codec: u8,
+    pub(crate) checksum: bool,
+    /// Under which its client knows it.
+    pub(crate) number: u32,
+    /// Length of its frame.
+    pub(crate) len: usize,
+}
+
+impl Asked {
+    fn of(frame: &Frame) -> Self {
+        Self {
+            version: frame.version(),
+            kind: frame.kind(),
+            codec: frame.codec(),
+            checksum: frame.has_checksum(),
+            number: frame.id(),
+            len: frame.bytes().len(),
+        }
+    }
 }
 
 /// An answer that needs no stream.
@@ -85,11 +113,6 @@ pub(crate) enum Crossing {
 }
 
 impl Call {
-    /// Bytes that its client's list counts as asked by it.
-    pub(crate) fn asked(&self) -> usize {
-        self.frame.as_ref().map_or(0, |frame| frame.bytes().len())
-    }
-
     /// How long its client waits: it counts before the route's timeout.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.frame.as_ref().and_then(Frame::timeout)
@@ -97,6 +120,6 @@ impl Call {
 
     /// Whether nobody waits for an answer.
     pub(crate) fn is_oneway(&self) -> bool {
-        self.frame.as_ref().is_some_and(|frame| frame.kind() == Kind::Oneway)
+        self.asked.is_some_and(|asked| asked.kind == Kind::Oneway)
     }
 }

@@ -100,7 +100,7 @@ impl Server {
 
     /// Takes out a call; answers the one that stands in its position now.
     pub(crate) fn remove(&mut self, call: &Call) -> Option<StreamIndex> {
-        self.asked = self.asked.saturating_sub(call.asked());
+        self.asked = self.asked.saturating_sub(call.asked.map_or(0, |asked| asked.len));
         self.collected = self.collected.saturating_sub(call.collected);
         let position = call.position as usize;
         if position >= self.calls.len() {

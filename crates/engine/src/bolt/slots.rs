@@ -74,6 +74,16 @@ impl Slots {
         }
     }
 
+    /// Whose a number is.
+    pub(crate) fn owner(&self, number: u32) -> Owner {
+        let slot = self.slots.get((number & 0xffff) as usize);
+        match slot.filter(|slot| u32::from(slot.uses) == number >> 16).map(|slot| slot.state) {
+            Some(State::Taken(stream)) => Owner::Stream(stream),
+            Some(State::Abandoned) => Owner::Nobody,
+            Some(State::Free) | None => Owner::Unknown,
+        }
+    }
+
     /// Nobody waits for the answer any more.
     pub(crate) fn abandon(&mut self, number: u32) {
         let Some((_, slot)) = self.find(number) else { return };

@@ -7,6 +7,7 @@ use towpath_proto::bolt::{Error, Message, Version};
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use super::Crossing;
+use super::slots::Owner;
 use crate::connection::{Codec, Connection, ConnectionTimer};
 use crate::pool::{Lease, Place};
 use crate::record::Record;
@@ -128,6 +129,26 @@ impl Worker {
         if let Some(frame) = &stream.call.frame {
             frame.write_as(number, &mut self.out);
             weigh_request(&mut stream.record, frame.bytes().len());
+            if !stream.retries.is_possible()
+                && let Codec::BoltClient(client) = &mut connection.codec
+            {
+                client.await_sent(number, connection.encoded + self.out.len() as u64);
+            }
+        }
+    }
+
+    /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want again,
+    /// are let go. (A try is repeated unasked only where none of its bytes were taken.)
+    pub(crate) fn let_frames_go(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Codec::BoltClient(client) = &mut connection.codec else { return };
+        while let Some((number, owner)) = client.next_sent(connection.bytes_sent) {
+            if let Owner::Stream(index) = owner
+                && let Some(stream) = self.streams.get_mut(index)
+                && stream.call.number == Some(number)
+            {
+                stream.call.frame = None;
+            }
         }
     }
 

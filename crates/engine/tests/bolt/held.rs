@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
-use towpath_proto::bolt::Status;
+use std::sync::Arc;
 
-use super::{Ask, Ending, Habits, Setting, Story};
+use bytes::Bytes;
+use towpath_engine::message::Message;
+use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+use towpath_proto::Input;
+use towpath_proto::bolt::{self, Status, Version};
+use towpath_sim::{Faults, Orders, Script};
+
+use super::{Ask, BOLT, Ending, Habits, Setting, Story, address, written};
 
 #[test]
 fn a_client_whose_calls_are_too_long_together_is_read_as_they_are_answered() {
@@ -22,4 +29,62 @@ fn a_client_whose_calls_are_too_long_together_is_read_as_they_are_answered() {
         assert!(endings.borrow().values().all(|it| *it == Ending::Answered(Status::SUCCESS)));
         assert!(peak <= most && peak > most / 2, "{peak} with {max_held}");
     }
+}
+
+#[test]
+fn a_frame_is_let_go_when_it_is_sent_unless_a_policy_may_want_it_again() {
+    let mut story = Story::new(1, Setting::default());
+    assert!(is_let_go(&mut story));
+    let mut story = Story::new(
+        1,
+        Setting {
+            adjust: |forward| {
+                forward.retry = Some(Arc::new(RetryPolicy {
+                    on: RetryOn::RESET,
+                    retries: 1,
+                    per_try_timeout: None,
+                    per_try_idle_timeout: None,
+                    statuses: Vec::new(),
+                    base_interval: Duration::from_millis(5),
+                    max_interval: Duration::from_millis(10),
+                    avoid_previous_hosts: false,
+                    host_attempts: 1,
+                }));
+            },
+            ..Setting::default()
+        },
+    );
+    assert!(!is_let_go(&mut story));
+}
+
+/// Whether nobody has the bytes of a call any more while its server has it.
+fn is_let_go(story: &mut Story) -> bool {
+    // What is in one piece is not copied.
+    let size = 65_536..=65_536;
+    let (segment_bytes, read_bytes) = (size.clone(), size);
+    story.world.set_faults(Faults {
+        segment_bytes,
+        read_bytes,
+        partial_permille: 0,
+        ..Faults::none()
+    });
+    story.origins(1, Habits { delay: Duration::from_secs(10), ..Habits::default() });
+    let mut block = bytes::BytesMut::new();
+    for (key, value) in [(&b"service"[..], &b"com.example.Orders:1.0"[..]), (b"id", b"only")] {
+        bolt::write_header(&mut block, key, value);
+    }
+    let call = bolt::Message { headers: block.freeze(), ..bolt::Message::request(Version::V1, 1) };
+    let bytes: Bytes = written(&call);
+    let mut sent = Some(bytes.clone());
+    story.world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(BOLT)),
+        move |input, orders: &mut Orders<Message>, _| {
+            if let Input::Connected { connection, .. } = input {
+                orders.send(connection, sent.take().unwrap());
+            }
+        },
+    ));
+    story.run(Duration::from_secs(1));
+    assert_eq!(story.number("cluster.app.upstream_rq_active"), 1);
+    bytes.is_unique()
 }
