@@ -27,7 +27,7 @@ impl Frame {
     ///
     /// Pairs whose key cannot be a field's name are left out, and what could end a line is replaced in values, as by the
     /// head's own setters. No pair is taken for a well-known field: `connection` means nothing here. By a
-    /// [`HeaderName`](crate::name::HeaderName) each is found.
+    /// [`HeaderName`](crate::head::HeaderName) each is found.
     ///
     /// # Errors
     /// [`Malformed`] when the block is not made of whole pairs.
