@@ -152,8 +152,11 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
             Some(base) => merge(base, message),
         }
     }
+    if merged.is_none() {
+        report.invalid()?;
+    }
     merged.ok_or_else(|| Error::Read {
-        file: String::new(),
+        file: "configuration".to_owned(),
         reason: "the bootstrap's type is not there".to_owned(),
     })
 }
