@@ -324,4 +324,4 @@ const INTERRUPTIONS: &str = "5. Outage in the middle";
 const QUICK_OUTAGE: Duration = Duration::from_secs(10);
 const SIZES: [usize; 2] = [64, 120];
 /// Links in use at the same time; they are idle nearly always.
-const AT_ONCE: usize = 40;
+const AT_ONCE: usize = 64;
