@@ -8,6 +8,7 @@
 //! | [`timeouts`] | how long a connect, the first byte, a gap, an attempt and the whole may take |
 //! | [`avalanche`] | whether the app may send that at all: identical requests, and bytes |
 //! | [`budget`] | whether there is a token left for one more retry, hedge or probe |
+//! | [`heartbeat`] | how long a connection may be silent before the network forgets it |
 //! | [`priority`] | which request gets the next connection |
 //! | [`progress`] | whether a connection has stopped to move anything |
 //! | [`rest`] | how long an origin that has too much to do is left alone |
@@ -19,6 +20,7 @@
 pub mod answers;
 pub mod avalanche;
 pub mod budget;
+pub mod heartbeat;
 pub mod memory;
 pub mod priority;
 pub mod progress;
