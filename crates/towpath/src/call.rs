@@ -130,8 +130,8 @@ impl Shared {
 
     /// Tells the engine what network there is, and then all others who want to know.
     pub(crate) fn network_changed(&self, change: NetworkChange) -> Result<(), Error> {
-        self.command(Command::Network(change))?;
-        self.network.changed();
+        self.command(Command::Network(change.clone()))?;
+        self.network.changed(&change);
         Ok(())
     }
 

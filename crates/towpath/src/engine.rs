@@ -22,7 +22,7 @@ use crate::network::Watching;
 use crate::question::Question;
 use crate::store;
 use crate::tls::Tls;
-use crate::{Client, Error, outbox};
+use crate::{Client, Error, link, outbox};
 
 /// A running engine. When the last one is dropped its thread ends, and with it every request.
 #[derive(Clone)]
@@ -111,6 +111,12 @@ impl Engine {
     /// there is a final answer. See [`crate::outbox`].
     pub fn outbox(&self, path: impl Into<PathBuf>) -> outbox::Builder {
         outbox::Builder::new(Arc::clone(&self.life.shared), path.into())
+    }
+
+    /// A long-lived connection to `tcp://host:port`, shared by all clones of it: requests and answers, and what the server sends on its
+    /// own. See [`crate::link`].
+    pub fn link(&self, url: &str) -> link::Builder {
+        link::Builder::new(Arc::clone(&self.life.shared), url)
     }
 
     /// Saves what is remembered of addresses, and what names were answered with, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the

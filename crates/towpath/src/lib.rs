@@ -7,6 +7,7 @@
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
+//! | [`link`] | [`Link`]: one long-lived connection for requests and for what a server sends on its own |
 //! | [`tls`] | [`Tls`]: whom to believe behind `https`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
 //! | `service` | with the feature `tower`: a client as a `tower::Service` with the `http` crate's types |
@@ -33,6 +34,7 @@ pub mod engine;
 pub mod error;
 mod file;
 mod json;
+pub mod link;
 mod network;
 pub mod outbox;
 pub mod report {
@@ -56,6 +58,7 @@ mod url;
 
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
+pub use link::Link;
 pub use outbox::Outbox;
 pub use question::Question;
 pub use report::Report;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_engine::local::message::NetworkChange;
 use towpath_io::network::{DefaultRoute, Picture, Stop, Watcher, Woken};
@@ -16,17 +16,19 @@ use crate::{Error, NetworkKind};
 pub(crate) struct Network {
     changes: AtomicU64,
     listeners: Mutex<Vec<Listener>>,
+    latest: Mutex<Option<NetworkChange>>,
 }
 
 /// Called after each change; false when it need not be any more. It must not block.
-type Listener = Box<dyn Fn() -> bool + Send>;
+type Listener = Box<dyn Fn(&NetworkChange) -> bool + Send>;
 
 impl Network {
     /// The engine has been told of a change.
-    pub(crate) fn changed(&self) {
+    pub(crate) fn changed(&self, change: &NetworkChange) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener());
+        *self.latest() = Some(change.clone());
+        listeners.retain(|listener| listener(change));
     }
 
     /// How many there were.
@@ -34,7 +36,12 @@ impl Network {
         self.changes.load(Ordering::Acquire)
     }
 
-    pub(crate) fn listen(&self, listener: impl Fn() -> bool + Send + 'static) {
+    /// What the engine was last told, if anything.
+    pub(crate) fn latest(&self) -> MutexGuard<'_, Option<NetworkChange>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen(&self, listener: impl Fn(&NetworkChange) -> bool + Send + 'static) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.push(Box::new(listener));
     }

@@ -290,7 +290,7 @@ impl Builder {
             settings,
             recovered,
         });
-        shared.network.listen(move || orders.send(Order::NetworkChanged).is_ok());
+        shared.network.listen(move |_| orders.send(Order::NetworkChanged).is_ok());
         let mut courier = Courier::new(shared, Arc::clone(&inner), inbox, on_end);
         let thread = std::thread::Builder::new()
             .name("towpath-outbox".to_owned())

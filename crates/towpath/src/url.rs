@@ -21,6 +21,24 @@ pub(crate) struct Url {
 }
 
 impl Url {
+    /// That of a link: `tcp://host:port`, and nothing behind it.
+    pub(crate) fn parse_link(text: &str) -> Result<(String, u16), &'static str> {
+        let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
+        if !scheme.eq_ignore_ascii_case("tcp") {
+            return Err("its scheme is not tcp; links do not speak TLS yet");
+        }
+        // No port is the usual one.
+        let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !has_port || rest.contains(['/', '?', '#']) {
+            return Err("it is not tcp://host:port");
+        }
+        match Self::parse(&format!("http://{rest}")) {
+            Ok(url) => Ok((url.host, url.port)),
+            Err(Error::Url(why)) => Err(why),
+            Err(_) => Err("it is not tcp://host:port"),
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(Error::Url("it has no scheme"));

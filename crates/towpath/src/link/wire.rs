@@ -1,0 +1,558 @@
+//! The link's connection as a machine: when to connect, what to send, which answer is whose, whether the peer is still there.
+//!
+//! Arrives: orders of the app's threads, bytes, time. Leaves: frames, ends of calls, what the server sends on its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_engine::client::heartbeat::Heartbeat;
+use towpath_engine::local::message::NetworkChange;
+use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
+use towpath_proto::{
+    AttemptId, Close, ConnectOptions, ConnectionId, Input, Instant, Machine, Output, QueryId,
+};
+
+use super::{Answer, Error, Settings, State};
+
+/// What passes between the link's thread and the app's.
+#[derive(Debug)]
+pub(super) enum Letter {
+    Order(Order),
+    Event(Event),
+}
+
+#[derive(Debug)]
+pub(super) enum Order {
+    Call {
+        id: u64,
+        message: Message,
+        timeout: Duration,
+        waits: bool,
+    },
+    GiveUp(u64),
+    /// To what came on this connection, counted from 1.
+    Answer {
+        connection: u64,
+        message: Message,
+    },
+    Network(NetworkChange),
+    Foreground(bool),
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Ended { id: u64, result: Result<Answer, Error> },
+    Pushed { connection: u64, frame: Frame },
+    Changed(State),
+}
+
+pub(super) struct Wire {
+    host: String,
+    port: u16,
+    settings: Settings,
+    heartbeat: Heartbeat,
+    random: u64,
+    phase: Phase,
+    /// Rounds of attempts in a row that came to nothing, and connections on which nothing came.
+    failures: u32,
+    round_began: Instant,
+    offline: bool,
+    calls: BTreeMap<u64, Call>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// Whose the answer to each frame is.
+    numbers: HashMap<u32, u64>,
+    next_number: u32,
+    next_attempt: u64,
+    state: State,
+    out: VecDeque<Output<Letter>>,
+}
+
+struct Call {
+    message: Message,
+    deadline: Instant,
+    /// Its number on the connection, since it was sent.
+    sent: Option<(u32, Instant)>,
+}
+
+enum Phase {
+    /// There is no network.
+    Offline,
+    Pausing(Instant),
+    Resolving(QueryId),
+    Connecting(Attempts),
+    Up(Up),
+}
+
+struct Attempts {
+    rest: VecDeque<SocketAddr>,
+    running: Vec<(AttemptId, SocketAddr)>,
+    next: Instant,
+}
+
+struct Up {
+    connection: ConnectionId,
+    loopback: bool,
+    decoder: Decoder,
+    /// When anything last went over it, either way.
+    moved: Instant,
+    heard: Instant,
+    /// The silence before the first frame to which nothing has come yet.
+    silence: Option<Duration>,
+    beat: Option<Instant>,
+    unsent: usize,
+    alive: bool,
+}
+
+impl Wire {
+    pub(super) fn new(host: String, port: u16, settings: Settings, seed: u64) -> Self {
+        Self {
+            host,
+            port,
+            heartbeat: Heartbeat::new(settings.heartbeat),
+            settings,
+            random: seed,
+            phase: Phase::Pausing(Instant::ZERO),
+            failures: 0,
+            round_began: Instant::ZERO,
+            offline: false,
+            calls: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            numbers: HashMap::new(),
+            next_number: 0,
+            next_attempt: 0,
+            state: State::default(),
+            out: VecDeque::new(),
+        }
+    }
+
+    fn on_order(&mut self, order: Order, now: Instant) {
+        match order {
+            Order::Call { id, message, timeout, waits } => {
+                self.call(id, message, timeout, waits, now);
+            }
+            Order::GiveUp(id) => drop(self.forget(id)),
+            Order::Answer { connection, message } => {
+                if connection == self.state.connections && matches!(self.phase, Phase::Up(_)) {
+                    self.send(&message, now);
+                }
+            }
+            Order::Network(change) => self.network_changed(&change, now),
+            Order::Foreground(in_foreground) => self.heartbeat.set_foreground(in_foreground),
+        }
+    }
+
+    fn call(&mut self, id: u64, message: Message, timeout: Duration, waits: bool, now: Instant) {
+        let up = matches!(self.phase, Phase::Up(_));
+        if !up && !waits {
+            return self.tell(id, Err(Error::NotConnected));
+        }
+        let deadline = now + timeout;
+        self.calls.insert(id, Call { message, deadline, sent: None });
+        self.deadlines.insert((deadline, id));
+        if up {
+            return self.send_call(id, now);
+        }
+        // Who waits shortens the pause, but not below the first.
+        if let Phase::Pausing(until) = &mut self.phase {
+            *until = (*until).min((self.round_began + self.settings.first_pause).max(now));
+        }
+    }
+
+    fn send_call(&mut self, id: u64, now: Instant) {
+        let Phase::Up(up) = &self.phase else { return };
+        let overflows = up.unsent > self.settings.max_bytes;
+        let number = self.number();
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.message.id = number;
+        call.sent = Some((number, now));
+        let message = call.message.clone();
+        call.message.content = Bytes::new();
+        if message.kind == Kind::Oneway {
+            self.forget(id);
+            if overflows {
+                return self.tell(id, Err(Error::Full));
+            }
+            self.send(&message, now);
+            return self.tell(id, Ok(Answer::none()));
+        }
+        self.numbers.insert(number, id);
+        self.send(&message, now);
+    }
+
+    /// A number that no call under way has. There are far fewer calls than numbers.
+    fn number(&mut self) -> u32 {
+        loop {
+            self.next_number = self.next_number.wrapping_add(1);
+            if !self.numbers.contains_key(&self.next_number) {
+                return self.next_number;
+            }
+        }
+    }
+
+    fn send(&mut self, message: &Message, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        // Its lengths were looked at when it was made.
+        let Ok(frame) = message.frame() else { return };
+        let chunk = frame.bytes().clone();
+        up.unsent += chunk.len();
+        if message.kind == Kind::Request {
+            up.silence.get_or_insert(now - up.moved);
+        }
+        up.moved = now;
+        let overflows = up.unsent > self.settings.max_bytes.saturating_mul(2);
+        let connection = up.connection;
+        self.out.push_back(Output::Send { connection, chunk });
+        if overflows {
+            // It asks, and does not read what it is answered.
+            self.cut(now);
+        }
+    }
+
+    /// Ends the connection that is up, and everything on it.
+    fn cut(&mut self, now: Instant) {
+        if let Phase::Up(up) = &self.phase {
+            self.out.push_back(Output::Close { connection: up.connection, how: Close::Abort });
+            self.lost(Duration::ZERO, now);
+        }
+    }
+
+    /// The connection is gone; the next one is opened after a time below `pause`, or later where nothing came on this one.
+    fn lost(&mut self, pause: Duration, now: Instant) {
+        let Phase::Up(up) = &self.phase else { return };
+        let alive = up.alive;
+        let sent = self.calls.iter().filter(|(_, call)| call.sent.is_some());
+        let sent: Vec<u64> = sent.map(|(id, _)| *id).collect();
+        for id in sent {
+            self.forget(id);
+            self.tell(id, Err(Error::Lost));
+        }
+        self.state.connected = false;
+        self.tell_state(now);
+        self.phase = Phase::Offline;
+        if alive {
+            let share = self.share(pause);
+            self.pause(share, now);
+        } else {
+            self.failed(now);
+        }
+    }
+
+    fn failed(&mut self, now: Instant) {
+        let bound = self.settings.first_pause.saturating_mul(1 << self.failures.min(20));
+        let bound = bound.min(self.settings.longest_pause);
+        self.failures = self.failures.saturating_add(1);
+        let pause = bound / 2 + self.share(bound / 2);
+        self.pause(pause, now);
+    }
+
+    fn pause(&mut self, pause: Duration, now: Instant) {
+        if let Phase::Connecting(attempts) = &self.phase {
+            let running = attempts.running.iter();
+            let given_up = running.map(|&(attempt, _)| Output::CancelConnect { attempt });
+            self.out.extend(given_up);
+        }
+        let until = now + pause;
+        self.phase = if self.offline { Phase::Offline } else { Phase::Pausing(until) };
+    }
+
+    fn network_changed(&mut self, change: &NetworkChange, now: Instant) {
+        let stays = |up: &Up| up.loopback && change.spares_loopback;
+        self.heartbeat.set_network(&change.label);
+        self.offline = !change.online && !self.is_loopback();
+        match &self.phase {
+            Phase::Up(up) if stays(up) => return,
+            Phase::Up(_) => self.cut(now),
+            Phase::Offline | Phase::Pausing(_) | Phase::Resolving(_) | Phase::Connecting(_) => {}
+        }
+        self.failures = 0;
+        self.pause(Duration::ZERO, now);
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.round_began = now;
+        match self.host.parse() {
+            Ok(ip) => self.connect(vec![ip], now),
+            Err(_) => {
+                let query = QueryId(self.next_attempt);
+                self.next_attempt += 1;
+                self.phase = Phase::Resolving(query);
+                self.out.push_back(Output::Resolve { query, name: self.host.clone() });
+            }
+        }
+    }
+
+    fn connect(&mut self, addresses: Vec<IpAddr>, now: Instant) {
+        let rest = addresses.into_iter().take(MOST_ADDRESSES);
+        let rest = rest.map(|ip| SocketAddr::new(ip, self.port)).collect();
+        self.phase = Phase::Connecting(Attempts { rest, running: Vec::new(), next: now });
+        self.next_attempt(now);
+    }
+
+    /// The next address has its turn; when there is none and nothing is under way the round is over.
+    fn next_attempt(&mut self, now: Instant) {
+        let Phase::Connecting(attempts) = &mut self.phase else { return };
+        let Some(address) = attempts.rest.pop_front() else {
+            attempts.next = Instant::FAR_FUTURE;
+            if attempts.running.is_empty() {
+                self.failed(now);
+            }
+            return;
+        };
+        let attempt = AttemptId(self.next_attempt);
+        self.next_attempt += 1;
+        attempts.running.push((attempt, address));
+        attempts.next = now + STAGGER;
+        let options = Arc::new(ConnectOptions::default());
+        self.out.push_back(Output::Connect { attempt, address: address.into(), options });
+    }
+
+    fn connected(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
+        let Phase::Connecting(attempts) = &mut self.phase else {
+            return self.out.push_back(Output::Close { connection, how: Close::Abort });
+        };
+        let address = attempts.running.iter().find(|one| one.0 == attempt).map(|one| one.1);
+        let losers = attempts.running.iter().filter(|one| one.0 != attempt);
+        self.out.extend(losers.map(|&(attempt, _)| Output::CancelConnect { attempt }));
+        self.phase = Phase::Up(Up {
+            connection,
+            loopback: address.is_some_and(|address| address.ip().is_loopback()),
+            decoder: Decoder::new(Options { max_frame: self.settings.max_frame }),
+            moved: now,
+            heard: now,
+            silence: None,
+            beat: None,
+            unsent: 0,
+            alive: false,
+        });
+        self.heartbeat.reached(now);
+        self.state.connected = true;
+        self.state.connections += 1;
+        self.tell_state(now);
+        let waiting: Vec<u64> = self.calls.keys().copied().collect();
+        waiting.into_iter().for_each(|id| self.send_call(id, now));
+    }
+
+    fn received(&mut self, chunk: Bytes, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        let silence = up.silence.take().unwrap_or(now - up.moved);
+        self.heartbeat.survived(silence, now);
+        (up.moved, up.heard, up.beat, up.alive) = (now, now, None, true);
+        self.failures = 0;
+        up.decoder.receive(chunk);
+        loop {
+            let Phase::Up(up) = &mut self.phase else { return };
+            match up.decoder.poll() {
+                Ok(Some(frame)) => self.on_frame(frame, now),
+                Ok(None) => break,
+                Err(_) => {
+                    // It is no Bolt: no better the next time, perhaps.
+                    up.alive = false;
+                    return self.cut(now);
+                }
+            }
+        }
+        self.tell_state(now);
+    }
+
+    fn on_frame(&mut self, frame: Frame, now: Instant) {
+        match (frame.kind(), frame.command()) {
+            (Kind::Response, Command::Rpc) => {
+                let Some(id) = self.numbers.get(&frame.id()).copied() else { return };
+                self.forget(id);
+                self.tell(id, Ok(Answer::new(&frame)));
+            }
+            (Kind::Request, Command::Heartbeat) => {
+                let answer = Message::heartbeat_answer(frame.version(), frame.id());
+                self.send(&answer, now);
+            }
+            (Kind::Request | Kind::Oneway, Command::Rpc) => {
+                let connection = self.state.connections;
+                let event = Event::Pushed { connection, frame };
+                self.out.push_back(Output::Message(Letter::Event(event)));
+            }
+            // That it came is what a beat asks for. A server that goes away closes.
+            (Kind::Response | Kind::Oneway, Command::Heartbeat)
+            | (Kind::Request | Kind::Oneway | Kind::Response, Command::GoAway) => {}
+        }
+    }
+
+    fn closed(&mut self, connection: ConnectionId, now: Instant) {
+        let Phase::Up(up) = &self.phase else { return };
+        if up.connection != connection {
+            return;
+        }
+        let silence = up.silence.unwrap_or(now - up.moved);
+        self.heartbeat.lost(silence, now);
+        // All clients of a server that restarts come back; not all at once.
+        self.lost(self.settings.first_pause, now);
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        while let Some(&(deadline, id)) = self.deadlines.first() {
+            if deadline > now {
+                break;
+            }
+            let sent = self.forget(id).and_then(|call| call.sent);
+            self.tell(id, Err(Error::TimedOut { sent: sent.is_some() }));
+            if let (Some((_, at)), Phase::Up(up)) = (sent, &self.phase)
+                && up.heard < at
+                && up.beat.is_none()
+            {
+                self.beat(now);
+            }
+        }
+        match &self.phase {
+            Phase::Pausing(until) if *until <= now => self.begin(now),
+            Phase::Resolving(_) | Phase::Connecting(_) if self.round_ends() <= now => {
+                self.failed(now);
+            }
+            Phase::Connecting(attempts) if attempts.next <= now => self.next_attempt(now),
+            Phase::Up(up) => match up.beat {
+                Some(at) if at + self.settings.beat_timeout <= now => self.found_dead(now),
+                None if up.heard + self.heartbeat.interval(now) <= now => self.beat(now),
+                Some(_) | None => {}
+            },
+            Phase::Offline | Phase::Pausing(_) | Phase::Resolving(_) | Phase::Connecting(_) => {}
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        let number = self.number();
+        self.send(&Message::heartbeat(Version::V1, number), now);
+        if let Phase::Up(up) = &mut self.phase {
+            up.beat = Some(now);
+        }
+        self.state.beats += 1;
+    }
+
+    fn found_dead(&mut self, now: Instant) {
+        if let Phase::Up(up) = &self.phase {
+            let (connection, silence) = (up.connection, up.silence.unwrap_or_default());
+            self.heartbeat.lost(silence, now);
+            self.out.push_back(Output::Close { connection, how: Close::Abort });
+            self.lost(Duration::ZERO, now);
+        }
+    }
+
+    fn round_ends(&self) -> Instant {
+        self.round_began + self.settings.connect_timeout
+    }
+
+    fn deadline(&self, now: Instant) -> Instant {
+        let phase = match &self.phase {
+            Phase::Offline => Instant::FAR_FUTURE,
+            Phase::Pausing(until) => *until,
+            Phase::Resolving(_) => self.round_ends(),
+            Phase::Connecting(attempts) => attempts.next.min(self.round_ends()),
+            Phase::Up(up) => match up.beat {
+                Some(at) => at + self.settings.beat_timeout,
+                None => up.heard + self.heartbeat.interval(now),
+            },
+        };
+        self.deadlines.first().map_or(phase, |&(at, _)| phase.min(at))
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Call> {
+        let call = self.calls.remove(&id)?;
+        self.deadlines.remove(&(call.deadline, id));
+        if let Some((number, _)) = call.sent {
+            self.numbers.remove(&number);
+        }
+        Some(call)
+    }
+
+    fn tell(&mut self, id: u64, result: Result<Answer, Error>) {
+        self.out.push_back(Output::Message(Letter::Event(Event::Ended { id, result })));
+    }
+
+    fn tell_state(&mut self, now: Instant) {
+        self.state.interval = self.heartbeat.interval(now);
+        self.out.push_back(Output::Message(Letter::Event(Event::Changed(self.state))));
+    }
+
+    /// A random part of a time.
+    fn share(&mut self, of: Duration) -> Duration {
+        // xorshift64 (Marsaglia, 2003).
+        self.random |= u64::from(self.random == 0);
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        of.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+impl Machine for Wire {
+    type Message = Letter;
+
+    fn handle(&mut self, input: Input<Letter>, now: Instant) {
+        match input {
+            Input::Message(Letter::Order(order)) => self.on_order(order, now),
+            Input::Connected { attempt, connection, .. } => {
+                self.connected(attempt, connection, now);
+            }
+            Input::ConnectFailed { attempt, .. } => {
+                if let Phase::Connecting(attempts) = &mut self.phase {
+                    attempts.running.retain(|one| one.0 != attempt);
+                    self.next_attempt(now);
+                }
+            }
+            Input::Received { connection, chunk } => {
+                if matches!(&self.phase, Phase::Up(up) if up.connection == connection) {
+                    self.received(chunk, now);
+                }
+            }
+            Input::Sent { connection, bytes } => match &mut self.phase {
+                Phase::Up(up) if up.connection == connection => up.unsent -= bytes.min(up.unsent),
+                Phase::Up(_)
+                | Phase::Offline
+                | Phase::Pausing(_)
+                | Phase::Resolving(_)
+                | Phase::Connecting(_) => {}
+            },
+            Input::Ended { connection } => {
+                if matches!(&self.phase, Phase::Up(up) if up.connection == connection) {
+                    self.out.push_back(Output::Close { connection, how: Close::Abort });
+                    self.closed(connection, now);
+                }
+            }
+            Input::Closed { connection, .. } => self.closed(connection, now),
+            Input::Resolved { query, outcome } => {
+                if matches!(self.phase, Phase::Resolving(asked) if asked == query) {
+                    self.connect(outcome.unwrap_or_default(), now);
+                }
+            }
+            // The round's end looks at the time.
+            Input::Timeout => {}
+            // Nothing of this is asked for.
+            Input::Message(Letter::Event(_))
+            | Input::Listening { .. }
+            | Input::Accepted { .. }
+            | Input::Inspected { .. } => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant) -> Output<Letter> {
+        if self.out.is_empty() {
+            self.on_time(now);
+        }
+        if let Some(output) = self.out.pop_front() {
+            return output;
+        }
+        match self.deadline(now) {
+            Instant::FAR_FUTURE => Output::Idle,
+            at => Output::Wait(at),
+        }
+    }
+}
+
+/// From one attempt of a round to the next (RFC 8305 §5).
+const STAGGER: Duration = Duration::from_millis(250);
+/// Of one name.
+const MOST_ADDRESSES: usize = 16;
