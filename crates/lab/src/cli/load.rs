@@ -55,12 +55,12 @@ pub struct Load {
     /// Class that Bolt frames name [default: towpath.Bytes]
     #[arg(long, value_name = "NAME")]
     bolt_class: Option<String>,
-    /// How long to measure
-    #[arg(long, short = 'd', default_value = "10s", value_parser = parse_seconds)]
-    duration: Duration,
-    /// How long to run before that
-    #[arg(long, default_value = "1s", value_parser = parse_seconds)]
-    warmup: Duration,
+    /// How long to measure [default: 10s; until the last of --arrivals-file]
+    #[arg(long, short = 'd', value_parser = parse_seconds)]
+    duration: Option<Duration>,
+    /// How long to run before that [default: 1s; with --arrivals-file 0]
+    #[arg(long, value_parser = parse_seconds)]
+    warmup: Option<Duration>,
     /// Let the rate climb from zero over this time, which should be part of the warm-up
     #[arg(long, default_value = "0", value_parser = parse_seconds)]
     ramp: Duration,
@@ -191,8 +191,14 @@ impl Load {
         plan.arrivals = self.arrivals()?;
         plan.connections = self.connections;
         plan.keep_alive = !self.no_keep_alive;
-        plan.duration = self.duration;
-        plan.warmup = self.warmup;
+        let mut last = None;
+        if let load::Arrivals::Recorded { starts } = &plan.arrivals {
+            last = starts.iter().max().copied();
+        }
+        let warmup = if last.is_some() { Duration::ZERO } else { WARMUP };
+        plan.warmup = self.warmup.unwrap_or(warmup);
+        let left = last.map_or(DURATION, |last| last.saturating_sub(plan.warmup) + AFTER_THE_LAST);
+        plan.duration = self.duration.unwrap_or(left);
         plan.rate_ramp = self.ramp;
         plan.connection_ramp = self.connection_ramp;
         plan.timeout = self.timeout;
@@ -223,6 +229,11 @@ impl Load {
         })
     }
 }
+
+const WARMUP: Duration = Duration::from_secs(1);
+const DURATION: Duration = Duration::from_secs(10);
+/// A request counts when it was to begin before the end.
+const AFTER_THE_LAST: Duration = Duration::from_millis(1);
 
 fn parse_starts(text: &str) -> Result<Vec<Duration>, String> {
     let lines = text
@@ -337,4 +348,36 @@ fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> 
         write!(text, " {:>10}", show_ns(value as f64))?;
     }
     writeln!(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn times(words: &[&str]) -> (Duration, Duration) {
+        let words = ["load", "http://127.0.0.1:1/"].iter().chain(words);
+        let plan = Words::parse_from(words).load.plan().unwrap();
+        (plan.warmup, plan.duration)
+    }
+
+    #[test]
+    fn a_recording_is_measured_from_its_first_request_to_its_last() {
+        let path = std::env::temp_dir().join(format!("towpath-arrivals-{}", std::process::id()));
+        std::fs::write(&path, "0.1\n0.9\n0.2\n").unwrap();
+        let file = ["--arrivals-file", path.to_str().unwrap()];
+        let ms = Duration::from_millis;
+        assert_eq!(times(&file), (Duration::ZERO, ms(901)));
+        assert_eq!(times(&[file[0], file[1], "--warmup", "500ms"]), (ms(500), ms(401)));
+        assert_eq!(times(&[file[0], file[1], "-d", "3s"]), (Duration::ZERO, ms(3000)));
+        assert_eq!(times(&["--rate", "5"]), (ms(1000), ms(10_000)));
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -228,6 +228,9 @@ impl Outcome {
     /// Looks for reasons to doubt the figures.
     pub(super) fn judge(&mut self, plan: &Plan) {
         let mut warn = |text: String| self.warnings.push(text);
+        if self.sent == 0 {
+            warn("no request was to begin while it was measured".to_owned());
+        }
         let errors = self.errors.total();
         if errors > 0 {
             warn(format!("{errors} requests failed"));
