@@ -448,6 +448,13 @@ impl Worker {
         streams.then_some((id, index))
     }
 
+    /// Whether an app's body is more than a new connection takes at once. The head travels in a packet of its own then: its
+    /// acknowledgement is the only one that measures the path without the body's own queue, and by that measure the kernel
+    /// ends slow start before the queue overflows (RFC 9406, HyStart).
+    pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
+        self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
+    }
+
     /// Requests of the app that are under way.
     pub(crate) fn calls_in_flight(&self) -> u32 {
         u32::try_from(self.local.calls.len()).unwrap_or(u32::MAX)
@@ -470,6 +477,9 @@ impl Stream {
         matches!(self.door.kind, DoorKind::Local)
     }
 }
+
+/// What a kernel sends on a new connection before anything is acknowledged: ten segments (RFC 6928).
+const INITIAL_WINDOW_BYTES: u64 = 14_600;
 
 /// What stands for a listener where there is none.
 pub(crate) fn no_listener() -> (Listener, FilterChain) {

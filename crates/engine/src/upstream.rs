@@ -100,8 +100,14 @@ impl Worker {
         else {
             return;
         };
+        let is_first = connection.encoded == 0 && connection.tls.is_none();
+        let carries_many = connection.carries_many();
         connection.codec.encode_head(&stream.request, end, &mut self.out);
-        if connection.carries_many() {
+        if is_first && self.is_large_upload(index) {
+            self.push(towpath_proto::Output::Push { connection: id });
+            self.encode_for(id);
+        }
+        if carries_many {
             self.encode_call(index, id);
         } else if !end {
             self.replay(index, id);

@@ -17,6 +17,7 @@ mod rest;
 mod resume;
 mod scene;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::head::Head;
-use towpath_proto::{Failure, Instant};
+use towpath_proto::{Failure, Input, Instant, Machine, Output};
 use towpath_sim::{Faults, NodeId, Random, World, for_each_seed};
 
 const ORIGIN: ([u8; 4], u16) = ([10, 0, 1, 1], 8080);
@@ -82,15 +83,23 @@ impl Call {
 
 impl App {
     fn new(seed: u64, settings: Settings) -> Self {
+        Self::with(seed, settings, |worker| worker)
+    }
+
+    /// With something around the engine.
+    fn with<M>(seed: u64, settings: Settings, wrap: impl FnOnce(Worker) -> M) -> Self
+    where
+        M: Machine<Message = Message> + 'static,
+    {
         let mut world: World<Message> = World::new(seed);
         world.set_faults(path());
-        let worker = world.add(Worker::new(WorkerOptions {
+        let worker = world.add(wrap(Worker::new(WorkerOptions {
             index: 0,
             workers: 1,
             seed,
             registry: Arc::new(Registry::default()),
             hostname: "here".into(),
-        }));
+        })));
         let mut app = Self { world, worker, next: 0, calls: BTreeMap::new() };
         app.command(Command::Settings(Box::new(settings)));
         app
@@ -236,6 +245,73 @@ impl App {
 fn path() -> Faults {
     let latency = Duration::from_millis(20)..=Duration::from_millis(25);
     Faults { latency, segment_bytes: 1400..=1400, ..Faults::none() }
+}
+
+/// Writes down what the engine sends and pushes.
+struct Watched {
+    worker: Worker,
+    seen: Rc<RefCell<Vec<Wish>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wish {
+    Send(usize),
+    Push,
+}
+
+impl Machine for Watched {
+    type Message = Message;
+
+    fn handle(&mut self, input: Input<Message>, now: Instant) {
+        self.worker.handle(input, now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Output<Message> {
+        let output = self.worker.poll(now);
+        match &output {
+            Output::Send { chunk, .. } => self.seen.borrow_mut().push(Wish::Send(chunk.len())),
+            Output::Push { .. } => self.seen.borrow_mut().push(Wish::Push),
+            _ => {}
+        }
+        output
+    }
+}
+
+/// What is sent for two uploads of a size, one after the other.
+fn wishes_for(body: usize) -> Vec<Wish> {
+    let seen = Rc::default();
+    let mut app =
+        App::with(1, Settings::default(), |worker| Watched { worker, seen: Rc::clone(&seen) });
+    let _log = app.serve(ORIGIN, Habits::default());
+    for number in 0..2 {
+        let ask = Ask {
+            id: format!("u{number}"),
+            method: "POST",
+            body,
+            chunked: false,
+            answer: 10,
+            answer_chunked: false,
+            pause: Duration::ZERO,
+        };
+        let options = Options { body_bytes: body as u64, ..Options::default() };
+        let call = app.ask(&ask, "10.0.1.1", options);
+        app.run_until_ended(call, Duration::from_secs(10));
+        assert_eq!(app.calls[&call].outcome(), Outcome::Complete);
+    }
+    seen.take()
+}
+
+#[test]
+fn the_head_of_a_large_upload_on_a_new_connection_goes_ahead() {
+    let wishes = wishes_for(64 * 1024);
+    let pushes = wishes.iter().filter(|wish| **wish == Wish::Push).count();
+    assert_eq!(pushes, 1, "once for each connection: {wishes:?}");
+    let [Wish::Send(head), Wish::Push, Wish::Send(_), ..] = wishes[..] else {
+        panic!("head, push, body are wanted: {:?}", &wishes[..4]);
+    };
+    assert!(head < 500, "the head alone, not {head} bytes");
+    // What the initial window holds needs nothing.
+    assert!(!wishes_for(10 * 1024).contains(&Wish::Push));
 }
 
 #[test]

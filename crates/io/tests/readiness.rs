@@ -55,6 +55,7 @@ driver_suite! { Readiness:
         an_echo_in_the_abstract_namespace,
         many_connections_at_once,
         many_chunks_leave_in_few_writes,
+        what_is_pushed_leaves_by_itself,
         what_is_not_read_stays_with_the_peer,
         what_arrived_while_not_read_comes_when_it_is,
         sent_counts_every_byte_the_kernel_took,

@@ -159,6 +159,12 @@ pub enum Output<M> {
         /// The bytes; never empty.
         chunk: Bytes,
     },
+    /// Write what is queued for a connection now, so that what is queued later travels in packets of its own. A driver may
+    /// leave it until the end of the round.
+    Push {
+        /// Which connection.
+        connection: ConnectionId,
+    },
     /// Start or stop reading. A new connection is read.
     ReadInterest {
         /// Which connection.

@@ -20,6 +20,7 @@ where
         loop {
             match self.machine.poll(now) {
                 Output::Send { connection, chunk } => self.send(connection, chunk),
+                Output::Push { connection } => self.push(connection, now),
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
                     return;
@@ -123,6 +124,22 @@ where
         if connection.writable && !connection.in_writes {
             connection.in_writes = true;
             self.writes.push(id.slot());
+        }
+    }
+
+    /// Writes what is queued without waiting for the end of the round.
+    pub(super) fn push(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.open(id) else {
+            return;
+        };
+        let in_writes = connection.in_writes;
+        if connection.queue.is_empty() || !connection.writable {
+            return;
+        }
+        self.write_to(id.slot(), now);
+        // Its place in this round's list stays taken.
+        if let Some(connection) = self.connections.find(id) {
+            connection.in_writes = in_writes;
         }
     }
 

@@ -81,6 +81,7 @@ impl Puppet {
             }
             Output::CancelConnect { attempt } => Output::CancelConnect { attempt },
             Output::Send { connection, chunk } => Output::Send { connection, chunk },
+            Output::Push { connection } => Output::Push { connection },
             Output::ReadInterest { connection, interest } => {
                 Output::ReadInterest { connection, interest }
             }

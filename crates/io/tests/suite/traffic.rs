@@ -79,6 +79,9 @@ pub fn many_connections_at_once<R: Runner>() {
 /// Answers each thing received with many chunks.
 struct Burst {
     outputs: VecDeque<Output<Address>>,
+    chunks: u32,
+    /// Each chunk is pushed.
+    pushes: bool,
 }
 
 impl Machine for Burst {
@@ -90,10 +93,13 @@ impl Machine for Burst {
                 self.outputs.push_back(Output::Message(outcome.unwrap()));
             }
             Input::Received { connection, .. } => {
-                self.outputs.extend((0..1000_u32).map(|n| {
+                for n in 0..self.chunks {
                     let chunk = Bytes::copy_from_slice(&n.to_be_bytes());
-                    Output::Send { connection, chunk }
-                }));
+                    self.outputs.push_back(Output::Send { connection, chunk });
+                    if self.pushes {
+                        self.outputs.push_back(Output::Push { connection });
+                    }
+                }
             }
             _ => {}
         }
@@ -105,23 +111,32 @@ impl Machine for Burst {
 }
 
 pub fn many_chunks_leave_in_few_writes<R: Runner>() {
+    let writes = writes_for::<R>(1000, false);
+    assert!(writes <= 1000_u64.div_ceil(64), "{writes} writes for 1000 chunks");
+}
+
+pub fn what_is_pushed_leaves_by_itself<R: Runner>() {
+    assert_eq!(writes_for::<R>(10, true), 10);
+}
+
+/// How many writes a number of chunks took; they arrive in order.
+fn writes_for<R: Runner>(chunks: u32, pushes: bool) -> u64 {
     let (sender, receiver) = channel();
     let listen = Output::Listen {
         listener: ListenerId(0),
         address: loopback(0),
         options: Arc::new(ListenOptions::default()),
     };
-    let burst = || Burst { outputs: VecDeque::from([listen]) };
+    let burst = move || Burst { outputs: VecDeque::from([listen]), chunks, pushes };
     let running = R::start(burst, Settings::default(), move |bound| sender.send(bound).unwrap());
     let bound = receiver.recv_timeout(PATIENCE).unwrap();
     let mut stream = connect(bound.ip().unwrap());
     stream.write_all(b"go").unwrap();
-    let mut all = vec![0; 4000];
+    let expected: Vec<u8> = (0..chunks).flat_map(u32::to_be_bytes).collect();
+    let mut all = vec![0; expected.len()];
     stream.read_exact(&mut all).unwrap();
-    let expected: Vec<u8> = (0..1000_u32).flat_map(u32::to_be_bytes).collect();
     assert!(all == expected);
-    let writes = running.handle.counters().writes.value();
-    assert!(writes <= 1000_u64.div_ceil(64), "{writes} writes for 1000 chunks");
+    running.handle.counters().writes.value()
 }
 
 pub fn what_is_not_read_stays_with_the_peer<R: Runner>() {

@@ -211,6 +211,7 @@ impl<T: 'static> World<T> {
                 | Output::Connect { .. }
                 | Output::CancelConnect { .. }
                 | Output::Send { .. }
+                | Output::Push { .. }
                 | Output::ReadInterest { .. }
                 | Output::Close { .. }
                 | Output::Resolve { .. }
@@ -279,6 +280,11 @@ impl<T: 'static> World<T> {
                 self.note(index, false, "message", 0, 0);
                 let now = self.now;
                 self.nodes[index].messages.push_back((now, message));
+            }
+            // Its streams have no packets.
+            Output::Push { connection } => {
+                self.note(index, false, "push", subject(connection), 0);
+                self.promised(index, connection, "pushes");
             }
             Output::Wait(_) | Output::Idle => {}
         }
