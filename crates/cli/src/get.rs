@@ -45,6 +45,9 @@ pub(crate) struct Get {
     /// Make the same request so often, on the same engine; the last one's body is shown
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u64,
+    /// Write a line for each request in place of the last one's body: `ok` or `fail`, its status or `-`, and its milliseconds
+    #[arg(long, conflicts_with = "json")]
+    each: bool,
     /// Milliseconds from the start of one request to the next
     #[arg(long, value_name = "MS", default_value_t = 0)]
     interval_ms: u64,
@@ -112,13 +115,26 @@ impl Get {
             self.header.iter().for_each(|field| eprintln!("> {field}"));
         }
         let started = std::time::Instant::now();
-        let mut done = Done::of(&request);
+        let mut done = self.one(&request);
         for number in 1..self.count {
             let due = started + Duration::from_millis(self.interval_ms.saturating_mul(number));
             std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
-            done = Done::of(&request);
+            done = self.one(&request);
         }
         Ok(done)
+    }
+
+    fn one(&self, request: &towpath::Request) -> Done {
+        let started = std::time::Instant::now();
+        let done = Done::of(request);
+        if self.each {
+            let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+            let outcome = if done.is_success() { "ok" } else { "fail" };
+            let status = done.status.map_or_else(|| "-".to_owned(), |status| status.to_string());
+            // A reader that has seen enough and closed the pipe is no failure.
+            let _ = writeln!(io::stdout(), "{outcome} {status} {milliseconds:.3}");
+        }
+        done
     }
 
     fn body(&self) -> io::Result<Option<Vec<u8>>> {
@@ -148,7 +164,9 @@ impl Get {
         {
             towpath::timeline::entries(report).iter().for_each(|entry| eprintln!("{entry}"));
         }
-        let shown = if self.json {
+        let shown = if self.each {
+            Vec::new()
+        } else if self.json {
             format!("{:#}\n", done.json(&self.url)).into_bytes()
         } else {
             done.body.clone()
@@ -171,6 +189,10 @@ impl Get {
 }
 
 impl Done {
+    fn is_success(&self) -> bool {
+        self.error.is_none() && self.status.is_some_and(|status| status < 400)
+    }
+
     fn of(request: &towpath::Request) -> Self {
         match request.clone().send() {
             Ok(response) => Self::read(response),

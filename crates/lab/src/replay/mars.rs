@@ -1,6 +1,7 @@
 //! Mars STN's benchmark: short connections on lossy, slow and interrupted networks.
 
 mod client;
+mod optimum;
 mod outage;
 
 use std::io;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use towpath_sim::link::{Conditions, Loss, Profile, Timeline};
 
 use self::client::{Attempts, Client, Job};
+use self::optimum::optimum;
 use self::outage::{Outage, State};
 use super::{Options, Replay, Samples};
 use crate::address::Address;
@@ -34,14 +36,16 @@ struct Cell {
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
     let mut notes = vec![
-        "Every request is a connection of its own, as in the original. Loss is each way. Outages begin before the first attempt and end at a \
+        "Every request is a connection of its own, as in the original, but for those with one engine or one client, who keep connections. Loss \
+         is each way. Outages begin before the first attempt and end at a \
          random moment within a second after the named length, because the repetition schedule of connection attempts makes the outcome depend \
          on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); the published figures are \
          Android's, Mars beside Towpath and OkHttp beside OkHttp. The kernel's rows are plain sockets under both phones' schedules; \
          'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain sockets. The fifth table is \
          not the original's: the link goes while a client waits for an answer that takes the server 0.4 s, while its connection is idle, or in a \
          response of 256 KiB at 2 Mbit/s, from a server that has ranges; 0.4 s for another answer and some 0.3 s for what is missing of the \
-         response are in the figures."
+         response are in the figures. The optimum of the third and fourth is the link's arithmetic: one round trip to connect, the bytes at the \
+         link's rate, an initial window of ten segments that doubles with each round trip."
             .to_owned(),
     ];
     let clients = Client::all(options, &mut notes);
@@ -107,8 +111,10 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
         budget: Duration::from_secs(110),
         seed,
     };
+    let (shared, clients): (Vec<&Client>, Vec<&Client>) =
+        clients.iter().partition(|client| client.is_shared());
     let one_shot: Vec<&Client> =
-        clients.iter().filter(|client| **client != Client::Staggered).collect();
+        clients.iter().copied().filter(|client| **client != Client::Staggered).collect();
     let rounds = if quick { 1 } else { 10 };
     for (length, round) in
         outages.iter().rev().flat_map(|length| (0..rounds).map(move |round| (length, round)))
@@ -121,8 +127,7 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
             if quick && state != State::Connect && length_s != QUICK_OUTAGE {
                 continue;
             }
-            let all: Vec<&Client> = clients.iter().collect();
-            for client in if state == State::Connect { &all } else { &one_shot } {
+            for client in if state == State::Connect { &clients } else { &one_shot } {
                 let seconds = length_s.as_secs();
                 let (table, case) = if state == State::Connect {
                     (OUTAGES, format!("{seconds} s without a link"))
@@ -140,8 +145,9 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
         }
     }
     let (count, budget) = if quick { (10, 25) } else { (500, 3600) };
+    let fixed: Vec<&Client> = one_shot.iter().chain(&shared).copied().collect();
     for percent in [50u32, 30, 20, 10] {
-        for client in &one_shot {
+        for client in &fixed {
             let loss = Conditions {
                 loss: Loss::Bernoulli(f64::from(percent) / 100.0),
                 delay: Duration::from_millis(20),
@@ -163,12 +169,14 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
             up: profile.up(),
             ..blank(table, case, client, options.seed)
         };
-        for client in &one_shot {
+        for client in &fixed {
             cells.push(Cell {
                 successes: count,
                 budget: Duration::from_secs(budget),
                 ..networked(LOSSES, name.to_owned(), client)
             });
+        }
+        for client in &one_shot {
             for kibibytes in SIZES {
                 let case = format!("{name}, {kibibytes} KiB");
                 let successes = if quick { 3 } else { 50 };
@@ -236,7 +244,13 @@ impl Cell {
             samples.add(table, &every, who, "after_recovery_all", "s", after.max(0.0));
             return;
         }
-        add("time_per_success", "s", attempts.total.as_secs_f64() / successes);
+        let time = attempts.total.as_secs_f64() / successes;
+        add("time_per_success", "s", time);
+        if [REQUESTS, RESPONSES].contains(&table)
+            && let Some(least) = optimum(&self.up, &self.down, self.request, self.response)
+        {
+            add("time_over_optimum", "times", time / least.as_secs_f64());
+        }
         add("attempts_per_success", "", f64::from(attempts.attempts) / successes);
         add("successes", "requests", successes);
     }

@@ -25,7 +25,11 @@ fn sentence(rows: &[Row], metric: &str, words: &str) -> Option<String> {
     let chosen: Vec<&Row> = rows.iter().filter(|row| row.metric == metric).collect();
     let mut others: Vec<&str> = Vec::new();
     for row in &chosen {
-        if ![OURS, "none", "direct"].contains(&row.who.as_str()) && !others.contains(&&*row.who) {
+        let is_ours = row.who.starts_with(OURS);
+        if !is_ours
+            && !["none", "direct"].contains(&row.who.as_str())
+            && !others.contains(&&*row.who)
+        {
             others.push(&row.who);
         }
     }
@@ -38,7 +42,9 @@ fn sentence(rows: &[Row], metric: &str, words: &str) -> Option<String> {
 
 fn score(rows: &[&Row], other: &str) -> Option<Score> {
     let mut score = Score::default();
-    for ours in rows.iter().filter(|row| row.who == OURS) {
+    // Who keeps connections is compared with whom.
+    let ours = if other.ends_with("one client") { OURS_SHARED } else { OURS };
+    for ours in rows.iter().filter(|row| row.who == ours) {
         let is_same =
             |row: &&&Row| row.who == other && row.case == ours.case && row.table == ours.table;
         let Some(theirs) = rows.iter().find(is_same).filter(|row| row.value > 0.0) else {
@@ -84,6 +90,7 @@ impl Score {
 }
 
 const OURS: &str = "towpath";
+const OURS_SHARED: &str = "towpath, one engine";
 /// Less is better in each of these.
 const DECIDING: [(&str, &str); 3] = [
     ("cpu_per_request", "CPU per request"),

@@ -25,8 +25,12 @@ pub(super) enum Client {
     Staggered,
     /// A command that makes one request: its name and words.
     Command(&'static str, PathBuf),
-    /// OkHttp: the class path and the compiled program.
+    /// OkHttp, with a new connection for each request.
     OkHttp(Arc<Compiled>),
+    /// A command that makes all requests on one engine and says what came of each.
+    SharedCommand(PathBuf),
+    /// OkHttp with one client for all requests.
+    SharedOkHttp(Arc<Compiled>),
 }
 
 /// What came of them.
@@ -55,8 +59,11 @@ pub(super) struct Job {
 pub(super) struct Ready<'c> {
     client: &'c Client,
     job: Job,
-    java: Option<(Child, BufReader<std::process::ChildStdout>)>,
+    /// One that makes all requests itself and writes a line for each.
+    lines: Option<Lines>,
 }
+
+type Lines = (Child, BufReader<std::process::ChildStdout>);
 
 impl Client {
     /// Every client that this machine has.
@@ -67,7 +74,11 @@ impl Client {
             None => notes.push("curl was not found; set TOWPATH_CURL.".to_owned()),
         }
         match Compiled::new(options.peers.okhttp.as_deref()) {
-            Ok(compiled) => clients.push(Self::OkHttp(Arc::new(compiled))),
+            Ok(compiled) => {
+                let compiled = Arc::new(compiled);
+                clients.push(Self::OkHttp(Arc::clone(&compiled)));
+                clients.push(Self::SharedOkHttp(compiled));
+            }
             Err(error) => notes.push(format!("OkHttp was not measured: {error}.")),
         }
         let towpath = &options.peers.towpath;
@@ -77,6 +88,7 @@ impl Client {
             .is_ok_and(|output| output.status.success());
         if has_get {
             clients.push(Self::Command("towpath", towpath.clone()));
+            clients.push(Self::SharedCommand(towpath.clone()));
         } else {
             notes.push("Towpath's client was not measured: this command has no 'get'.".to_owned());
         }
@@ -90,54 +102,80 @@ impl Client {
             Self::Staggered => "staggered",
             Self::Command(name, _) => name,
             Self::OkHttp(..) => "okhttp",
+            Self::SharedCommand(_) => "towpath, one engine",
+            Self::SharedOkHttp(_) => "okhttp, one client",
         }
+    }
+
+    /// Whether one connection may serve several of its requests.
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self, Self::SharedCommand(_) | Self::SharedOkHttp(_))
     }
 
     /// Does everything that takes time but makes no request.
     pub(super) fn prepare(&self, link: &Link, job: Job) -> io::Result<Ready<'_>> {
-        let mut ready = Ready { client: self, job, java: None };
-        if let Self::OkHttp(compiled) = self {
-            let task = Task {
-                url: url(),
-                successes: job.successes * if job.spacing.is_some() { 2 } else { 1 },
-                interval_ms: job.spacing.map_or(0, |spacing| spacing.as_millis() as u64),
-                timeout_ms: TIMEOUT.as_millis() as u64,
-                body: job.request,
-                is_fresh: job.spacing.is_none(),
-                budget_ms: job.budget.as_millis() as u64,
-                waits: true,
-            };
-            let words = compiled.command(&task);
-            let mut child = link.near().run(move || {
-                Command::new(&words[0])
-                    .args(&words[1..])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::null())
-                    .spawn()
-            })?;
-            let Some(stdout) = child.stdout.take() else {
-                return Err(io::Error::other("java has no output"));
-            };
-            let mut lines = BufReader::new(stdout);
-            let mut line = String::new();
-            lines.read_line(&mut line)?;
-            if line.trim() != "ready" {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(io::Error::other("java did not start"));
-            }
-            ready.java = Some((child, lines));
-        }
-        Ok(ready)
+        let lines = match self {
+            Self::OkHttp(compiled) => Some(java(compiled, job.spacing.is_none(), link, job)?),
+            Self::SharedOkHttp(compiled) => Some(java(compiled, false, link, job)?),
+            Self::KernelLinear
+            | Self::KernelClassic
+            | Self::Staggered
+            | Self::Command(..)
+            | Self::SharedCommand(_) => None,
+        };
+        Ok(Ready { client: self, job, lines })
     }
+}
+
+/// Starts OkHttp; it waits for a line before its first request.
+fn java(compiled: &Compiled, is_fresh: bool, link: &Link, job: Job) -> io::Result<Lines> {
+    let task = Task {
+        url: url(),
+        successes: job.successes * if job.spacing.is_some() { 2 } else { 1 },
+        interval_ms: job.spacing.map_or(0, |spacing| spacing.as_millis() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        body: job.request,
+        is_fresh,
+        budget_ms: job.budget.as_millis() as u64,
+        waits: true,
+    };
+    let words = compiled.command(&task);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let (mut child, mut lines) = spawn_lines(command, link)?;
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    if line.trim() != "ready" {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(io::Error::other("java did not start"));
+    }
+    Ok((child, lines))
+}
+
+/// Starts the command that makes all requests on one engine; there are more than are wanted, for some may fail.
+fn one_engine(path: &std::path::Path, link: &Link, job: Job) -> io::Result<Lines> {
+    let mut command = Command::new(path);
+    command.args(["get", "--each", "--count", &job.successes.saturating_mul(100).to_string()]);
+    command.arg(url());
+    spawn_lines(command, link)
+}
+
+fn spawn_lines(mut command: Command, link: &Link) -> io::Result<Lines> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = link.near().run(move || command.spawn())?;
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("a command has no output"))?;
+    Ok((child, BufReader::new(stdout)))
 }
 
 impl Ready<'_> {
     /// Makes requests until enough succeeded or the time is over.
     pub(super) fn go(mut self, link: &Link) -> io::Result<Attempts> {
-        if let Some((child, lines)) = self.java.take() {
-            return watch_java(child, lines);
+        if let Client::SharedCommand(path) = self.client {
+            return watch(one_engine(path, link, self.job)?, self.job);
+        }
+        if let Some(lines) = self.lines.take() {
+            return watch(lines, self.job);
         }
         let started = Instant::now();
         let mut attempts = Attempts::default();
@@ -157,7 +195,8 @@ impl Ready<'_> {
             }
             Client::Staggered => link.near().run(staggered),
             Client::Command(name, path) => link.near().run(command(name, path, job)),
-            Client::OkHttp(..) => false,
+            // They make their requests themselves.
+            Client::OkHttp(_) | Client::SharedOkHttp(_) | Client::SharedCommand(_) => false,
         }
     }
 }
@@ -262,23 +301,24 @@ fn command(
     }
 }
 
-fn watch_java(
-    mut child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-) -> io::Result<Attempts> {
-    let mut stdin = child.stdin.take();
-    if let Some(stdin) = &mut stdin {
-        stdin.write_all(b"\n")?;
-        stdin.flush()?;
+/// Counts the lines of one that makes all requests itself, until there are enough.
+fn watch((mut child, lines): Lines, job: Job) -> io::Result<Attempts> {
+    if let Some(stdin) = &mut child.stdin {
+        // One that does not wait for it need not read it either.
+        let _ = stdin.write_all(b"\n");
     }
+    let wanted = job.successes * if job.spacing.is_some() { 2 } else { 1 };
     let started = Instant::now();
     let mut attempts = Attempts::default();
     for line in lines.lines() {
-        let line = line?;
         attempts.attempts += 1;
-        attempts.successes += u32::from(line.starts_with("ok"));
+        attempts.successes += u32::from(line?.starts_with("ok"));
         attempts.total = started.elapsed();
+        if attempts.successes >= wanted || attempts.total >= job.budget {
+            break;
+        }
     }
+    let _ = child.kill();
     child.wait()?;
     Ok(attempts)
 }
