@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::load::{Arrivals, Plan, run};
 use crate::meter::{Meter, SyscallMeter};
 use crate::random::Random;
-use crate::stats::{Effect, paired_effect};
+use crate::stats::{Effect, Pair, balanced_order, paired_effect};
 
 /// A generator that others trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +45,22 @@ pub fn compare(
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<Agreement> {
     let plan = Plan { arrivals: Arrivals::Closed, ..plan.clone() };
-    let mut random = Random::new(plan.seed);
     let mut pairs = Vec::new();
-    for round in 0..rounds {
+    for (round, is_ours_first) in
+        balanced_order(rounds, &mut Random::fresh()).into_iter().enumerate()
+    {
         progress(&format!("round {} of {rounds}", round + 1));
-        let is_ours_first = random.below(2) == 1;
         let early = if is_ours_first { Some(ours(&plan)?) } else { None };
         let theirs = theirs_cost(other, program, &plan)?;
         let ours = early.map_or_else(|| ours(&plan), Ok)?;
-        pairs.push((theirs, ours));
+        pairs.push(Pair { a: theirs, b: ours, is_b_first: is_ours_first });
     }
     let effect = paired_effect(&pairs, plan.seed)
         .ok_or_else(|| io::Error::other("three rounds at least are needed"))?;
     progress("system calls");
     let syscalls = count_syscalls(other, program, &plan).ok();
-    Ok(Agreement { rounds: pairs, effect, syscalls })
+    let rounds = pairs.into_iter().map(|pair| (pair.a, pair.b)).collect();
+    Ok(Agreement { rounds, effect, syscalls })
 }
 
 impl Other {

@@ -1,8 +1,8 @@
 //! A against B, from a file: topology, network, load, hypothesis; a verdict that may be "inconclusive".
 //!
-//! Each pair runs both arms as fresh processes in an order drawn anew. Pairs of A with itself show how
-//! large a difference this machine makes out of nothing; a hypothesis is judged by an interval over pairs
-//! and a test, and sameness has to be shown as much as a difference.
+//! Each pair runs both arms as fresh processes, B first in half of them, which the system's chance picks anew for
+//! each experiment. Pairs of A with itself show how large a difference this machine makes out of nothing; a
+//! hypothesis is judged by an interval over pairs and a test, and sameness has to be shown as much as a difference.
 
 mod page;
 mod plan;
@@ -21,7 +21,7 @@ use crate::experiment::Running;
 use crate::link::{Link, Record};
 use crate::load::{self, Outcome};
 use crate::random::Random;
-use crate::stats::{Effect, Verdict, holm, paired_effect};
+use crate::stats::{Effect, Pair, Verdict, balanced_order, holm, paired_effect};
 
 /// What an experiment showed.
 #[derive(Clone, Debug)]
@@ -94,22 +94,21 @@ pub enum Conclusion {
 /// Carries an experiment out; `progress` is told what is being done.
 pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Result<Comparison> {
     let link = experiment.open_link()?;
-    let mut random = Random::new(experiment.seed);
+    // Never the seed's: an order that is the same each time makes the same mistake each time.
+    let mut random = Random::fresh();
     let mut runs = Vec::new();
     let mut merged: [Option<Outcome>; 2] = [None, None];
     let mut wires: [Option<Wire>; 2] = [None, None];
-    let mut same = Vec::new();
-    for pair in 0..experiment.equal_pairs {
+    let order = balanced_order(experiment.equal_pairs, &mut random);
+    for (pair, is_other_first) in order.into_iter().enumerate() {
         progress(&format!("pair {} of {}, A with itself", pair + 1, experiment.equal_pairs));
         let seed = experiment.seed + pair as u64;
-        let (first, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
-        let (second, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
-        same.push((experiment.metric.of(&first), experiment.metric.of(&second)));
-        runs.push(Run::new(pair, "a", &first));
-        runs.push(Run::new(pair, "a'", &second));
+        for is_other in [is_other_first, !is_other_first] {
+            let (outcome, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
+            runs.push(Run::new(pair, if is_other { "a'" } else { "a" }, &outcome));
+        }
     }
-    for pair in 0..experiment.pairs {
-        let b_first = random.below(2) == 1;
+    for (pair, b_first) in balanced_order(experiment.pairs, &mut random).into_iter().enumerate() {
         for is_b in [b_first, !b_first] {
             let (arm, name) = if is_b { (&experiment.b, "b") } else { (&experiment.a, "a") };
             progress(&format!("pair {} of {}, {}", pair + 1, experiment.pairs, arm.name));
@@ -128,7 +127,7 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
     }
     let [Some(a), Some(b)] = merged else { return Err(io::Error::other("no pair was run")) };
     let effects = effects(experiment, &runs);
-    let noise = paired_effect(&same, experiment.seed);
+    let noise = paired_effect(&pairs_of(&runs, experiment.metric, "a'"), experiment.seed);
     let primary = effects.first().map(|it| it.verdict);
     Ok(Comparison {
         conclusion: experiment.expect.judge(primary.unwrap_or(Verdict::Inconclusive)),
@@ -219,17 +218,12 @@ fn measure(
 }
 
 fn effects(experiment: &Experiment, runs: &[Run]) -> Vec<MetricEffect> {
-    let pairs_of = |metric: Metric| -> Vec<(f64, f64)> {
-        let of = |pair: usize, arm: &str| {
-            runs.iter().find(|run| run.pair == pair && run.arm == arm).map(|run| run.value(metric))
-        };
-        let pairs = experiment.equal_pairs..experiment.equal_pairs + experiment.pairs;
-        pairs.filter_map(|pair| of(pair, "a").zip(of(pair, "b"))).collect()
-    };
     let metrics = std::iter::once(experiment.metric)
         .chain(Metric::ALL.into_iter().filter(|it| *it != experiment.metric));
     let found: Vec<(Metric, Effect)> = metrics
-        .filter_map(|metric| Some((metric, paired_effect(&pairs_of(metric), experiment.seed)?)))
+        .filter_map(|metric| {
+            Some((metric, paired_effect(&pairs_of(runs, metric, "b"), experiment.seed)?))
+        })
         .collect();
     // The hypothesis was named beforehand and is asked alone; the others are a search and pay for it.
     let others: Vec<f64> = found.iter().skip(1).map(|(_, effect)| effect.p).collect();
@@ -244,6 +238,18 @@ fn effects(experiment: &Experiment, runs: &[Run]) -> Vec<MetricEffect> {
             verdict: Effect { p: p_corrected, ..*effect }.verdict(experiment.matters, ALPHA),
         })
         .collect()
+}
+
+/// The pairs of A with `other`.
+fn pairs_of(runs: &[Run], metric: Metric, other: &str) -> Vec<Pair> {
+    let pair = |both: &[Run]| {
+        let [first, second] = both else { return None };
+        let is_b_first = first.arm == other;
+        let (a, b) = if is_b_first { (second, first) } else { (first, second) };
+        let is_wanted = a.arm == "a" && b.arm == other;
+        is_wanted.then(|| Pair { a: a.value(metric), b: b.value(metric), is_b_first })
+    };
+    runs.chunk_by(|one, next| one.pair == next.pair).filter_map(pair).collect()
 }
 
 /// The rate of false claims that is accepted.

@@ -1,5 +1,7 @@
 //! Seeded random numbers: a run is repeated by its seed.
 
+use std::hash::{BuildHasher, RandomState};
+
 /// SplitMix64: small, seeded, and good enough for gaps between requests and for resampling.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -7,6 +9,11 @@ pub(crate) struct Random(u64);
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Seeded by the system, for what must differ each time.
+    pub(crate) fn fresh() -> Self {
+        Self(RandomState::new().hash_one(0))
     }
 
     pub(crate) fn next(&mut self) -> u64 {

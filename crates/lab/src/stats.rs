@@ -4,19 +4,32 @@
 //! the machine disturbs both. An effect is a ratio B/A; it is estimated on the logarithms of the pair
 //! ratios by the Hodges–Lehmann estimator (the median of all pairwise means, nearly as precise as the mean
 //! and deaf to a single bad run), with a bootstrap interval over pairs, bias-corrected and accelerated
-//! (Efron 1987), and Wilcoxon's signed rank test.
+//! (Efron 1987), as wide as few pairs demand (Hesterberg 2015), and the signed rank test among the orders in
+//! which the pairs could have been run.
 
 mod normal;
+mod randomisation;
 mod scalability;
 pub mod sequential;
-mod wilcoxon;
 
 use serde::Serialize;
 
 use crate::random::Random;
+pub(crate) use randomisation::balanced_order;
+pub use randomisation::{holm, signed_rank};
 pub use scalability::Scalability;
 pub use sequential::{Decision, Sequential, wilson};
-pub use wilcoxon::{holm, wilcoxon_signed_rank};
+
+/// A and B, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// What A had.
+    pub a: f64,
+    /// What B had.
+    pub b: f64,
+    /// Which ran first.
+    pub is_b_first: bool,
+}
 
 /// An estimate and the interval that covers the truth in 95 of 100 experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -34,7 +47,8 @@ pub struct Interval {
 pub struct Effect {
     /// B/A with its interval.
     pub ratio: Interval,
-    /// How likely pairs at least this lopsided are when A and B do not differ.
+    /// How many of the orders that could have been drawn make the pairs at least this lopsided when A and B do
+    /// not differ.
     pub p: f64,
     /// Pairs that counted.
     pub pairs: usize,
@@ -94,6 +108,9 @@ pub fn littles_law(rate_per_s: f64, mean_s: f64) -> f64 {
 }
 
 /// The 95 % bootstrap interval of a statistic, bias-corrected and accelerated.
+///
+/// Few values resemble each other more than they resemble what else could have come, so the levels are those of
+/// Student's distribution, spread by √(n/(n − 1)) (Hesterberg 2015, "expanded percentile interval").
 pub fn bootstrap(values: &[f64], statistic: impl Fn(&[f64]) -> f64, seed: u64) -> Interval {
     let estimate = statistic(values);
     if values.len() < 3 {
@@ -109,19 +126,26 @@ pub fn bootstrap(values: &[f64], statistic: impl Fn(&[f64]) -> f64, seed: u64) -
         .collect();
     replicas.sort_unstable_by(f64::total_cmp);
     let (bias, acceleration) = (bias(&replicas, estimate), acceleration(values, &statistic));
-    let quantile = |level: f64| {
-        let z = bias + normal::quantile(level);
-        let share = normal::cumulative(bias + z / (1.0 - acceleration * z));
+    let count = values.len() as f64;
+    let reach = (count / (count - 1.0)).sqrt() * normal::student_quantile(0.975, count - 1.0);
+    let quantile = |deviate: f64| {
+        let z = bias + deviate;
+        let slope = 1.0 - acceleration * z;
+        let corrected = if slope > 0.0 { bias + z / slope } else { z.signum() * f64::INFINITY };
+        let share = normal::cumulative(corrected);
         replicas[((share * RESAMPLES as f64) as usize).min(RESAMPLES - 1)]
     };
-    Interval { estimate, low: quantile(0.025), high: quantile(0.975) }
+    Interval { estimate, low: quantile(-reach), high: quantile(reach) }
 }
 
-/// The effect in `(a, b)` pairs; pairs with a value that is not above zero do not count. `None` below three pairs.
-pub fn paired_effect(pairs: &[(f64, f64)], seed: u64) -> Option<Effect> {
-    let usable =
-        pairs.iter().filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite());
-    let logs: Vec<f64> = usable.map(|(a, b)| (b / a).ln()).collect();
+/// The effect in pairs whose order [`balanced_order`] drew; those with a value that is not above zero show none.
+/// `None` when fewer than three show one.
+pub fn paired_effect(pairs: &[Pair], seed: u64) -> Option<Effect> {
+    let log = |pair: &Pair| {
+        let is_usable = pair.a > 0.0 && pair.b > 0.0 && pair.a.is_finite() && pair.b.is_finite();
+        is_usable.then(|| (pair.b / pair.a).ln())
+    };
+    let logs: Vec<f64> = pairs.iter().filter_map(log).collect();
     if logs.len() < 3 {
         return None;
     }
@@ -131,14 +155,17 @@ pub fn paired_effect(pairs: &[(f64, f64)], seed: u64) -> Option<Effect> {
         low: interval.low.exp(),
         high: interval.high.exp(),
     };
-    Some(Effect { ratio, p: wilcoxon_signed_rank(&logs), pairs: logs.len() })
+    let placed: Vec<(f64, bool)> =
+        pairs.iter().map(|pair| (log(pair).unwrap_or(0.0), pair.is_b_first)).collect();
+    Some(Effect { ratio, p: signed_rank(&placed), pairs: logs.len() })
 }
 
 impl Effect {
     /// Judges against the smallest ratio that matters (0.05 is five percent) at the error rate `alpha`.
     ///
     /// A difference needs both a test that excludes chance and an interval that excludes none; sameness needs
-    /// the whole interval within what does not matter.
+    /// the whole interval within what does not matter. Six pairs or fewer can be ordered in too few ways to
+    /// exclude chance at 5 %.
     pub fn verdict(&self, matters: f64, alpha: f64) -> Verdict {
         let (floor, ceiling) = (1.0 / (1.0 + matters), 1.0 + matters);
         let Interval { estimate, low, high } = self.ratio;

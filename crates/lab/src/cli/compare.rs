@@ -13,17 +13,23 @@ use crate::compare::{self, Conclusion, Experiment, SelfTest};
 #[command(after_help = "\
 Exits with 0 when the hypothesis holds, 1 when it does not, 3 when these runs cannot tell.
 
---self-test exits with 0 when equal arms differ no more often than stated and the slowdown is found, else with 1.
+A difference is claimed falsely in 5 of 100 experiments at most. Six pairs or fewer cannot claim one.
+
+--self-test exits with 0 when the slowdown is found and equal arms differ no more often than that makes likely (of 100
+self-tests one fails by chance), else with 1.
 
 Example: towpath lab compare examples/experiments/extra-hop.toml --report extra-hop.html")]
 pub struct Compare {
     /// The experiment
     #[arg(required_unless_present = "self_test")]
     experiment: Option<PathBuf>,
-    /// Compare a test server with itself twenty times, then with one that is a tenth slower: is this machine
-    /// quiet enough, and does the method keep its word?
+    /// Compare a test server with itself, then with one that is a tenth slower: is this machine quiet enough, and
+    /// does the method keep its word?
     #[arg(long, conflicts_with_all = ["experiment", "report", "markdown"])]
     self_test: bool,
+    /// How often the self-test compares the server with itself
+    #[arg(long, requires = "self_test", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    comparisons: u16,
     /// Pairs, whatever the file says
     #[arg(long)]
     pairs: Option<usize>,
@@ -75,9 +81,9 @@ impl Compare {
     }
 
     fn test(&self) -> super::Outcome {
-        let pairs = self.pairs.unwrap_or(8).clamp(3, 1000);
+        let pairs = self.pairs.unwrap_or(10).clamp(7, 1000);
         let test = SelfTest {
-            comparisons: 20,
+            comparisons: self.comparisons.into(),
             pairs,
             planted_pairs: pairs.max(40),
             duration: Duration::from_millis(300),

@@ -27,7 +27,7 @@ pub struct Experiment {
     pub pairs: usize,
     /// Pairs of A with itself.
     pub equal_pairs: usize,
-    /// Makes it repeatable.
+    /// Makes arrivals and losses repeatable. Which arm runs first in a pair is drawn anew each time.
     pub seed: u64,
     /// What the hypothesis is about.
     pub metric: Metric,
@@ -422,7 +422,7 @@ fn one() -> u64 {
     1
 }
 
-fn five_percent() -> f64 {
+pub(super) fn five_percent() -> f64 {
     0.05
 }
 

@@ -23,7 +23,7 @@ pub struct SelfTest {
     pub duration: Duration,
     /// The planted slowdown as a share of the CPU time per request.
     pub slowdown: f64,
-    /// Makes orders repeatable.
+    /// Makes the intervals' resampling repeatable. Orders are drawn anew each time.
     pub seed: u64,
 }
 
@@ -86,15 +86,27 @@ impl Findings {
         self.equal.iter().filter(|effect| is_claim(effect.verdict(ANY, super::ALPHA))).count()
     }
 
+    /// Those of them that an experiment would claim whose file does not say what matters.
+    pub fn false_claims_that_matter(&self) -> usize {
+        let matters = super::plan::five_percent();
+        self.equal.iter().filter(|effect| is_claim(effect.verdict(matters, super::ALPHA))).count()
+    }
+
+    /// How many self-tests of a hundred have as many false claims or more when the stated error rate is the true one,
+    /// as a share.
+    pub fn chance_of_as_many(&self) -> f64 {
+        at_least(self.false_claims(), self.equal.len(), super::ALPHA)
+    }
+
     /// Whether the planted slowdown was called one.
     pub fn is_found(&self) -> bool {
         self.found.verdict(ANY, super::ALPHA) == Verdict::Higher
     }
 
-    /// Whether the machine and the method can be trusted: the slowdown is found, and equal arms differ no more
-    /// often than the stated error rate makes likely (as many or more would come up once in a hundred tests).
+    /// Whether the machine and the method can be trusted: the slowdown is found, and false claims are no more than
+    /// the stated error rate makes in all but one of a hundred self-tests.
     pub fn is_sound(&self) -> bool {
-        self.is_found() && self.false_claims() <= tolerated(self.equal.len(), super::ALPHA)
+        self.is_found() && self.chance_of_as_many() >= SURPRISE
     }
 
     /// The findings in words.
@@ -116,13 +128,17 @@ impl Findings {
         }
         row(format!("planted {:+.0} %", (self.planted - 1.0) * 100.0), &self.found);
         format!(
-            "{}\nA request costs {:.2} µs of CPU. {} of {} comparisons of equal arms claimed a difference, at an error rate of {:.0} %; the planted \
-             slowdown of {:.0} % was {}, as {:+.1} % ({:+.1} to {:+.1} %).\n",
+            "{}\nA request costs {:.2} µs of CPU. {} of {} comparisons of equal arms claimed a difference, {} of them one of {:.0} % or more; at the \
+             stated error rate of {:.0} %, {:.0} % of self-tests have as many or more. The planted slowdown of {:.0} % was {}, as {:+.1} % \
+             ({:+.1} to {:+.1} %).\n",
             table.to_markdown(),
             self.cpu_us_per_request,
             self.false_claims(),
             self.equal.len(),
+            self.false_claims_that_matter(),
+            super::plan::five_percent() * 100.0,
             super::ALPHA * 100.0,
+            self.chance_of_as_many() * 100.0,
             (self.planted - 1.0) * 100.0,
             if self.is_found() { "found" } else { "not found" },
             (self.found.ratio.estimate - 1.0) * 100.0,
@@ -138,6 +154,8 @@ impl Findings {
             "cpu_us_per_request": self.cpu_us_per_request,
             "equal": self.equal,
             "false_claims": self.false_claims(),
+            "false_claims_that_matter": self.false_claims_that_matter(),
+            "chance_of_as_many": self.chance_of_as_many(),
             "planted": self.planted,
             "found": self.found,
             "is_sound": self.is_sound(),
@@ -149,18 +167,19 @@ fn is_claim(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Higher | Verdict::Lower)
 }
 
-/// The largest number of false claims among `count` that is not surprising: more come up in 1 of 100 tests or fewer.
-fn tolerated(count: usize, rate: f64) -> usize {
-    let mut chance = (1.0 - rate).powi(count as i32);
-    let mut up_to = chance;
-    let mut claims = 0;
-    while up_to < 0.99 && claims < count {
-        chance *= (count - claims) as f64 / (claims + 1) as f64 * rate / (1.0 - rate);
-        claims += 1;
-        up_to += chance;
+/// The chance of `claims` or more among `count` comparisons that each err at `rate`.
+fn at_least(claims: usize, count: usize, rate: f64) -> f64 {
+    let mut exactly = (1.0 - rate).powi(count as i32);
+    let mut fewer = 0.0;
+    for claimed in 0..claims {
+        fewer += exactly;
+        exactly *= (count - claimed) as f64 / (claimed + 1) as f64 * rate / (1.0 - rate);
     }
-    claims
+    (1.0 - fewer).max(0.0)
 }
+
+/// What would come up less often than this is not put down to chance.
+const SURPRISE: f64 = 0.01;
 
 /// No difference is too small to be a claim.
 const ANY: f64 = 1e-6;
@@ -211,9 +230,11 @@ mod tests {
 
     #[test]
     fn as_many_false_claims_are_tolerated_as_chance_makes() {
-        // Binomial: more than 4 of 20 at 5 % come up in 0.3 %, more than 3 in 1.6 %.
-        assert_eq!(tolerated(20, 0.05), 4);
-        assert_eq!((tolerated(0, 0.05), tolerated(1, 0.05), tolerated(3, 1.0 - 1e-12)), (0, 1, 3));
+        // Binomial: 4 or more of 20 at 5 % come up in 1.59 %, 5 or more in 0.26 %; 12 or more of 100 in 0.43 %.
+        assert!((at_least(4, 20, 0.05) - 0.0159).abs() < 1e-4);
+        assert!((at_least(5, 20, 0.05) - 0.0026).abs() < 1e-4);
+        assert!((at_least(12, 100, 0.05) - 0.0043).abs() < 1e-4);
+        assert_eq!((at_least(0, 0, 0.05), at_least(0, 20, 0.05)), (1.0, 1.0));
         assert!(findings(4, effect(1.1, 0.01)).is_sound());
         assert!(!findings(5, effect(1.1, 0.01)).is_sound());
     }
@@ -224,7 +245,10 @@ mod tests {
         assert!(!findings(0, effect(0.9, 0.01)).is_sound());
         let text = findings(1, effect(1.1, 0.01)).to_text();
         assert!(
-            text.contains("1 of 20 comparisons") && text.contains("was found, as +10.0 %"),
+            text.contains("1 of 20 comparisons")
+                && text.contains("0 of them one of 5 % or more")
+                && text.contains("64 % of self-tests have as many")
+                && text.contains("was found, as +10.0 %"),
             "{text}"
         );
     }

@@ -14,7 +14,7 @@ use towpath_lab::load::{Arrivals, Outcome, Plan, run};
 use towpath_lab::origin::{Origin, spawn};
 use towpath_lab::replay::{Replay, Row};
 use towpath_lab::report::Page;
-use towpath_lab::stats::{Verdict, paired_effect};
+use towpath_lab::stats::{Pair, Verdict, paired_effect};
 use towpath_proto::time::Instant;
 use towpath_sim::link::Direction;
 
@@ -133,7 +133,8 @@ fn comparison_page() -> Page {
         warnings: Vec::new(),
     };
     let runs = (0..3).flat_map(|pair| [run_of(pair, "a", &a), run_of(pair, "b", &b)]);
-    let effect = paired_effect(&[(1.0, 1.1), (1.0, 1.2), (1.0, 1.15)], 1).unwrap();
+    let pairs = [1.1, 1.2, 1.15].map(|b| Pair { a: 1.0, b, is_b_first: false });
+    let effect = paired_effect(&pairs, 1).unwrap();
     let wire = || Wire { packets: packets(), duration: Duration::from_secs(20) };
     let comparison = Comparison {
         conclusion: Conclusion::Inconclusive,
