@@ -28,29 +28,28 @@
 //!
 //! A link has a thread of its own, which sleeps while nothing is due. It goes on when its engine is dropped, and hears no more of the network then.
 
+mod desk;
+mod message;
 mod wire;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use towpath_io::Handle;
+use bytes::Bytes;
 use towpath_io::readiness::{Driver, Options};
-use towpath_proto::bolt::{Frame, Headers, Kind, Message, Version, write_header};
 
 use crate::call::Shared;
 use crate::engine::random_seed;
 use crate::url::Url;
 
+pub use desk::{Canceller, Pending};
+pub use message::{Answer, Push, Request};
 pub use towpath_engine::client::heartbeat::Settings as HeartbeatSettings;
 pub use towpath_proto::bolt::Status;
 
+use desk::Inner;
 use wire::{Event, Letter, Order, Wire};
 
 /// A long-lived connection. Cheap to clone; when the last one is dropped the connection is closed, and what is under way fails.
@@ -74,7 +73,6 @@ pub struct Builder {
 }
 
 type OnPush = Box<dyn FnMut(Push) + Send>;
-type Outcome = Result<Answer, Error>;
 
 #[derive(Clone, Copy, Debug)]
 struct Settings {
@@ -86,49 +84,6 @@ struct Settings {
     max_calls: usize,
     max_bytes: usize,
     max_frame: usize,
-}
-
-/// A request that has not been sent.
-#[must_use = "a request does nothing until it is sent"]
-pub struct Request {
-    life: Arc<Life>,
-    class: Bytes,
-    headers: BytesMut,
-    content: Bytes,
-    codec: u8,
-    timeout: Duration,
-    waits: bool,
-    is_oneway: bool,
-}
-
-/// What a server says to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    status: Status,
-    class: Bytes,
-    headers: Bytes,
-    content: Bytes,
-}
-
-/// What a server sends on its own. A request that is dropped without an answer is answered with [`Status::ERROR`].
-pub struct Push {
-    frame: Frame,
-    connection: u64,
-    handle: Option<Handle<Letter>>,
-}
-
-/// An answer to come; dropping it gives the request up, which may be processed nevertheless.
-#[must_use = "dropping it gives the request up"]
-pub struct Pending {
-    life: Arc<Life>,
-    id: u64,
-}
-
-/// Gives a request up from elsewhere.
-#[derive(Clone)]
-pub struct Canceller {
-    inner: std::sync::Weak<Inner>,
-    id: u64,
 }
 
 /// Why there is no answer, or no link.
@@ -170,35 +125,6 @@ pub struct State {
     pub beats: u64,
     /// After how long a silence the next one is sent.
     pub interval: Duration,
-}
-
-/// What the app's threads and the link's share.
-struct Inner {
-    desk: Mutex<Desk>,
-    changed: Condvar,
-    handle: Handle<Letter>,
-    settings: Settings,
-}
-
-#[derive(Default)]
-struct Desk {
-    calls: HashMap<u64, Call>,
-    next: u64,
-    bytes: usize,
-    closed: bool,
-    state: State,
-}
-
-struct Call {
-    bytes: usize,
-    wait: Wait,
-}
-
-enum Wait {
-    Blocking,
-    Polled(Waker),
-    Callback(Box<dyn FnOnce(Outcome) + Send>),
-    Over(Outcome),
 }
 
 impl Builder {
@@ -306,12 +232,9 @@ fn run(
         let (Letter::Event(event), Some(inner)) = (letter, theirs.get()) else { return };
         match event {
             Event::Ended { id, result } => inner.end(id, result),
-            Event::Changed(state) => {
-                inner.desk().state = state;
-                inner.changed.notify_all();
-            }
+            Event::Changed(state) => inner.set_state(state),
             Event::Pushed { connection, frame } => {
-                let mut push = Push { frame, connection, handle: Some(inner.handle.clone()) };
+                let mut push = Push::new(frame, connection, inner.handle.clone());
                 match &mut on_push {
                     Some(on_push) => on_push(push),
                     None => push.reply(Status::NO_PROCESSOR, Bytes::new()),
@@ -328,9 +251,7 @@ fn run(
             return;
         }
     };
-    let handle = driver.handle();
-    let inner = Inner { desk: Mutex::default(), changed: Condvar::new(), handle, settings };
-    let inner = Arc::new(inner);
+    let inner = Arc::new(Inner::new(driver.handle(), settings));
     let _ = known.set(Arc::clone(&inner));
     let _ = ready.send(Ok(Arc::clone(&inner)));
     // A panic of the app's does not leave anybody waiting.
@@ -349,16 +270,7 @@ impl Drop for Closing {
 impl Link {
     /// A request with this content: the class and headers are empty, it is done in 15 s or not, and does not wait for a connection.
     pub fn request(&self, content: impl Into<Bytes>) -> Request {
-        Request {
-            life: Arc::clone(&self.life),
-            class: Bytes::new(),
-            headers: BytesMut::new(),
-            content: content.into(),
-            codec: 0,
-            timeout: Duration::from_secs(15),
-            waits: false,
-            is_oneway: false,
-        }
+        Request::new(Arc::clone(&self.life), content.into())
     }
 
     /// Whether a user looks on: beats come more often then, so that a dead link is found sooner, and nothing is tried out.
@@ -369,7 +281,7 @@ impl Link {
     /// How it is.
     #[must_use]
     pub fn state(&self) -> State {
-        self.life.inner.desk().state
+        self.life.inner.state()
     }
 
     /// How often its thread has woken up since it was opened.
@@ -380,351 +292,8 @@ impl Link {
 
     /// Blocks until the state is as wanted, or the time is over; whether it is.
     #[must_use]
-    pub fn wait_until(&self, limit: Duration, mut is_so: impl FnMut(State) -> bool) -> bool {
-        let inner = &self.life.inner;
-        let is_not = |desk: &mut Desk| !is_so(desk.state);
-        let waited = inner.changed.wait_timeout_while(inner.desk(), limit, is_not);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-}
-
-impl Request {
-    /// The name of the content's class, at most 32,767 bytes.
-    pub fn class(mut self, class: impl Into<Bytes>) -> Self {
-        self.class = class.into();
-        self
-    }
-
-    /// Adds a header; all together at most 32,767 bytes.
-    pub fn header(mut self, key: &str, value: &str) -> Self {
-        write_header(&mut self.headers, key.as_bytes(), value.as_bytes());
-        self
-    }
-
-    /// How the content is serialised, for the server: default 0; 1 is Hessian 2.
-    pub const fn codec(mut self, codec: u8) -> Self {
-        self.codec = codec;
-        self
-    }
-
-    /// Until the answer, with all waiting: default 15 s.
-    pub const fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = limit;
-        self
-    }
-
-    /// Waits for a connection when there is none.
-    pub const fn waits(mut self) -> Self {
-        self.waits = true;
-        self
-    }
-
-    /// Wants no answer: it ends well with an empty one, as soon as it is on its way. It may be lost there.
-    pub const fn oneway(mut self) -> Self {
-        self.is_oneway = true;
-        self
-    }
-
-    /// Sends it, and blocks until the answer. Not for the link's own thread.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn send(self) -> Outcome {
-        self.start(Wait::Blocking)?.wait()
-    }
-
-    /// Sends it; the answer is awaited on any runtime.
-    ///
-    /// # Errors
-    /// When it is not sent.
-    pub fn send_async(self) -> Result<Pending, Error> {
-        self.start(Wait::Blocking)
-    }
-
-    /// Sends it; the callback is called once, on the link's thread, and must not block.
-    ///
-    /// # Errors
-    /// When it is not sent; then the callback is not called.
-    pub fn send_with(
-        self,
-        on_end: impl FnOnce(Outcome) + Send + 'static,
-    ) -> Result<Canceller, Error> {
-        let life = Arc::clone(&self.life);
-        let id = self.enter(Wait::Callback(Box::new(on_end)))?;
-        Ok(Canceller { inner: Arc::downgrade(&life.inner), id })
-    }
-
-    fn start(self, wait: Wait) -> Result<Pending, Error> {
-        let life = Arc::clone(&self.life);
-        let id = self.enter(wait)?;
-        Ok(Pending { life, id })
-    }
-
-    fn enter(self, wait: Wait) -> Result<u64, Error> {
-        let Self { life, class, headers, content, codec, timeout, waits, is_oneway } = self;
-        let bytes = FRAME_BYTES + class.len() + headers.len() + content.len();
-        let settings = &life.inner.settings;
-        let most = usize::from(i16::MAX.unsigned_abs());
-        if class.len() > most || headers.len() > most || bytes > settings.max_bytes {
-            return Err(Error::TooLarge);
-        }
-        let message = Message {
-            kind: if is_oneway { Kind::Oneway } else { Kind::Request },
-            codec,
-            timeout: Some(timeout),
-            class,
-            headers: headers.freeze(),
-            content,
-            ..Message::request(Version::V1, 0)
-        };
-        let id = life.inner.add(Call { bytes, wait })?;
-        let order = Order::Call { id, message, timeout, waits };
-        if let Err(error) = life.inner.order(order) {
-            life.inner.remove(id);
-            return Err(error);
-        }
-        Ok(id)
-    }
-}
-
-impl Inner {
-    fn add(&self, call: Call) -> Result<u64, Error> {
-        let mut desk = self.desk();
-        if desk.closed {
-            return Err(Error::Closed);
-        }
-        let fits = desk.bytes + call.bytes <= self.settings.max_bytes;
-        if desk.calls.len() >= self.settings.max_calls || !fits {
-            return Err(Error::Full);
-        }
-        let id = desk.next;
-        desk.next += 1;
-        desk.bytes += call.bytes;
-        desk.calls.insert(id, call);
-        Ok(id)
-    }
-
-    fn remove(&self, id: u64) -> Option<Call> {
-        let mut desk = self.desk();
-        let call = desk.calls.remove(&id)?;
-        desk.bytes -= call.bytes;
-        Some(call)
-    }
-
-    fn end(&self, id: u64, outcome: Outcome) {
-        let mut desk = self.desk();
-        let Some(call) = desk.calls.get_mut(&id) else { return };
-        match std::mem::replace(&mut call.wait, Wait::Blocking) {
-            Wait::Callback(on_end) => {
-                let bytes = call.bytes;
-                desk.calls.remove(&id);
-                desk.bytes -= bytes;
-                drop(desk);
-                on_end(outcome);
-            }
-            Wait::Over(before) => call.wait = Wait::Over(before),
-            Wait::Blocking => {
-                call.wait = Wait::Over(outcome);
-                drop(desk);
-                self.changed.notify_all();
-            }
-            Wait::Polled(waker) => {
-                call.wait = Wait::Over(outcome);
-                drop(desk);
-                waker.wake();
-            }
-        }
-    }
-
-    /// Gives a request up; who waits for it hears so.
-    fn give_up(&self, id: u64) {
-        let _ = self.order(Order::GiveUp(id));
-        self.end(id, Err(Error::Cancelled));
-    }
-
-    fn order(&self, order: Order) -> Result<(), Error> {
-        self.handle.send(Letter::Order(order)).map_err(|error| match error {
-            towpath_io::SendError::Full(_) => Error::Full,
-            towpath_io::SendError::Gone(_) => Error::Closed,
-        })
-    }
-
-    fn close(&self) {
-        let mut desk = self.desk();
-        desk.closed = true;
-        desk.state.connected = false;
-        let open: Vec<u64> = desk.calls.keys().copied().collect();
-        drop(desk);
-        self.changed.notify_all();
-        open.into_iter().for_each(|id| self.end(id, Err(Error::Closed)));
-    }
-
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Desk {
-    /// The outcome, once it is there.
-    fn take(&mut self, id: u64) -> Option<Outcome> {
-        let call = self.calls.remove(&id)?;
-        match call.wait {
-            Wait::Over(outcome) => {
-                self.bytes -= call.bytes;
-                Some(outcome)
-            }
-            Wait::Blocking | Wait::Polled(_) | Wait::Callback(_) => {
-                self.calls.insert(id, call);
-                None
-            }
-        }
-    }
-}
-
-impl Pending {
-    /// Blocks until the answer. Not for the link's own thread.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn wait(self) -> Outcome {
-        let inner = &self.life.inner;
-        let mut desk = inner.desk();
-        loop {
-            if let Some(outcome) = desk.take(self.id) {
-                return outcome;
-            }
-            desk = inner.changed.wait(desk).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Future for Pending {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut desk = self.life.inner.desk();
-        if let Some(outcome) = desk.take(self.id) {
-            return Poll::Ready(outcome);
-        }
-        match desk.calls.get_mut(&self.id) {
-            Some(call) => {
-                call.wait = Wait::Polled(context.waker().clone());
-                Poll::Pending
-            }
-            // Its outcome was taken before.
-            None => Poll::Ready(Err(Error::Cancelled)),
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let inner = &self.life.inner;
-        if inner.remove(self.id).is_some_and(|call| !matches!(call.wait, Wait::Over(_))) {
-            let _ = inner.order(Order::GiveUp(self.id));
-        }
-    }
-}
-
-impl Canceller {
-    /// Gives the request up, unless it has ended: its callback is called with [`Error::Cancelled`], on this thread.
-    pub fn cancel(&self) {
-        if let Some(inner) = self.inner.upgrade() {
-            inner.give_up(self.id);
-        }
-    }
-}
-
-impl Answer {
-    fn new(frame: &Frame) -> Self {
-        Self {
-            status: frame.status().unwrap_or(Status::UNKNOWN),
-            class: Bytes::copy_from_slice(frame.class()),
-            headers: frame.header_block(),
-            content: frame.content(),
-        }
-    }
-
-    const fn none() -> Self {
-        let none = Bytes::new();
-        Self { status: Status::SUCCESS, class: Bytes::new(), headers: Bytes::new(), content: none }
-    }
-
-    /// What the server says of the request.
-    #[must_use]
-    pub const fn status(&self) -> Status {
-        self.status
-    }
-
-    /// The name of the content's class.
-    #[must_use]
-    pub const fn class(&self) -> &Bytes {
-        &self.class
-    }
-
-    /// The first value of a header; none where the headers are malformed.
-    #[must_use]
-    pub fn header(&self, key: &str) -> Option<&[u8]> {
-        Headers::parse(&self.headers).ok()?.get(key.as_bytes())
-    }
-
-    /// The content.
-    #[must_use]
-    pub const fn content(&self) -> &Bytes {
-        &self.content
-    }
-}
-
-impl Push {
-    /// The name of the content's class.
-    #[must_use]
-    pub fn class(&self) -> &[u8] {
-        self.frame.class()
-    }
-
-    /// The first value of a header; none where the headers are malformed.
-    #[must_use]
-    pub fn header(&self, key: &str) -> Option<&[u8]> {
-        self.frame.headers().ok()?.get(key.as_bytes())
-    }
-
-    /// The content.
-    #[must_use]
-    pub fn content(&self) -> Bytes {
-        self.frame.content()
-    }
-
-    /// Whether the server wants no answer.
-    #[must_use]
-    pub fn is_oneway(&self) -> bool {
-        self.frame.kind() == Kind::Oneway
-    }
-
-    /// Answers, from any thread. It goes nowhere if none is wanted, or the connection is gone.
-    pub fn answer(mut self, content: impl Into<Bytes>) {
-        self.reply(Status::SUCCESS, content.into());
-    }
-
-    /// Answers with another status.
-    pub fn refuse(mut self, status: Status) {
-        self.reply(status, Bytes::new());
-    }
-
-    fn reply(&mut self, status: Status, content: Bytes) {
-        let Some(handle) = self.handle.take().filter(|_| !self.is_oneway()) else { return };
-        let message = Message {
-            codec: self.frame.codec(),
-            content,
-            ..Message::response(self.frame.version(), self.frame.id(), status)
-        };
-        let connection = self.connection;
-        let _ = handle.send(Letter::Order(Order::Answer { connection, message }));
-    }
-}
-
-impl Drop for Push {
-    fn drop(&mut self) {
-        self.reply(Status::ERROR, Bytes::new());
+    pub fn wait_until(&self, limit: Duration, is_so: impl FnMut(State) -> bool) -> bool {
+        self.life.inner.wait_until(limit, is_so)
     }
 }
 
@@ -738,8 +307,6 @@ impl Drop for Life {
     }
 }
 
-/// What a frame has around its parts, at most.
-const FRAME_BYTES: usize = 32;
 const READ_BYTES: usize = 64 * 1024;
 
 impl fmt::Display for Error {
@@ -770,11 +337,5 @@ impl fmt::Debug for Link {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Push {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Push").field("frame", &self.frame).finish_non_exhaustive()
     }
 }
