@@ -8,6 +8,7 @@
 //! counts as outstanding until the app has used it.
 
 mod avalanche;
+mod finder;
 mod hedge;
 mod limits;
 pub mod message;
@@ -64,6 +65,7 @@ pub(crate) struct Local {
     names: HashMap<message::Origin, ClusterId>,
     pub(crate) origins: HashMap<ClusterId, OriginState>,
     queries: HashMap<QueryId, ClusterId>,
+    finds: HashMap<QueryId, message::Find>,
     next_query: u64,
     pub(crate) memory: Memory,
     answers: Answers,
@@ -86,6 +88,7 @@ impl Default for Local {
             names: HashMap::new(),
             origins: HashMap::new(),
             queries: HashMap::new(),
+            finds: HashMap::new(),
             next_query: 0,
             memory: Memory::new(),
             answers: Answers::default(),
@@ -208,6 +211,8 @@ impl Worker {
             }
             Command::Network(change) => self.on_network_change(change, now),
             Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
+            Command::Find(find) => self.find(find, now),
+            Command::Attempted { address, took } => self.on_attempted(address, took, now),
             Command::Restore(Remembered { addresses, answers }) => {
                 self.local.memory.restore(addresses, now);
                 self.local.answers.restore(answers, now);

@@ -217,7 +217,7 @@ impl App {
                 call.ends.push((at, outcome, report));
             }
             Event::Trailers { .. } => {}
-            Event::Resolve { .. } | Event::Saved(_) => panic!("nobody asked"),
+            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => panic!("nobody asked"),
         }
     }
 

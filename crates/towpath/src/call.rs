@@ -16,7 +16,9 @@ use towpath_engine::local::report::Report;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
+use towpath_proto::tls::ClientTemplate;
 
+use crate::finder::Askers;
 use crate::network::Network;
 use crate::request::Handler;
 use crate::response::{Chunk, Response, Trailers};
@@ -36,18 +38,14 @@ pub(crate) struct Shared {
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
     pub(crate) network: Network,
+    pub(crate) askers: Askers,
 }
 
-/// Made when the first request wants it: reading the platform's roots takes milliseconds.
-enum TlsState {
-    Wanted(Tls),
-    Ready,
-}
-
-impl Default for TlsState {
-    fn default() -> Self {
-        Self::Wanted(Tls::default())
-    }
+#[derive(Default)]
+struct TlsState {
+    tls: Tls,
+    /// The engine knows. It is told when the first request wants it: reading the platform's roots takes milliseconds.
+    told: bool,
 }
 
 #[derive(Default)]
@@ -95,20 +93,28 @@ impl Shared {
         Self {
             window_bytes,
             hashes_bodies,
-            tls: Mutex::new(TlsState::Wanted(tls)),
+            tls: Mutex::new(TlsState { tls, told: false }),
             ..Self::default()
         }
     }
 
     /// Tells the engine how TLS is spoken, once.
     pub(crate) fn prepare_tls(&self) -> Result<(), Error> {
-        let mut state = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
-        if let TlsState::Wanted(tls) = &mut *state {
-            let template = tls.template()?;
-            self.command(Command::Tls(template))?;
-            *state = TlsState::Ready;
+        let mut state = self.tls();
+        if !state.told {
+            self.command(Command::Tls(state.tls.template(&["http/1.1"])?))?;
+            state.told = true;
         }
         Ok(())
+    }
+
+    /// How TLS is spoken by those who connect on their own.
+    pub(crate) fn tls_template(&self) -> Result<ClientTemplate, Error> {
+        self.tls().tls.template(&[])
+    }
+
+    fn tls(&self) -> MutexGuard<'_, TlsState> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_handle(&self, handle: Handle<Message>) {
@@ -190,6 +196,7 @@ impl Shared {
                 }
                 return;
             }
+            Event::Found(found) => return self.askers.tell(found.clone()),
             Event::Resolve { .. } => return,
         };
         let ends = matches!(event, Event::Ended { .. });
@@ -278,7 +285,7 @@ impl Call {
             }
             Event::Room { bytes, .. } => self.change(|state| state.room += bytes),
             Event::Ended { outcome, report, .. } => self.end(Ended::new(outcome, report)),
-            Event::Resolve { .. } | Event::Saved(_) => {}
+            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => {}
         }
     }
 
@@ -305,7 +312,7 @@ impl Call {
                 }
             }
             Event::Trailers { trailers, .. } => handler.on_trailers(Trailers::new(trailers)),
-            Event::Resolve { .. } | Event::Saved(_) => {}
+            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => {}
         }
         self.state().handler = Some(handler);
     }

@@ -113,10 +113,10 @@ impl Engine {
         outbox::Builder::new(Arc::clone(&self.life.shared), path.into())
     }
 
-    /// A long-lived connection to `tcp://host:port`, shared by all clones of it: requests and answers, and what the server sends on its
-    /// own. See [`crate::link`].
+    /// A long-lived connection to `tcp://host:port`, or `tls://host:port`, shared by all clones of it: requests and answers, and what
+    /// the server sends on its own. See [`crate::link`].
     pub fn link(&self, url: &str) -> link::Builder {
-        link::Builder::new(Arc::clone(&self.life.shared), url)
+        link::Builder::new(self.clone(), url)
     }
 
     /// Saves what is remembered of addresses, and what names were answered with, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
@@ -128,6 +128,10 @@ impl Engine {
         let saved = self.life.shared.ask_for_memory()?;
         store::write(path, &saved, unix_ns() / 1_000_000_000)
             .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.life.shared
     }
 
     /// How often its thread has woken up since it started.

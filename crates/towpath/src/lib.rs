@@ -8,7 +8,7 @@
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
 //! | [`link`] | [`Link`]: one long-lived connection for requests and for what a server sends on its own |
-//! | [`tls`] | [`Tls`]: whom to believe behind `https`, and who we are |
+//! | [`tls`] | [`Tls`]: whom to believe behind `https` and `tls`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
 //! | `service` | with the feature `tower`: a client as a `tower::Service` with the `http` crate's types |
 //! | [`error`] | [`Error`]: why there is no (whole) response |
@@ -33,6 +33,7 @@ mod call;
 pub mod engine;
 pub mod error;
 mod file;
+mod finder;
 mod json;
 pub mod link;
 mod network;

@@ -11,7 +11,8 @@
 //! # Ok::<(), towpath::Error>(())
 //! ```
 //!
-//! It speaks Bolt, version 1, over TCP. All clones of a link share its connection, which is opened at once and again whenever it
+//! It speaks Bolt, version 1, over TCP, or over TLS (`tls://host:port`) as the engine's [`Tls`](crate::Tls) says: with the server's name sent and checked, no
+//! protocol offered by ALPN. All clones of a link share its connection, which is opened at once and again whenever it
 //! is lost, until the last clone is dropped.
 //!
 //! **A request** whose link is not connected fails at once ([`Error::NotConnected`]), unless it [`Request::waits`]. One that was sent
@@ -21,27 +22,33 @@
 //! [`Settings`](HeartbeatSettings). A beat that nothing answers in [`Builder::beat_timeout`] ends the connection; so a request that
 //! was not answered in its time, while nothing came, is followed by a beat at once.
 //!
-//! **Connecting** tries a name's addresses one after the other, 250 ms apart, for [`Builder::connect_timeout`]; the first connection that is there is taken. After a
+//! **Connecting** asks the engine for a name's addresses: at once those that it was answered with before, then those that the app's resolver or the
+//! system says, in the order in which they have worked on this network. They are tried one after the other, 250 ms apart where nothing is known, for
+//! [`Builder::connect_timeout`]; the first connection that can be used, its TLS handshake included, is taken. After a
 //! round that came to nothing there is a pause, of [`Builder::pauses`], which doubles and is drawn from its upper half. A connection that
 //! worked and was closed by the server is followed by the next after a random part of the first pause, one that was found dead by the next at
 //! once, and so is [`Engine::network_changed`](crate::Engine::network_changed), which closes the old one.
 //!
-//! A link has a thread of its own, which sleeps while nothing is due. It goes on when its engine is dropped, and hears no more of the network then.
+//! A link has a thread of its own, which sleeps while nothing is due. It keeps its engine running.
 
+mod channel;
 mod desk;
+mod dial;
 mod message;
 mod wire;
 
 use std::fmt;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_engine::local::message::{Command, Error as Failed, Find, Found, Transport};
 use towpath_io::readiness::{Driver, Options};
 
+use crate::Engine;
 use crate::call::Shared;
-use crate::engine::random_seed;
+use crate::engine::{random_seed, unix_ns};
 use crate::url::Url;
 
 pub use desk::{Canceller, Pending};
@@ -49,6 +56,7 @@ pub use message::{Answer, Push, Request};
 pub use towpath_engine::client::heartbeat::Settings as HeartbeatSettings;
 pub use towpath_proto::bolt::Status;
 
+use channel::Security;
 use desk::Inner;
 use wire::{Event, Letter, Order, Wire};
 
@@ -60,13 +68,16 @@ pub struct Link {
 
 struct Life {
     inner: Arc<Inner>,
+    engine: Engine,
+    /// Its number, where addresses are asked for.
+    asker: u64,
     thread: Option<JoinHandle<()>>,
 }
 
 /// How to open a link.
 #[must_use = "nothing is connected until it is opened"]
 pub struct Builder {
-    shared: Arc<Shared>,
+    engine: Engine,
     url: String,
     settings: Settings,
     on_push: Option<OnPush>,
@@ -107,6 +118,8 @@ pub enum Error {
     },
     /// It was given up by its [`Canceller`].
     Cancelled,
+    /// The caller's fault, or the platform's: TLS cannot be set up as asked.
+    Tls(String),
     /// The link is closed.
     Closed,
     /// A resource is missing: no thread, no descriptors.
@@ -121,6 +134,8 @@ pub struct State {
     pub connected: bool,
     /// Connections since it was opened.
     pub connections: u64,
+    /// Why there was no connection when one was last tried for, or none that the server spoke on. None since it has spoken.
+    pub failure: Option<Failed>,
     /// Heartbeats sent.
     pub beats: u64,
     /// After how long a silence the next one is sent.
@@ -128,7 +143,7 @@ pub struct State {
 }
 
 impl Builder {
-    pub(crate) fn new(shared: Arc<Shared>, url: &str) -> Self {
+    pub(crate) fn new(engine: Engine, url: &str) -> Self {
         let settings = Settings {
             heartbeat: HeartbeatSettings::default(),
             beat_timeout: Duration::from_secs(5),
@@ -139,7 +154,7 @@ impl Builder {
             max_bytes: 4 << 20,
             max_frame: 4 << 20,
         };
-        Self { shared, url: url.to_owned(), settings, on_push: None }
+        Self { engine, url: url.to_owned(), settings, on_push: None }
     }
 
     /// Is given what the server sends on its own, on the link's thread: while it runs nothing else happens on the link, so it must not wait
@@ -191,23 +206,35 @@ impl Builder {
     /// Opens it; the connection comes on its own.
     ///
     /// # Errors
-    /// When the URL is not `tcp://host:port`, or the system gives no thread or descriptors. TLS is not there yet.
+    /// When the URL is neither `tcp://host:port` nor `tls://host:port`, TLS cannot be set up as [`crate::Builder::tls`] says, or the system gives
+    /// no thread or descriptors.
     pub fn open(self) -> Result<Link, Error> {
-        let Self { shared, url, settings, on_push } = self;
-        let (host, port) = Url::parse_link(&url).map_err(Error::Url)?;
+        let Self { engine, url, settings, on_push } = self;
+        let url = Url::parse_link(&url).map_err(Error::Url)?;
+        let shared = Arc::clone(engine.shared());
+        let template = match url.transport {
+            Transport::Plain => None,
+            Transport::Tls => {
+                Some(shared.tls_template().map_err(|error| Error::Tls(error.to_string()))?)
+            }
+        };
         let (ready, made) = mpsc::channel();
+        let office = Office { host: url.host.into(), port: url.port, shared: Arc::clone(&shared) };
         let run = move || {
-            let wire = Wire::new(host, port, settings, random_seed());
-            run(wire, settings, on_push, &ready);
+            let epoch = Duration::from_nanos(unix_ns());
+            let security = template.map(|template| Security::new(&template, &office.host, epoch));
+            let server = (Arc::clone(&office.host), office.port);
+            let wire = Wire::new(server, security, settings, random_seed());
+            run(wire, settings, on_push, office, &ready);
         };
         let thread = std::thread::Builder::new()
             .name("towpath-link".to_owned())
             .spawn(run)
             .map_err(|error| Error::System(error.to_string()))?;
-        let inner = made.recv().unwrap_or(Err(Error::Closed))?;
+        let (inner, asker) = made.recv().unwrap_or(Err(Error::Closed))?;
         let handle = inner.handle.clone();
         // From here on the thread ends when this is dropped.
-        let link = Link { life: Arc::new(Life { inner, thread: Some(thread) }) };
+        let link = Link { life: Arc::new(Life { inner, engine, asker, thread: Some(thread) }) };
         shared.network.listen(move |change| {
             handle.send(Letter::Order(Order::Network(change.clone()))).is_ok()
         });
@@ -219,20 +246,44 @@ impl Builder {
     }
 }
 
+/// What the link's thread has of the engine.
+struct Office {
+    host: Arc<str>,
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Office {
+    fn find(&self, asker: u64, question: u64) -> Result<(), crate::Error> {
+        let (host, port) = (Arc::clone(&self.host), self.port);
+        self.shared.command(Command::Find(Find { asker, question, host, port }))
+    }
+}
+
 /// The link's thread.
 fn run(
     wire: Wire,
     settings: Settings,
     mut on_push: Option<OnPush>,
-    ready: &mpsc::Sender<Result<Arc<Inner>, Error>>,
+    office: Office,
+    ready: &mpsc::Sender<Result<(Arc<Inner>, u64), Error>>,
 ) {
-    let known = Arc::new(std::sync::OnceLock::<Arc<Inner>>::new());
+    let known = Arc::new(OnceLock::<(Arc<Inner>, u64)>::new());
     let theirs = Arc::clone(&known);
+    let shared = Arc::clone(&office.shared);
     let mailbox = move |letter| {
-        let (Letter::Event(event), Some(inner)) = (letter, theirs.get()) else { return };
+        let (Letter::Event(event), Some((inner, asker))) = (letter, theirs.get()) else { return };
         match event {
             Event::Ended { id, result } => inner.end(id, result),
             Event::Changed(state) => inner.set_state(state),
+            Event::Find { question } => {
+                if office.find(*asker, question).is_err() {
+                    let _ = inner.order(Order::Found(Found::nothing(question)));
+                }
+            }
+            Event::Attempted { address, took } => {
+                let _ = office.shared.command(Command::Attempted { address, took });
+            }
             Event::Pushed { connection, frame } => {
                 let mut push = Push::new(frame, connection, inner.handle.clone());
                 match &mut on_push {
@@ -252,8 +303,12 @@ fn run(
         }
     };
     let inner = Arc::new(Inner::new(driver.handle(), settings));
-    let _ = known.set(Arc::clone(&inner));
-    let _ = ready.send(Ok(Arc::clone(&inner)));
+    let handle = driver.handle();
+    let asker = shared.askers.add(move |found| {
+        let _ = handle.send(Letter::Order(Order::Found(found)));
+    });
+    let _ = known.set((Arc::clone(&inner), asker));
+    let _ = ready.send(Ok((Arc::clone(&inner), asker)));
     // A panic of the app's does not leave anybody waiting.
     let _closing = Closing(inner);
     let _ = driver.run();
@@ -299,6 +354,7 @@ impl Link {
 
 impl Drop for Life {
     fn drop(&mut self) {
+        self.engine.shared().askers.remove(self.asker);
         self.inner.handle.stop();
         let own = std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != own) {
@@ -320,6 +376,7 @@ impl fmt::Display for Error {
             Self::TimedOut { sent: true } => f.write_str("no answer in time"),
             Self::TimedOut { sent: false } => f.write_str("no connection in time"),
             Self::Cancelled => f.write_str("it was given up"),
+            Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Closed => f.write_str("the link is closed"),
             Self::System(why) => write!(f, "the link cannot be opened: {why}"),
         }

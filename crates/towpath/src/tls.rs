@@ -1,4 +1,4 @@
-//! How `https` is spoken: versions 1.2 and 1.3, the server's name always sent and always checked.
+//! How `https` and `tls` are spoken: versions 1.2 and 1.3, the server's name always sent and always checked.
 
 use std::fmt;
 
@@ -40,8 +40,8 @@ impl Tls {
         self
     }
 
-    /// What the engine needs of it. Reads the platform's roots, if they are wanted.
-    pub(crate) fn template(&mut self) -> Result<ClientTemplate, Error> {
+    /// What is needed to speak it, with these protocols offered (RFC 7301). Reads the platform's roots, if they are wanted.
+    pub(crate) fn template(&self, alpn: &[&str]) -> Result<ClientTemplate, Error> {
         let sound = |error: towpath_proto::tls::SettingsError| Error::Tls(error.to_string());
         let roots = match &self.roots {
             Some(pem) => Roots::from_pem(pem).map_err(sound)?,
@@ -60,7 +60,7 @@ impl Tls {
             ..Trust::default()
         };
         ClientSettings {
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
             trust,
             identity,
             ..ClientSettings::default()

@@ -21,19 +21,21 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// That of a link: `tcp://host:port`, and nothing behind it.
-    pub(crate) fn parse_link(text: &str) -> Result<(String, u16), &'static str> {
+    /// That of a link: `tcp://host:port` or `tls://host:port`, and nothing behind it.
+    pub(crate) fn parse_link(text: &str) -> Result<Self, &'static str> {
         let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
-        if !scheme.eq_ignore_ascii_case("tcp") {
-            return Err("its scheme is not tcp; links do not speak TLS yet");
-        }
+        let scheme = match scheme {
+            _ if scheme.eq_ignore_ascii_case("tcp") => "http",
+            _ if scheme.eq_ignore_ascii_case("tls") => "https",
+            _ => return Err("its scheme is neither tcp nor tls"),
+        };
         // No port is the usual one.
         let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         if !has_port || rest.contains(['/', '?', '#']) {
             return Err("it is not tcp://host:port");
         }
-        match Self::parse(&format!("http://{rest}")) {
-            Ok(url) => Ok((url.host, url.port)),
+        match Self::parse(&format!("{scheme}://{rest}")) {
+            Ok(url) => Ok(url),
             Err(Error::Url(why)) => Err(why),
             Err(_) => Err("it is not tcp://host:port"),
         }

@@ -6,6 +6,7 @@ mod link;
 mod network;
 mod outbox;
 mod server;
+mod tls;
 
 use std::future::Future;
 use std::io::{Read, Write};

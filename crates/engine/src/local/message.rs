@@ -1,6 +1,6 @@
 //! What passes between an app and the worker that carries its requests.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,15 @@ pub enum Command {
         query: QueryId,
         /// The addresses, the best first.
         outcome: Result<Vec<IpAddr>, Failure>,
+    },
+    /// Where to connect; answered by [`Event::Found`].
+    Find(Find),
+    /// What became of somebody's own attempt to connect, for the memory.
+    Attempted {
+        /// Where to.
+        address: SocketAddr,
+        /// How long it took to a usable connection; `None` when it came to nothing.
+        took: Option<Duration>,
     },
     /// What was remembered in an earlier life.
     Restore(Remembered),
@@ -142,6 +151,45 @@ pub struct Open {
     pub origin: Origin,
     /// How it is treated.
     pub options: Options,
+}
+
+/// Somebody who connects on their own wants to know where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Find {
+    /// Who asks. The newest question of each is answered.
+    pub asker: u64,
+    /// The question's number, at the asker's choice.
+    pub question: u64,
+    /// A name.
+    pub host: Arc<str>,
+    /// The port.
+    pub port: u16,
+}
+
+/// Where to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Who asked.
+    pub asker: u64,
+    /// By which question.
+    pub question: u64,
+    /// The addresses, in the order in which to try them. None when there are none.
+    pub addresses: Vec<SocketAddr>,
+    /// How long to wait for the first before the second is tried, where that is known.
+    pub stagger: Option<Duration>,
+    /// Why the resolver had none.
+    pub failure: Option<Failure>,
+    /// Whether it is the resolver's word; else it is what the name was answered with before, and more follows.
+    pub is_last: bool,
+}
+
+impl Found {
+    /// The last word on a question that nobody can be asked.
+    #[must_use]
+    pub const fn nothing(question: u64) -> Self {
+        let failure = Some(Failure::TimedOut);
+        Self { asker: 0, question, addresses: Vec::new(), stagger: None, failure, is_last: true }
+    }
 }
 
 /// Who is asked.
@@ -313,6 +361,8 @@ pub enum Event {
         /// The name.
         name: Arc<str>,
     },
+    /// The answer to [`Command::Find`]: at most two, of which the second is the last.
+    Found(Found),
     /// The answer to [`Command::Save`].
     Saved(Remembered),
 }

@@ -389,6 +389,9 @@ impl Worker {
         outcome: Result<Vec<IpAddr>, Failure>,
         now: Instant,
     ) {
+        if self.on_find_resolved(query, &outcome, now) {
+            return;
+        }
         let Some(id) = self.local.queries.remove(&query) else { return };
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
         let outcome = match outcome {

@@ -7,14 +7,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use towpath_engine::client::heartbeat::Heartbeat;
-use towpath_engine::local::message::NetworkChange;
+use towpath_engine::local::message::{Error as Failed, Found, NetworkChange};
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
+use towpath_proto::tls::Fault;
 use towpath_proto::{
-    AttemptId, Close, ConnectOptions, ConnectionId, Input, Instant, Machine, Output, QueryId,
+    AttemptId, Close, ConnectOptions, ConnectionId, Input, Instant, Machine, Output,
 };
 
+use super::channel::{Channel, Opened, Security};
+use super::dial::{Attempt, Dial};
 use super::{Answer, Error, Settings, State};
 
 /// What passes between the link's thread and the app's.
@@ -39,19 +42,36 @@ pub(super) enum Order {
         message: Message,
     },
     Network(NetworkChange),
+    Found(Found),
     Foreground(bool),
 }
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Ended { id: u64, result: Result<Answer, Error> },
-    Pushed { connection: u64, frame: Frame },
+    Ended {
+        id: u64,
+        result: Result<Answer, Error>,
+    },
+    Pushed {
+        connection: u64,
+        frame: Frame,
+    },
     Changed(State),
+    /// Where is the server?
+    Find {
+        question: u64,
+    },
+    /// What became of an attempt: how long it took to a usable connection.
+    Attempted {
+        address: SocketAddr,
+        took: Option<Duration>,
+    },
 }
 
 pub(super) struct Wire {
-    host: String,
+    host: Arc<str>,
     port: u16,
+    security: Option<Security>,
     settings: Settings,
     heartbeat: Heartbeat,
     random: u64,
@@ -66,6 +86,7 @@ pub(super) struct Wire {
     numbers: HashMap<u32, u64>,
     next_number: u32,
     next_attempt: u64,
+    questions: u64,
     state: State,
     out: VecDeque<Output<Letter>>,
 }
@@ -81,20 +102,14 @@ enum Phase {
     /// There is no network.
     Offline,
     Pausing(Instant),
-    Resolving(QueryId),
-    Connecting(Attempts),
+    Dialling(Dial),
     Up(Up),
-}
-
-struct Attempts {
-    rest: VecDeque<SocketAddr>,
-    running: Vec<(AttemptId, SocketAddr)>,
-    next: Instant,
 }
 
 struct Up {
     connection: ConnectionId,
     loopback: bool,
+    channel: Channel,
     decoder: Decoder,
     /// When anything last went over it, either way.
     moved: Instant,
@@ -104,13 +119,20 @@ struct Up {
     beat: Option<Instant>,
     unsent: usize,
     alive: bool,
+    is_bolt: bool,
 }
 
 impl Wire {
-    pub(super) fn new(host: String, port: u16, settings: Settings, seed: u64) -> Self {
+    pub(super) fn new(
+        (host, port): (Arc<str>, u16),
+        security: Option<Security>,
+        settings: Settings,
+        seed: u64,
+    ) -> Self {
         Self {
             host,
             port,
+            security,
             heartbeat: Heartbeat::new(settings.heartbeat),
             settings,
             random: seed,
@@ -123,6 +145,7 @@ impl Wire {
             numbers: HashMap::new(),
             next_number: 0,
             next_attempt: 0,
+            questions: 0,
             state: State::default(),
             out: VecDeque::new(),
         }
@@ -140,6 +163,7 @@ impl Wire {
                 }
             }
             Order::Network(change) => self.network_changed(&change, now),
+            Order::Found(found) => self.found(found, now),
             Order::Foreground(in_foreground) => self.heartbeat.set_foreground(in_foreground),
         }
     }
@@ -196,7 +220,7 @@ impl Wire {
         let Phase::Up(up) = &mut self.phase else { return };
         // Its lengths were looked at when it was made.
         let Ok(frame) = message.frame() else { return };
-        let chunk = frame.bytes().clone();
+        let Ok(chunk) = up.channel.seal(frame.bytes().clone()) else { return self.cut(now) };
         up.unsent += chunk.len();
         if message.kind == Kind::Request {
             up.silence.get_or_insert(now - up.moved);
@@ -223,6 +247,7 @@ impl Wire {
     fn lost(&mut self, pause: Duration, now: Instant) {
         let Phase::Up(up) = &self.phase else { return };
         let alive = up.alive;
+        let why = if up.is_bolt { Failed::Disconnected } else { Failed::Protocol };
         let sent = self.calls.iter().filter(|(_, call)| call.sent.is_some());
         let sent: Vec<u64> = sent.map(|(id, _)| *id).collect();
         for id in sent {
@@ -236,11 +261,13 @@ impl Wire {
             let share = self.share(pause);
             self.pause(share, now);
         } else {
-            self.failed(now);
+            self.failed(why, now);
         }
     }
 
-    fn failed(&mut self, now: Instant) {
+    fn failed(&mut self, why: Failed, now: Instant) {
+        self.state.failure = Some(why);
+        self.tell_state(now);
         let bound = self.settings.first_pause.saturating_mul(1 << self.failures.min(20));
         let bound = bound.min(self.settings.longest_pause);
         self.failures = self.failures.saturating_add(1);
@@ -249,10 +276,8 @@ impl Wire {
     }
 
     fn pause(&mut self, pause: Duration, now: Instant) {
-        if let Phase::Connecting(attempts) = &self.phase {
-            let running = attempts.running.iter();
-            let given_up = running.map(|&(attempt, _)| Output::CancelConnect { attempt });
-            self.out.extend(given_up);
+        if let Phase::Dialling(dial) = &mut self.phase {
+            dial.give_up(&mut self.out);
         }
         let until = now + pause;
         self.phase = if self.offline { Phase::Offline } else { Phase::Pausing(until) };
@@ -265,64 +290,121 @@ impl Wire {
         match &self.phase {
             Phase::Up(up) if stays(up) => return,
             Phase::Up(_) => self.cut(now),
-            Phase::Offline | Phase::Pausing(_) | Phase::Resolving(_) | Phase::Connecting(_) => {}
+            Phase::Offline | Phase::Pausing(_) | Phase::Dialling(_) => {}
         }
         self.failures = 0;
         self.pause(Duration::ZERO, now);
     }
 
     fn is_loopback(&self) -> bool {
-        self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        &*self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
 
     fn begin(&mut self, now: Instant) {
         self.round_began = now;
-        match self.host.parse() {
-            Ok(ip) => self.connect(vec![ip], now),
+        self.phase = Phase::Dialling(match self.host.parse() {
+            Ok(ip) => Dial::to(SocketAddr::new(ip, self.port), now),
             Err(_) => {
-                let query = QueryId(self.next_attempt);
-                self.next_attempt += 1;
-                self.phase = Phase::Resolving(query);
-                self.out.push_back(Output::Resolve { query, name: self.host.clone() });
+                self.questions += 1;
+                let question = self.questions;
+                self.out.push_back(Output::Message(Letter::Event(Event::Find { question })));
+                Dial::asking(question, now)
+            }
+        });
+        self.advance(now);
+    }
+
+    fn found(&mut self, found: Found, now: Instant) {
+        if let Phase::Dialling(dial) = &mut self.phase
+            && dial.asking == Some(found.question)
+        {
+            dial.found(found, now);
+            self.advance(now);
+        }
+    }
+
+    /// Begins the attempts that are due; when there are none left the round is over.
+    fn advance(&mut self, now: Instant) {
+        let Phase::Dialling(dial) = &mut self.phase else { return };
+        while let Some(address) = dial.due(now) {
+            let attempt = AttemptId(self.next_attempt);
+            self.next_attempt += 1;
+            dial.started(attempt, address, now);
+            let options = Arc::new(ConnectOptions::default());
+            self.out.push_back(Output::Connect { attempt, address: address.into(), options });
+        }
+        if let Some(why) = dial.is_over() {
+            self.failed(why, now);
+        }
+    }
+
+    fn connected(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
+        let Phase::Dialling(dial) = &mut self.phase else {
+            return self.out.push_back(Output::Close { connection, how: Close::Abort });
+        };
+        match self.security.as_ref().map(|security| security.begin(now)) {
+            None => self.usable(attempt, connection, now),
+            Some(Ok(mut layer)) => {
+                let hello = layer.take_output().into();
+                dial.secures(attempt, connection, layer);
+                self.out.push_back(Output::Send { connection, chunk: hello });
+            }
+            Some(Err(fault)) => {
+                self.out.push_back(Output::Close { connection, how: Close::Abort });
+                self.attempt_failed(attempt, Failed::Tls(fault), now);
             }
         }
     }
 
-    fn connect(&mut self, addresses: Vec<IpAddr>, now: Instant) {
-        let rest = addresses.into_iter().take(MOST_ADDRESSES);
-        let rest = rest.map(|ip| SocketAddr::new(ip, self.port)).collect();
-        self.phase = Phase::Connecting(Attempts { rest, running: Vec::new(), next: now });
-        self.next_attempt(now);
-    }
-
-    /// The next address has its turn; when there is none and nothing is under way the round is over.
-    fn next_attempt(&mut self, now: Instant) {
-        let Phase::Connecting(attempts) = &mut self.phase else { return };
-        let Some(address) = attempts.rest.pop_front() else {
-            attempts.next = Instant::FAR_FUTURE;
-            if attempts.running.is_empty() {
-                self.failed(now);
-            }
+    /// Records for a connection in its handshake.
+    fn shake_hands(&mut self, connection: ConnectionId, chunk: &[u8], now: Instant) {
+        let (Phase::Dialling(dial), Some(security)) = (&mut self.phase, &self.security) else {
             return;
         };
-        let attempt = AttemptId(self.next_attempt);
-        self.next_attempt += 1;
-        attempts.running.push((attempt, address));
-        attempts.next = now + STAGGER;
-        let options = Arc::new(ConnectOptions::default());
-        self.out.push_back(Output::Connect { attempt, address: address.into(), options });
+        security.tell_time(now);
+        let Some((attempt, layer)) = dial.handshake(connection) else { return };
+        let mut early = BytesMut::new();
+        let received = layer.receive(chunk, &mut early);
+        let (reply, established) = (layer.take_output(), layer.is_established());
+        let ended = layer.is_ended();
+        if !reply.is_empty() {
+            self.out.push_back(Output::Send { connection, chunk: reply.into() });
+        }
+        match received {
+            Err(fault) => {
+                // The alert goes out first.
+                self.out.push_back(Output::Close { connection, how: Close::Flush });
+                self.attempt_failed(attempt, Failed::Tls(fault), now);
+            }
+            Ok(()) if established => {
+                self.usable(attempt, connection, now);
+                self.hear(Opened { plain: early.freeze(), reply: Bytes::new(), ended }, now);
+            }
+            Ok(()) => {}
+        }
     }
 
-    fn connected(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
-        let Phase::Connecting(attempts) = &mut self.phase else {
+    fn attempt_failed(&mut self, attempt: AttemptId, why: Failed, now: Instant) {
+        let Phase::Dialling(dial) = &mut self.phase else { return };
+        let Some(failed) = dial.failed(attempt, why, now) else { return };
+        self.tell_attempt(&failed, None);
+        self.advance(now);
+    }
+
+    /// A connection that frames can be sent on: the others are given up.
+    fn usable(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
+        let Phase::Dialling(dial) = &mut self.phase else { return };
+        let Some(won) = dial.take(attempt) else {
             return self.out.push_back(Output::Close { connection, how: Close::Abort });
         };
-        let address = attempts.running.iter().find(|one| one.0 == attempt).map(|one| one.1);
-        let losers = attempts.running.iter().filter(|one| one.0 != attempt);
-        self.out.extend(losers.map(|&(attempt, _)| Output::CancelConnect { attempt }));
+        let losers = dial.give_up(&mut self.out);
+        self.tell_attempt(&won, Some(now - won.began));
+        let overtaken = losers.iter().filter(|loser| loser.began < won.began);
+        overtaken.for_each(|loser| self.tell_attempt(loser, None));
         self.phase = Phase::Up(Up {
             connection,
-            loopback: address.is_some_and(|address| address.ip().is_loopback()),
+            loopback: won.address.ip().is_loopback(),
+            channel: Channel::new(won.into_layer()),
             decoder: Decoder::new(Options { max_frame: self.settings.max_frame }),
             moved: now,
             heard: now,
@@ -330,6 +412,7 @@ impl Wire {
             beat: None,
             unsent: 0,
             alive: false,
+            is_bolt: true,
         });
         self.heartbeat.reached(now);
         self.state.connected = true;
@@ -341,11 +424,39 @@ impl Wire {
 
     fn received(&mut self, chunk: Bytes, now: Instant) {
         let Phase::Up(up) = &mut self.phase else { return };
+        if let Some(security) = &self.security {
+            security.tell_time(now);
+        }
+        let opened = up.channel.open(chunk);
+        self.hear(opened, now);
+    }
+
+    /// What arrived, as the peer said it.
+    fn hear(&mut self, opened: Opened, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        let Opened { plain, reply, ended } = opened;
+        let connection = up.connection;
+        if !reply.is_empty() {
+            up.unsent += reply.len();
+            self.out.push_back(Output::Send { connection, chunk: reply });
+        }
+        // A connection on which a server has said nothing but TLS is none that works.
+        if !plain.is_empty() {
+            self.hear_frames(plain, now);
+        }
+        if ended {
+            self.ended(connection, now);
+        }
+    }
+
+    fn hear_frames(&mut self, plain: Bytes, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
         let silence = up.silence.take().unwrap_or(now - up.moved);
         self.heartbeat.survived(silence, now);
         (up.moved, up.heard, up.beat, up.alive) = (now, now, None, true);
         self.failures = 0;
-        up.decoder.receive(chunk);
+        self.state.failure = None;
+        up.decoder.receive(plain);
         loop {
             let Phase::Up(up) = &mut self.phase else { return };
             match up.decoder.poll() {
@@ -353,7 +464,7 @@ impl Wire {
                 Ok(None) => break,
                 Err(_) => {
                     // It is no Bolt: no better the next time, perhaps.
-                    up.alive = false;
+                    (up.alive, up.is_bolt) = (false, false);
                     return self.cut(now);
                 }
             }
@@ -383,7 +494,30 @@ impl Wire {
         }
     }
 
-    fn closed(&mut self, connection: ConnectionId, now: Instant) {
+    /// The peer says no more.
+    fn ended(&mut self, connection: ConnectionId, now: Instant) {
+        if self.owns(connection) {
+            self.out.push_back(Output::Close { connection, how: Close::Abort });
+            self.closed(connection, Fault::Ended, now);
+        }
+    }
+
+    /// Whether a connection is in use, or in its handshake.
+    fn owns(&mut self, connection: ConnectionId) -> bool {
+        match &mut self.phase {
+            Phase::Up(up) => up.connection == connection,
+            Phase::Dialling(dial) => dial.handshake(connection).is_some(),
+            Phase::Offline | Phase::Pausing(_) => false,
+        }
+    }
+
+    fn closed(&mut self, connection: ConnectionId, fault: Fault, now: Instant) {
+        if let Phase::Dialling(dial) = &mut self.phase {
+            if let Some((attempt, _)) = dial.handshake(connection) {
+                self.attempt_failed(attempt, Failed::Tls(fault), now);
+            }
+            return;
+        }
         let Phase::Up(up) = &self.phase else { return };
         if up.connection != connection {
             return;
@@ -410,17 +544,23 @@ impl Wire {
         }
         match &self.phase {
             Phase::Pausing(until) if *until <= now => self.begin(now),
-            Phase::Resolving(_) | Phase::Connecting(_) if self.round_ends() <= now => {
-                self.failed(now);
-            }
-            Phase::Connecting(attempts) if attempts.next <= now => self.next_attempt(now),
+            Phase::Dialling(_) if self.round_ends() <= now => self.end_round(now),
+            Phase::Dialling(_) => self.advance(now),
             Phase::Up(up) => match up.beat {
                 Some(at) if at + self.settings.beat_timeout <= now => self.found_dead(now),
                 None if up.heard + self.heartbeat.interval(now) <= now => self.beat(now),
                 Some(_) | None => {}
             },
-            Phase::Offline | Phase::Pausing(_) | Phase::Resolving(_) | Phase::Connecting(_) => {}
+            Phase::Offline | Phase::Pausing(_) => {}
         }
+    }
+
+    /// Its time is over.
+    fn end_round(&mut self, now: Instant) {
+        let Phase::Dialling(dial) = &mut self.phase else { return };
+        let (running, why) = (dial.give_up(&mut self.out), dial.failure());
+        running.iter().for_each(|attempt| self.tell_attempt(attempt, None));
+        self.failed(why, now);
     }
 
     fn beat(&mut self, now: Instant) {
@@ -449,8 +589,7 @@ impl Wire {
         let phase = match &self.phase {
             Phase::Offline => Instant::FAR_FUTURE,
             Phase::Pausing(until) => *until,
-            Phase::Resolving(_) => self.round_ends(),
-            Phase::Connecting(attempts) => attempts.next.min(self.round_ends()),
+            Phase::Dialling(dial) => dial.deadline().min(self.round_ends()),
             Phase::Up(up) => match up.beat {
                 Some(at) => at + self.settings.beat_timeout,
                 None => up.heard + self.heartbeat.interval(now),
@@ -470,6 +609,11 @@ impl Wire {
 
     fn tell(&mut self, id: u64, result: Result<Answer, Error>) {
         self.out.push_back(Output::Message(Letter::Event(Event::Ended { id, result })));
+    }
+
+    fn tell_attempt(&mut self, attempt: &Attempt, took: Option<Duration>) {
+        let event = Event::Attempted { address: attempt.address, took };
+        self.out.push_back(Output::Message(Letter::Event(event)));
     }
 
     fn tell_state(&mut self, now: Instant) {
@@ -497,43 +641,27 @@ impl Machine for Wire {
             Input::Connected { attempt, connection, .. } => {
                 self.connected(attempt, connection, now);
             }
-            Input::ConnectFailed { attempt, .. } => {
-                if let Phase::Connecting(attempts) = &mut self.phase {
-                    attempts.running.retain(|one| one.0 != attempt);
-                    self.next_attempt(now);
-                }
+            Input::ConnectFailed { attempt, failure } => {
+                self.attempt_failed(attempt, Failed::Connect(failure), now);
             }
-            Input::Received { connection, chunk } => {
-                if matches!(&self.phase, Phase::Up(up) if up.connection == connection) {
-                    self.received(chunk, now);
-                }
-            }
+            Input::Received { connection, chunk } => match &self.phase {
+                Phase::Up(up) if up.connection == connection => self.received(chunk, now),
+                Phase::Dialling(_) => self.shake_hands(connection, &chunk, now),
+                Phase::Up(_) | Phase::Offline | Phase::Pausing(_) => {}
+            },
             Input::Sent { connection, bytes } => match &mut self.phase {
                 Phase::Up(up) if up.connection == connection => up.unsent -= bytes.min(up.unsent),
-                Phase::Up(_)
-                | Phase::Offline
-                | Phase::Pausing(_)
-                | Phase::Resolving(_)
-                | Phase::Connecting(_) => {}
+                Phase::Up(_) | Phase::Offline | Phase::Pausing(_) | Phase::Dialling(_) => {}
             },
-            Input::Ended { connection } => {
-                if matches!(&self.phase, Phase::Up(up) if up.connection == connection) {
-                    self.out.push_back(Output::Close { connection, how: Close::Abort });
-                    self.closed(connection, now);
-                }
-            }
-            Input::Closed { connection, .. } => self.closed(connection, now),
-            Input::Resolved { query, outcome } => {
-                if matches!(self.phase, Phase::Resolving(asked) if asked == query) {
-                    self.connect(outcome.unwrap_or_default(), now);
-                }
-            }
+            Input::Ended { connection } => self.ended(connection, now),
+            Input::Closed { connection, .. } => self.closed(connection, Fault::Reset, now),
             // The round's end looks at the time.
             Input::Timeout => {}
             // Nothing of this is asked for.
             Input::Message(Letter::Event(_))
             | Input::Listening { .. }
             | Input::Accepted { .. }
+            | Input::Resolved { .. }
             | Input::Inspected { .. } => {}
         }
     }
@@ -551,8 +679,3 @@ impl Machine for Wire {
         }
     }
 }
-
-/// From one attempt of a round to the next (RFC 8305 §5).
-const STAGGER: Duration = Duration::from_millis(250);
-/// Of one name.
-const MOST_ADDRESSES: usize = 16;

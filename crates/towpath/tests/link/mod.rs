@@ -1,7 +1,9 @@
 //! The link against a server that speaks Bolt, and one that stops to.
 
+mod reach;
+
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -221,7 +223,8 @@ fn a_name_is_resolved_and_what_is_no_address_is_refused() {
     for url in [
         "host:1",
         "tcp://host",
-        "tls://host:1",
+        "tls://host",
+        "ssl://host:1",
         "http://h:1",
         "tcp://:1",
         "tcp://h:0",
@@ -273,17 +276,25 @@ impl TestServer {
     fn accept(&self) -> Peer {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Peer { stream, decoder: Decoder::new(Options::default()) }
+        Peer::on(stream)
     }
 }
 
 /// The server's end of a connection.
 struct Peer {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     decoder: Decoder,
 }
 
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 impl Peer {
+    fn on(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), decoder: Decoder::new(Options::default()) }
+    }
+
     fn read(&mut self) -> Frame {
         loop {
             if let Some(frame) = self.decoder.poll().unwrap() {
@@ -298,6 +309,7 @@ impl Peer {
 
     fn write(&mut self, message: &Message) {
         self.stream.write_all(message.frame().unwrap().bytes()).unwrap();
+        self.stream.flush().unwrap();
     }
 
     /// Answers one request with its own content, and the beats before it.
