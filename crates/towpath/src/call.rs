@@ -19,6 +19,7 @@ use towpath_proto::head::Head;
 use towpath_proto::tls::ClientTemplate;
 
 use crate::finder::Askers;
+use crate::link::Silences;
 use crate::network::Network;
 use crate::request::Handler;
 use crate::response::{Chunk, Response, Trailers};
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
     pub(crate) network: Network,
     pub(crate) askers: Askers,
+    pub(crate) silences: Silences,
 }
 
 #[derive(Default)]

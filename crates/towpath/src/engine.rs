@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_engine::client::timeouts::Network;
-use towpath_engine::local::message::{Command, Event, NetworkChange, Remembered, Settings};
+use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
 use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
@@ -20,7 +20,7 @@ use towpath_proto::Failure;
 use crate::call::Shared;
 use crate::network::Watching;
 use crate::question::Question;
-use crate::store;
+use crate::store::{self, Stored};
 use crate::tls::Tls;
 use crate::{Client, Error, link, outbox};
 
@@ -119,13 +119,14 @@ impl Engine {
         link::Builder::new(self.clone(), url)
     }
 
-    /// Saves what is remembered of addresses, and what names were answered with, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
+    /// Saves what is remembered of addresses, what names were answered with, and how long networks bear silence, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
     /// old file or the new one. Blocks while the file is written: call it when the app goes to the background.
     ///
     /// # Errors
     /// When the engine is gone, or the file cannot be written.
     pub fn save_memory(&self, path: &Path) -> Result<(), Error> {
-        let saved = self.life.shared.ask_for_memory()?;
+        let remembered = self.life.shared.ask_for_memory()?;
+        let saved = Stored { remembered, silences: self.life.shared.silences.all() };
         store::write(path, &saved, unix_ns() / 1_000_000_000)
             .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))
     }
@@ -248,8 +249,9 @@ impl Runner {
         let known = match &memory {
             Some(path) => store::read(path, now_s)
                 .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))?,
-            None => Remembered::default(),
+            None => Stored::default(),
         };
+        known.silences.into_iter().for_each(|saved| shared.silences.learn(saved));
         let worker = Worker::new(WorkerOptions {
             index: 0,
             workers: 1,
@@ -273,7 +275,7 @@ impl Runner {
             .map_err(|_| Error::Stopped)?;
         shared.set_handle(handle);
         shared.command(Command::Settings(Box::new(settings)))?;
-        shared.command(Command::Restore(known))?;
+        shared.command(Command::Restore(known.remembered))?;
         Ok(Self { driver, shared })
     }
 

@@ -20,7 +20,8 @@
 //!
 //! **The heartbeat** is sent only when nothing has come for as long as is learned to be safe on this network: see
 //! [`Settings`](HeartbeatSettings). A beat that nothing answers in [`Builder::beat_timeout`] ends the connection; so a request that
-//! was not answered in its time, while nothing came, is followed by a beat at once.
+//! was not answered in its time, while nothing came, is followed by a beat at once. What is learned belongs to the network, not to the server: links that are
+//! opened later begin with it, and so does the next process after [`Engine::save_memory`](crate::Engine::save_memory).
 //!
 //! **Connecting** asks the engine for a name's addresses: at once those that it was answered with before, then those that the app's resolver or the
 //! system says, in the order in which they have worked on this network. They are tried one after the other, 250 ms apart where nothing is known, for
@@ -35,6 +36,7 @@ mod channel;
 mod desk;
 mod dial;
 mod message;
+mod silences;
 mod wire;
 
 use std::fmt;
@@ -58,6 +60,7 @@ pub use towpath_proto::bolt::Status;
 
 use channel::Security;
 use desk::Inner;
+pub(crate) use silences::Silences;
 use wire::{Event, Letter, Order, Wire};
 
 /// A long-lived connection. Cheap to clone; when the last one is dropped the connection is closed, and what is under way fails.
@@ -219,12 +222,16 @@ impl Builder {
             }
         };
         let (ready, made) = mpsc::channel();
+        let network = shared.network.latest().clone();
+        let theirs = network.clone();
         let office = Office { host: url.host.into(), port: url.port, shared: Arc::clone(&shared) };
         let run = move || {
             let epoch = Duration::from_nanos(unix_ns());
             let security = template.map(|template| Security::new(&template, &office.host, epoch));
             let server = (Arc::clone(&office.host), office.port);
+            let silences = office.shared.silences.all();
             let wire = Wire::new(server, security, settings, random_seed());
+            let wire = wire.knowing(silences, theirs.as_ref());
             run(wire, settings, on_push, office, &ready);
         };
         let thread = std::thread::Builder::new()
@@ -239,7 +246,7 @@ impl Builder {
             handle.send(Letter::Order(Order::Network(change.clone()))).is_ok()
         });
         let latest = shared.network.latest().clone();
-        if let Some(change) = latest {
+        if let Some(change) = latest.filter(|latest| Some(latest) != network.as_ref()) {
             link.life.inner.order(Order::Network(change))?;
         }
         Ok(link)
@@ -281,6 +288,7 @@ fn run(
                     let _ = inner.order(Order::Found(Found::nothing(question)));
                 }
             }
+            Event::Learned(saved) => office.shared.silences.learn(saved),
             Event::Attempted { address, took } => {
                 let _ = office.shared.command(Command::Attempted { address, took });
             }

@@ -1,16 +1,19 @@
-//! What is remembered of addresses and names, in a file that a crash leaves whole.
+//! What is remembered of addresses, names and silences, in a file that a crash leaves whole.
 //!
-//! Text, one address or name a line:
+//! Text, one address, name or network a line:
 //!
 //! ```text
-//! towpath-memory 2 1763769600
+//! towpath-memory 3 1763769600
 //! 10.0.0.1:443 4.5 0.25 0 18.250 120 home
 //! name 120 example.org 10.0.0.1,10.0.0.2 home
+//! silence 290 315 86400 home
 //! ```
 //!
 //! The first line has the format's version and the time (seconds since 1970); each other one the address, successes,
 //! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label; or that it is a name, how many
-//! seconds ago it was answered, the name, its addresses, and the network's label. Version 1 had no names.
+//! seconds ago it was answered, the name, its addresses, and the network's label; or that it is how long a network bears silence: the seconds of the longest that was survived, of the
+//! shortest that was not, how many seconds ago the search ended (`-` where it is not known), and the label. A line of the last kind that is damaged is
+//! passed over: what it says is soon learned again. Version 1 had no names, version 2 no silences.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -21,16 +24,25 @@ use std::time::Duration;
 use towpath_engine::client::answers::{
     MOST_ADDRESSES as MOST_OF_A_NAME, MOST_ANSWERS, SavedAnswer,
 };
+use towpath_engine::client::heartbeat::{MOST_NETWORKS, Saved as Silence};
 use towpath_engine::client::memory::{Facts, MOST_ADDRESSES, Saved};
 use towpath_engine::local::message::Remembered;
 use towpath_proto::Instant;
 
 use crate::file::replace;
 
+/// All that a file holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) remembered: Remembered,
+    pub(crate) silences: Vec<Silence>,
+}
+
 /// Writes what is remembered. `unix_s` is the time in seconds since 1970.
-pub(crate) fn write(path: &Path, saved: &Remembered, unix_s: u64) -> io::Result<()> {
+pub(crate) fn write(path: &Path, saved: &Stored, unix_s: u64) -> io::Result<()> {
     let mut text = format!("{MAGIC} {VERSION} {unix_s}\n");
-    for one in &saved.addresses {
+    let Stored { remembered, silences } = saved;
+    for one in &remembered.addresses {
         let Facts { successes, failures, in_row, connect, .. } = one.facts;
         let connect_ms = connect.as_secs_f64() * 1e3;
         let label = label(&one.network);
@@ -41,10 +53,18 @@ pub(crate) fn write(path: &Path, saved: &Remembered, unix_s: u64) -> io::Result<
             one.age.as_secs()
         );
     }
-    for one in &saved.answers {
+    for one in &remembered.answers {
         let addresses: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
         let (age_s, label) = (one.age.as_secs(), label(&one.network));
         let _ = writeln!(text, "{NAME}{age_s} {} {} {label}", one.name, addresses.join(","));
+    }
+    for one in silences {
+        let seconds = |time: Option<Duration>| {
+            time.map_or_else(|| "-".to_owned(), |time| time.as_secs_f64().to_string())
+        };
+        let (failed, settled) = (seconds(one.failed), seconds(one.settled));
+        let (survived, label) = (one.survived.as_secs_f64(), label(&one.network));
+        let _ = writeln!(text, "{SILENCE} {survived} {failed} {settled} {label}");
     }
     replace(path, text.as_bytes()).map(drop)
 }
@@ -55,36 +75,56 @@ fn label(network: &str) -> String {
 }
 
 /// Reads what was remembered; nothing, where there is no such file.
-pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Remembered> {
+pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Stored> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remembered::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::default()),
         Err(error) => return Err(error),
     };
-    let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
-    parse(&text, unix_s).ok_or_else(|| {
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    parse(&String::from_utf8_lossy(&bytes), unix_s).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, "it is no memory of addresses of this version")
     })
 }
 
-fn parse(text: &str, unix_s: u64) -> Option<Remembered> {
+fn parse(text: &str, unix_s: u64) -> Option<Stored> {
     let (first, rest) = text.split_once('\n')?;
     let (version, then) = first.strip_prefix(MAGIC)?.trim_start().split_once(' ')?;
-    if !["1", VERSION].contains(&version) {
+    if !["1", "2", VERSION].contains(&version) {
         return None;
     }
     let then: u64 = then.trim().parse().ok()?;
     // A clock that was set back makes nothing younger than it was.
     let since = Duration::from_secs(unix_s.saturating_sub(then));
-    let mut found = Remembered::default();
-    for line in rest.lines().take(MOST_ADDRESSES + MOST_ANSWERS) {
-        match line.strip_prefix(NAME) {
-            Some(line) => found.answers.push(parse_name(line, since)?),
-            None => found.addresses.push(parse_line(line, since)?),
+    let mut found = Stored::default();
+    let Stored { remembered, silences } = &mut found;
+    for line in rest.lines().take(MOST_ADDRESSES + MOST_ANSWERS + MOST_NETWORKS) {
+        if let Some(line) = line.strip_prefix(NAME) {
+            remembered.answers.push(parse_name(line, since)?);
+        } else if let Some(line) = line.strip_prefix(SILENCE) {
+            silences.extend(parse_silence(line, since));
+        } else {
+            remembered.addresses.push(parse_line(line, since)?);
         }
     }
     Some(found)
+}
+
+fn parse_silence(line: &str, since: Duration) -> Option<Silence> {
+    let mut words = line.strip_prefix(' ')?.splitn(4, ' ');
+    let seconds = |word: &str, most: f64| {
+        let number: Option<f64> = word.parse().ok();
+        number.filter(|s| (0.0..=most).contains(s)).map(Duration::from_secs_f64)
+    };
+    let survived = seconds(words.next()?, LONGEST_SILENCE_S)?;
+    let mut perhaps = |most| match words.next()? {
+        "-" => Some(None),
+        word => seconds(word, most).map(Some),
+    };
+    let (failed, settled) = (perhaps(LONGEST_SILENCE_S)?, perhaps(1e9)?);
+    let network = words.next()?.into();
+    Some(Silence { network, survived, failed, settled: settled.map(|age| age + since) })
 }
 
 fn parse_name(line: &str, since: Duration) -> Option<SavedAnswer> {
@@ -116,9 +156,13 @@ fn parse_line(line: &str, since: Duration) -> Option<Saved> {
 }
 
 const MAGIC: &str = "towpath-memory";
-const VERSION: &str = "2";
+const VERSION: &str = "3";
 /// What a line of a name begins with.
 const NAME: &str = "name ";
+/// What a line of a network's silences begins with.
+const SILENCE: &str = "silence";
+/// One day, as nobody waits longer for a beat.
+const LONGEST_SILENCE_S: f64 = 86_400.0;
 const MOST_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -147,7 +191,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("towpath-store-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("memory");
-        assert_eq!(read(&path, 0).unwrap(), Remembered::default());
+        assert_eq!(read(&path, 0).unwrap(), Stored::default());
         let name = SavedAnswer {
             network: "home of us".into(),
             name: "example.org".into(),
@@ -155,26 +199,61 @@ mod tests {
             age: Duration::from_secs(5),
         };
         let addresses = vec![one(1, "home of us"), one(2, "")];
-        let saved = Remembered { addresses, answers: vec![name.clone()] };
-        write(&path, &Remembered::default(), 900).unwrap();
+        let remembered = Remembered { addresses, answers: vec![name.clone()] };
+        let silence = |network: &str, failed, settled| Silence {
+            network: network.into(),
+            survived: Duration::from_millis(290_500),
+            failed,
+            settled,
+        };
+        let found = silence("home of us", Some(SECOND * 315), Some(SECOND * 60));
+        let silences = vec![found.clone(), silence("", None, None)];
+        let saved = Stored { remembered, silences };
+        write(&path, &Stored::default(), 900).unwrap();
         write(&path, &saved, 1000).unwrap();
-        let Remembered { addresses: found, answers } = read(&path, 1300).unwrap();
+        let read_again = read(&path, 1300).unwrap();
+        let settled = Some(SECOND * 360);
+        let grown = [Silence { settled, ..found }, silence("", None, None)];
+        assert_eq!(read_again.silences, grown);
+        let Remembered { addresses: found, answers } = read_again.remembered;
         assert_eq!(answers, [SavedAnswer { age: Duration::from_secs(305), ..name }]);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].age, Duration::from_secs(360));
         assert_eq!((&*found[0].network, &*found[1].network), ("home of us", ""));
-        assert_eq!(found[1].facts, saved.addresses[1].facts);
+        assert_eq!(found[1].facts, saved.remembered.addresses[1].facts);
         // What a crash left of a later write is not looked at.
         fs::write(folder.join("memory.new"), "half a li").unwrap();
-        assert_eq!(read(&path, 1300).unwrap().addresses.len(), 2);
+        assert_eq!(read(&path, 1300).unwrap().remembered.addresses.len(), 2);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_silence_costs_itself_alone() {
+        let damaged = [
+            "silence",
+            "silence 1",
+            "silence 1 2 3",
+            "silence nan - - x",
+            "silence -1 - - x",
+            "silence 1e99 - - x",
+            "silence 60 inf - x",
+            "silence 60 - 1e10 x",
+            "silence \u{fffd} - - x",
+        ];
+        let good = "10.0.0.1:1 1 1 1 1 1 x\nsilence 60 90 - y\n";
+        for line in damaged {
+            let found = parse(&format!("towpath-memory 3 1\n{line}\n{good}"), 1).unwrap();
+            assert_eq!(found.remembered.addresses.len(), 1, "{line}");
+            assert_eq!(found.silences.len(), 1, "{line}");
+            assert_eq!(found.silences[0].failed, Some(SECOND * 90));
+        }
     }
 
     #[test]
     fn what_is_no_memory_is_refused() {
         for text in [
             "",
-            "towpath-memory 3 1\n",
+            "towpath-memory 4 1\n",
             "towpath-memory 2\n",
             "towpath-memory 2 1\nname 1 host 10.0.0.1\n",
             "towpath-memory 2 1\nname 1 host 10.0.0 x\n",
@@ -192,4 +271,6 @@ mod tests {
             let _ = parse(&every_cut[..cut], 9);
         }
     }
+
+    const SECOND: Duration = Duration::from_secs(1);
 }

@@ -164,15 +164,16 @@ impl Heartbeat {
     /// Everything, for a file. Of a failure that is not believed yet nothing is said.
     #[must_use]
     pub fn save(&self, now: Instant) -> Vec<Saved> {
-        let saved = |(network, facts): (&Arc<str>, &Facts)| Saved {
-            network: Arc::clone(network),
-            survived: facts.survived,
-            failed: facts.failed.filter(|_| facts.failures >= BELIEVED),
-            settled: facts.question_at.map(|at| self.settings.relearn.saturating_sub(at - now)),
-        };
+        let saved = |(network, facts)| Saved::of(network, facts, &self.settings, now);
         let mut all: Vec<Saved> = self.networks.iter().map(saved).collect();
         all.sort_by(|a, b| a.network.cmp(&b.network));
         all
+    }
+
+    /// The same of the present network; nothing when nothing is known of it.
+    #[must_use]
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        Some(Saved::of(&self.network, self.facts()?, &self.settings, now))
     }
 
     /// Takes what was saved; what is known already stays.
@@ -212,6 +213,17 @@ impl Heartbeat {
         let oldest = self.networks.iter().min_by(by_age).map(|(network, _)| Arc::clone(network));
         if let Some(network) = oldest {
             self.networks.remove(&network);
+        }
+    }
+}
+
+impl Saved {
+    fn of(network: &Arc<str>, facts: &Facts, settings: &Settings, now: Instant) -> Self {
+        Self {
+            network: Arc::clone(network),
+            survived: facts.survived,
+            failed: facts.failed.filter(|_| facts.failures >= BELIEVED),
+            settled: facts.question_at.map(|at| settings.relearn.saturating_sub(at - now)),
         }
     }
 }

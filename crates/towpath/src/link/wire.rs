@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use towpath_engine::client::heartbeat::Heartbeat;
+use towpath_engine::client::heartbeat::{Facts, Heartbeat, Saved};
 use towpath_engine::local::message::{Error as Failed, Found, NetworkChange};
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
 use towpath_proto::tls::Fault;
@@ -61,6 +61,8 @@ pub(super) enum Event {
     Find {
         question: u64,
     },
+    /// What is known of silences on the present network.
+    Learned(Saved),
     /// What became of an attempt: how long it took to a usable connection.
     Attempted {
         address: SocketAddr,
@@ -74,6 +76,8 @@ pub(super) struct Wire {
     security: Option<Security>,
     settings: Settings,
     heartbeat: Heartbeat,
+    /// What was told of the present network.
+    learned: Option<Facts>,
     random: u64,
     phase: Phase,
     /// Rounds of attempts in a row that came to nothing, and connections on which nothing came.
@@ -134,6 +138,7 @@ impl Wire {
             port,
             security,
             heartbeat: Heartbeat::new(settings.heartbeat),
+            learned: None,
             settings,
             random: seed,
             phase: Phase::Pausing(Instant::ZERO),
@@ -149,6 +154,15 @@ impl Wire {
             state: State::default(),
             out: VecDeque::new(),
         }
+    }
+
+    /// Begins with what was learned before, on the network that there is.
+    pub(super) fn knowing(mut self, saved: Vec<Saved>, network: Option<&NetworkChange>) -> Self {
+        self.heartbeat.restore(saved, Instant::ZERO);
+        if let Some(network) = network {
+            self.network_changed(network, Instant::ZERO);
+        }
+        self
     }
 
     fn on_order(&mut self, order: Order, now: Instant) {
@@ -286,6 +300,7 @@ impl Wire {
     fn network_changed(&mut self, change: &NetworkChange, now: Instant) {
         let stays = |up: &Up| up.loopback && change.spares_loopback;
         self.heartbeat.set_network(&change.label);
+        self.learned = None;
         self.offline = !change.online && !self.is_loopback();
         match &self.phase {
             Phase::Up(up) if stays(up) => return,
@@ -293,6 +308,7 @@ impl Wire {
             Phase::Offline | Phase::Pausing(_) | Phase::Dialling(_) => {}
         }
         self.failures = 0;
+        self.state.failure = None;
         self.pause(Duration::ZERO, now);
     }
 
@@ -415,6 +431,7 @@ impl Wire {
             is_bolt: true,
         });
         self.heartbeat.reached(now);
+        self.tell_learned(now);
         self.state.connected = true;
         self.state.connections += 1;
         self.tell_state(now);
@@ -453,6 +470,8 @@ impl Wire {
         let Phase::Up(up) = &mut self.phase else { return };
         let silence = up.silence.take().unwrap_or(now - up.moved);
         self.heartbeat.survived(silence, now);
+        self.tell_learned(now);
+        let Phase::Up(up) = &mut self.phase else { return };
         (up.moved, up.heard, up.beat, up.alive) = (now, now, None, true);
         self.failures = 0;
         self.state.failure = None;
@@ -614,6 +633,16 @@ impl Wire {
     fn tell_attempt(&mut self, attempt: &Attempt, took: Option<Duration>) {
         let event = Event::Attempted { address: attempt.address, took };
         self.out.push_back(Output::Message(Letter::Event(event)));
+    }
+
+    fn tell_learned(&mut self, now: Instant) {
+        let facts = self.heartbeat.facts();
+        let facts = facts.map(|facts| Facts { updated: Instant::ZERO, ..*facts });
+        if facts != std::mem::replace(&mut self.learned, facts)
+            && let Some(saved) = self.heartbeat.saved(now)
+        {
+            self.out.push_back(Output::Message(Letter::Event(Event::Learned(saved))));
+        }
     }
 
     fn tell_state(&mut self, now: Instant) {

@@ -5,10 +5,10 @@ mod reach;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use towpath::link::{Builder, Error, HeartbeatSettings, Link, Status};
+use towpath::link::{Builder, Error, HeartbeatSettings, Link, State, Status};
 use towpath::{Engine, NetworkKind};
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
 
@@ -135,7 +135,7 @@ fn a_server_that_closes_is_connected_to_again() {
 
 #[test]
 fn answered_beats_keep_a_silent_link() {
-    let (server, _engine, link) = opened(|link| link.heartbeat(EVERY_SECOND));
+    let (server, engine, link) = opened(|link| link.heartbeat(EVERY_SECOND));
     let mut peer = server.accept();
     for _ in 0..2 {
         let beat = peer.read();
@@ -146,6 +146,38 @@ fn answered_beats_keep_a_silent_link() {
     peer.echo();
     assert_eq!(request.wait().unwrap().content(), "still");
     assert_eq!(link.state().connections, 1);
+    let learned = silences(&engine, server.listener.local_addr().unwrap().port());
+    assert!(learned.starts_with("silence 1 - ") && !learned.contains("- -"), "{learned}");
+}
+
+#[test]
+fn what_was_learned_of_silences_is_there_in_the_next_life() {
+    let server = TestServer { listener: TcpListener::bind("127.0.0.1:0").unwrap() };
+    let address = server.listener.local_addr().unwrap();
+    let memory = std::env::temp_dir().join(format!("towpath-silence-{}", address.port()));
+    let now_s = UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let lines = "silence half a li\nsilence 290 315 86400 home of us\n";
+    let text = format!("towpath-memory 3 {now_s}\n{lines}");
+    std::fs::write(&memory, text).unwrap();
+    let engine = Engine::builder().memory(&memory).start().unwrap();
+    engine.network_changed("home of us", NetworkKind::Fixed, true).unwrap();
+    let link = engine.link(&format!("tcp://{address}")).open().unwrap();
+    let found = Duration::from_secs(270);
+    let is_so = |state: State| state.connected && state.interval == found;
+    assert!(link.wait_until(PATIENCE, is_so), "{:?}", link.state());
+    assert_eq!(link.state().connections, 1, "it knew the network before it began");
+    let saved = silences(&engine, address.port());
+    assert!(saved.starts_with("silence 290 315 864"), "{saved}");
+    assert_eq!(saved.lines().count(), 1, "{saved}");
+}
+
+/// What an engine saves of them.
+fn silences(engine: &Engine, number: u16) -> String {
+    let path = std::env::temp_dir().join(format!("towpath-silence-{number}"));
+    engine.save_memory(&path).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    text.split_inclusive('\n').filter(|line| line.starts_with("silence")).collect()
 }
 
 #[test]
