@@ -30,6 +30,8 @@ pub struct Faults {
     pub vanish_permille: u32,
     /// Resets and vanishing happen after at most this many bytes.
     pub cut_bytes: u64,
+    /// A translator on the path forgets a connection that nothing has gone over for so long: from then on nothing arrives, and nobody is told.
+    pub forgets_after: Option<Duration>,
     /// In a thousand connects: refused though somebody listens.
     pub refuse_permille: u32,
     /// In a thousand connects: no answer, until the kernel gives up after one to two minutes.
@@ -52,6 +54,7 @@ impl Faults {
             reset_permille: 0,
             vanish_permille: 0,
             cut_bytes: 20_000,
+            forgets_after: None,
             refuse_permille: 0,
             hang_permille: 0,
         }
@@ -102,6 +105,7 @@ impl Faults {
             stall: self.stall.clone(),
             reset_after: cut(random, self.reset_permille),
             vanish_after: cut(random, self.vanish_permille),
+            forgets_after: self.forgets_after,
         }
     }
 }
@@ -123,6 +127,7 @@ pub(crate) struct Path {
     stall: RangeInclusive<Duration>,
     pub(crate) reset_after: Option<u64>,
     pub(crate) vanish_after: Option<u64>,
+    pub(crate) forgets_after: Option<Duration>,
 }
 
 impl Path {

@@ -37,6 +37,8 @@ mod desk;
 mod dial;
 mod message;
 mod silences;
+#[cfg(test)]
+mod simulation;
 mod wire;
 
 use std::fmt;
@@ -145,9 +147,9 @@ pub struct State {
     pub interval: Duration,
 }
 
-impl Builder {
-    pub(crate) fn new(engine: Engine, url: &str) -> Self {
-        let settings = Settings {
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
             heartbeat: HeartbeatSettings::default(),
             beat_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(10),
@@ -156,7 +158,13 @@ impl Builder {
             max_calls: 1024,
             max_bytes: 4 << 20,
             max_frame: 4 << 20,
-        };
+        }
+    }
+}
+
+impl Builder {
+    pub(crate) fn new(engine: Engine, url: &str) -> Self {
+        let settings = Settings::default();
         Self { engine, url: url.to_owned(), settings, on_push: None }
     }
 

@@ -65,7 +65,14 @@ impl<T: 'static> World<T> {
         let (far_node, listener) = (taker.node, taker.listener);
         let ends = [End::new(node, local, near), End::new(far_node, address.clone(), far)];
         let stream = self.streams.len();
-        self.streams.push(Stream { ends, path, carried: 0, vanished: false, listener });
+        self.streams.push(Stream {
+            ends,
+            path,
+            carried: 0,
+            moved: self.now,
+            vanished: false,
+            listener,
+        });
         self.cause(far_node, Cause::Accepted(EndId { stream, side: 1 }));
         self.schedule(back, Event::Answered { node, attempt, outcome: Ok(stream) });
     }
@@ -255,8 +262,11 @@ impl<T: 'static> World<T> {
 
     /// When the next thing that leaves here arrives: never before what left earlier.
     fn arrival(&mut self, end: EndId) -> Instant {
-        let delay = self.streams[end.stream].path.delay(&mut self.random);
         let now = self.now;
+        let stream = &mut self.streams[end.stream];
+        let silence = now.since(std::mem::replace(&mut stream.moved, now));
+        stream.vanished |= stream.path.forgets_after.is_some_and(|limit| silence >= limit);
+        let delay = stream.path.delay(&mut self.random);
         let this = self.end(end);
         this.last_arrival = (now + delay).max(this.last_arrival + Duration::from_nanos(1));
         this.last_arrival

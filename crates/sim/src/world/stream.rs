@@ -33,6 +33,8 @@ pub(super) struct Stream {
     pub(super) path: Path,
     /// Bytes that have left for the other end, in both directions.
     pub(super) carried: u64,
+    /// When anything last left for the other end, in either direction.
+    pub(super) moved: Instant,
     /// Nothing arrives any more.
     pub(super) vanished: bool,
     pub(super) listener: ListenerId,

@@ -1,6 +1,7 @@
 //! The requests under way as the app's threads and the link's share them, and the ways to wait for one.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -221,5 +222,11 @@ impl Canceller {
         if let Some(inner) = self.inner.upgrade() {
             inner.give_up(self.id);
         }
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").field("id", &self.id).finish()
     }
 }

@@ -279,6 +279,16 @@ impl Wire {
         }
     }
 
+    /// The connection is gone after a silence, which may be why.
+    fn lost_after(&mut self, silence: Duration, pause: Duration, now: Instant) {
+        self.heartbeat.lost(silence, now);
+        // Nothing is learned unless the server is reached anew soon; and silences are pauses enough.
+        if let Phase::Up(up) = &mut self.phase {
+            up.alive |= silence >= self.settings.heartbeat.shortest;
+        }
+        self.lost(pause, now);
+    }
+
     fn failed(&mut self, why: Failed, now: Instant) {
         self.state.failure = Some(why);
         self.tell_state(now);
@@ -542,9 +552,8 @@ impl Wire {
             return;
         }
         let silence = up.silence.unwrap_or(now - up.moved);
-        self.heartbeat.lost(silence, now);
         // All clients of a server that restarts come back; not all at once.
-        self.lost(self.settings.first_pause, now);
+        self.lost_after(silence, self.settings.first_pause, now);
     }
 
     fn on_time(&mut self, now: Instant) {
@@ -594,9 +603,8 @@ impl Wire {
     fn found_dead(&mut self, now: Instant) {
         if let Phase::Up(up) = &self.phase {
             let (connection, silence) = (up.connection, up.silence.unwrap_or_default());
-            self.heartbeat.lost(silence, now);
             self.out.push_back(Output::Close { connection, how: Close::Abort });
-            self.lost(Duration::ZERO, now);
+            self.lost_after(silence, Duration::ZERO, now);
         }
     }
 
