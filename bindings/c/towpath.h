@@ -24,7 +24,7 @@
  * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a handle
  * while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw, and must not
  * free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0. The same holds for
- * on_question, and for an outbox's on_end on a thread of its own. A runner belongs to the thread that made it. Engines do not survive
+ * on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer on the link's thread. A runner belongs to the thread that made it. Engines do not survive
  * fork() in the child.
  *
  * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the request's window
@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 1u
+#define TOWPATH_ABI_MINOR 2u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -64,6 +64,8 @@ typedef struct towpath_chunk towpath_chunk;
 typedef struct towpath_question towpath_question; /* since 1.1, as all of this that is marked so */
 typedef struct towpath_runner towpath_runner;
 typedef struct towpath_outbox towpath_outbox;
+typedef struct towpath_link towpath_link; /* since 1.2 */
+typedef struct towpath_push towpath_push; /* since 1.2 */
 
 /* Bytes that belong to somebody else; not ended by a NUL. */
 typedef struct towpath_bytes {
@@ -109,7 +111,8 @@ enum {
     TOWPATH_ERROR_OTHER = 52,        /* newer than this list */
     TOWPATH_ERROR_RESTING = 53,      /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
     TOWPATH_ERROR_IDENTICAL_LIMIT = 54, /* max_identical */
-    TOWPATH_ERROR_FLOW_LIMIT = 55    /* max_flow_bytes */
+    TOWPATH_ERROR_FLOW_LIMIT = 55,   /* max_flow_bytes */
+    TOWPATH_ERROR_NOT_CONNECTED = 56 /* since 1.2: the link has no connection, or had none in time: the request was not sent */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -154,7 +157,7 @@ typedef struct towpath_engine_options {
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
 /* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no function is
- * called any more. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests
+ * called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests
  * when that is freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
 
@@ -377,6 +380,115 @@ towpath_error towpath_outbox_wait(towpath_outbox *outbox, int32_t timeout_ms);
 
 /* Closes it; on_end is not called any more. What has not ended stays in the file. Refused in on_end. */
 towpath_error towpath_outbox_free(towpath_outbox *outbox);
+
+/* ---- Links: one long-lived connection, on which both sides may ask. Since 1.2 ------------------------------------------------- */
+
+typedef struct towpath_link_options {
+    size_t size; /* sizeof(towpath_link_options) */
+
+    const char *url; /* tcp://host:port, or tls://host:port as the engine's options say */
+
+    /* Is given what the server sends on its own, on the link's thread. The push is to be given back by towpath_push_answer: in there, or
+     * later by any thread. NULL: the server is told that there is nobody (status 6). */
+    void (*on_push)(towpath_push *push, void *user);
+    void *user; /* comes back in on_push */
+
+    uint32_t beat_timeout_ms;    /* that a heartbeat may be without an answer: 5000 */
+    uint32_t connect_timeout_ms; /* for a round of attempts: 10000 */
+    uint32_t first_pause_ms;     /* after a round that came to nothing, doubled for each further one: 1000 ... */
+    uint32_t longest_pause_ms;   /* ... up to 300000 */
+    uint32_t max_asks;           /* under way: 1024, at most 65536 */
+    uint32_t max_bytes;          /* of them: 4194304 */
+    uint32_t max_frame;          /* bytes of the longest frame that the server may send: 4194304 */
+    uint32_t shortest_silence_s; /* heartbeats are sent after a silence that is learned, and is no shorter than this: 45, ... */
+    uint32_t first_silence_s;    /* ... begins with this: 210, ... */
+    uint32_t longest_silence_s;  /* ... and is no longer than this: 600 */
+} towpath_link_options;
+
+/* How a request on a link ended. Pointers are valid during the call, and nothing of it is to be changed. */
+typedef struct towpath_answer {
+    size_t size;              /* sizeof(towpath_answer), as the library knows it */
+    void *user;               /* what was given with the request */
+    towpath_bytes class_name; /* of the content */
+    const uint8_t *content;
+    size_t length;
+    const char *text;    /* the error in words; "" without one */
+    const void *own;     /* the library's own */
+    towpath_error error; /* TOWPATH_OK if there is an answer, whatever its status */
+    uint32_t status;     /* what the server says: 0 is success (Bolt, see docs/bolt.md) */
+} towpath_answer;
+
+typedef struct towpath_ask_options {
+    size_t size; /* sizeof(towpath_ask_options) */
+
+    const void *content;
+    size_t length;
+    const char *class_name; /* of the content, at most 32767 bytes: "" */
+    const towpath_field *headers; /* all together at most 32767 bytes */
+    size_t header_count;
+
+    /* Is told the end, exactly once, on the link's thread, or on the one that gives it up. */
+    void (*on_answer)(const towpath_answer *answer);
+    void *user; /* comes back in the answer */
+
+    uint32_t timeout_ms; /* until the answer, with all waiting: 15000 */
+    uint32_t waits;      /* not 0: wait for a connection where it would end with TOWPATH_ERROR_NOT_CONNECTED */
+    uint32_t codec;      /* how the content is serialised, 0 to 255; 1 is Hessian 2 */
+    uint32_t reserved;   /* 0 */
+} towpath_ask_options;
+
+/* How a link is. */
+typedef struct towpath_link_state {
+    size_t size;          /* sizeof(towpath_link_state) */
+    uint64_t connections; /* that there were */
+    uint64_t beats;       /* that were sent */
+    uint64_t wakeups;     /* of its thread */
+    uint64_t interval_ms; /* the silence after which the next beat is sent */
+    uint32_t connected;   /* not 0: there is a connection */
+    towpath_error failure; /* why there was none when one was last tried for; TOWPATH_OK since the server has spoken */
+} towpath_link_state;
+
+/* Opens a link. The connection comes on its own, and again when it is lost. */
+towpath_error towpath_link_open(towpath_engine *engine, const towpath_link_options *options, towpath_link **link);
+
+/* Sends a request. When this fails on_answer is not called. *ask is the number by which it can be given up, and may be NULL. A request
+ * whose connection is lost ends with TOWPATH_ERROR_DISCONNECTED: it may have been processed. Nothing is sent twice. */
+towpath_error towpath_link_ask(towpath_link *link, const towpath_ask_options *options, uint64_t *ask);
+
+/* Sends what wants no answer. on_answer may be NULL; else it is called when this is on its way, where it may be lost. */
+towpath_error towpath_link_tell(towpath_link *link, const towpath_ask_options *options);
+
+/* Gives a request up: it ends with TOWPATH_ERROR_CANCELLED before this returns. TOWPATH_ERROR_ABSENT when it has ended. */
+towpath_error towpath_link_cancel(towpath_link *link, uint64_t ask);
+
+/* Whether a user looks on: heartbeats come more often then, so that a dead link is found sooner. */
+towpath_error towpath_link_foreground(towpath_link *link, int32_t in_foreground);
+
+/* Tells how it is. Set state->size before. */
+towpath_error towpath_link_look(towpath_link *link, towpath_link_state *state);
+
+/* Waits until it is connected (or, with 0, until it is not): TOWPATH_OK; or up to timeout_ms, a negative one as long as it takes:
+ * TOWPATH_ERROR_ABSENT. Refused in callbacks and on the thread of the engine's runner. */
+towpath_error towpath_link_wait(towpath_link *link, int32_t connected, int32_t timeout_ms);
+
+/* Closes it. What has not ended ends with TOWPATH_ERROR_STOPPED before this returns. Pushes still have to be given back. Refused in
+ * callbacks. */
+towpath_error towpath_link_free(towpath_link *link);
+
+/* The first value of a header of an answer; TOWPATH_ERROR_ABSENT without one. */
+towpath_error towpath_answer_header(const towpath_answer *answer, const char *name, towpath_bytes *value);
+
+/* What a push has; valid until it is given back. */
+towpath_error towpath_push_content(const towpath_push *push, towpath_bytes *content);
+towpath_error towpath_push_class(const towpath_push *push, towpath_bytes *class_name);
+towpath_error towpath_push_header(const towpath_push *push, const char *name, towpath_bytes *value);
+
+/* Not 0 if the server waits for an answer. */
+uint32_t towpath_push_wants_answer(const towpath_push *push);
+
+/* Answers a push and gives it back, unless this fails. Only status 0 (success) has content. It goes nowhere if no answer is wanted, or
+ * the connection is gone. */
+towpath_error towpath_push_answer(towpath_push *push, uint32_t status, const void *content, size_t length);
 
 #ifdef __cplusplus
 }

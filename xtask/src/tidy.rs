@@ -104,6 +104,7 @@ const FLOORS: &[Floor] = &[
         unsafety: Unsafety::In(&[
             "src/exports.rs",
             "src/exports/lent.rs",
+            "src/exports/link.rs",
             "src/exports/outbox.rs",
             "src/foreign.rs",
         ]),

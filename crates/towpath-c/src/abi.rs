@@ -1,13 +1,16 @@
 //! The header's structures and numbers, in its order. `bindings/c/towpath.h` tells what they mean.
+//!
+//! A structure grows by fields behind its last byte, padding included: what an older caller has in its padding is not known.
 
 use std::ffi::{c_char, c_void};
 
 use crate::engine::Question;
+use crate::link::Push;
 use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 1;
+pub const VERSION: u32 = (1 << 16) | 2;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -51,6 +54,7 @@ pub enum Code {
     Resting = 53,
     IdenticalLimit = 54,
     FlowLimit = 55,
+    NotConnected = 56,
 }
 
 /// `towpath_engine_options`.
@@ -199,4 +203,80 @@ pub struct OutboxOptions {
     pub first_pause_ms: u32,
     pub longest_pause_ms: u32,
     pub response_bytes: u32,
+}
+
+/// `towpath_link_options.on_push`.
+pub type OnPush = extern "C" fn(*mut Push, *mut c_void);
+
+/// `towpath_link_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct LinkOptions {
+    pub size: usize,
+    pub url: *const c_char,
+    pub on_push: Option<OnPush>,
+    pub user: *mut c_void,
+    pub beat_timeout_ms: u32,
+    pub connect_timeout_ms: u32,
+    pub first_pause_ms: u32,
+    pub longest_pause_ms: u32,
+    pub max_asks: u32,
+    pub max_bytes: u32,
+    pub max_frame: u32,
+    pub shortest_silence_s: u32,
+    pub first_silence_s: u32,
+    pub longest_silence_s: u32,
+}
+
+/// `towpath_answer`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct Answer {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub class_name: Bytes,
+    pub content: *const u8,
+    pub length: usize,
+    pub text: *const c_char,
+    pub own: *const towpath::link::Answer,
+    pub error: i32,
+    pub status: u32,
+}
+
+/// `towpath_ask_options.on_answer`.
+pub type OnAnswer = extern "C" fn(*const Answer);
+
+/// `towpath_ask_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct AskOptions {
+    pub size: usize,
+    pub content: *const u8,
+    pub length: usize,
+    pub class_name: *const c_char,
+    pub headers: *const Field,
+    pub header_count: usize,
+    pub on_answer: Option<OnAnswer>,
+    pub user: *mut c_void,
+    pub timeout_ms: u32,
+    pub waits: u32,
+    pub codec: u32,
+    pub reserved: u32,
+}
+
+/// `towpath_link_state`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct LinkState {
+    pub size: usize,
+    pub connections: u64,
+    pub beats: u64,
+    pub wakeups: u64,
+    pub interval_ms: u64,
+    pub connected: u32,
+    pub failure: i32,
 }

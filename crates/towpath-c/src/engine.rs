@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Engine {
     pub(crate) engine: towpath::Engine,
     /// The thread that was lent to it.
     lent: Option<ThreadId>,
+    /// Each link that is open has one.
+    links: Arc<()>,
 }
 
 /// `towpath_runner`.
@@ -64,7 +67,7 @@ pub(crate) struct Wishes<'a> {
 
 impl Wishes<'_> {
     pub(crate) fn start(self) -> Result<Engine> {
-        Ok(Engine { engine: self.builder()?.start()?, lent: None })
+        Ok(Engine { engine: self.builder()?.start()?, lent: None, links: Arc::default() })
     }
 
     /// The engine of this thread.
@@ -72,7 +75,7 @@ impl Wishes<'_> {
         let (engine, runner) = self.builder()?.lend()?;
         let owner = std::thread::current().id();
         let runner = Runner { runner: RefCell::new(runner), owner };
-        Ok((Engine { engine, lent: Some(owner) }, runner))
+        Ok((Engine { engine, lent: Some(owner), links: Arc::default() }, runner))
     }
 
     fn builder(self) -> Result<Builder> {
@@ -143,6 +146,24 @@ impl Wishes<'_> {
 }
 
 impl Engine {
+    /// For a link to hold as long as it is open.
+    pub(crate) fn link_token(&self) -> Arc<()> {
+        Arc::clone(&self.links)
+    }
+
+    /// Refuses what a link that is open does not let happen.
+    pub(crate) fn has_no_links(&self) -> Result<()> {
+        match Arc::strong_count(&self.links) {
+            1 => Ok(()),
+            _ => Err(Failure::new(Code::State, "a link of the engine is open")),
+        }
+    }
+
+    /// The thread that was lent to it, if one was.
+    pub(crate) const fn lent(&self) -> Option<ThreadId> {
+        self.lent
+    }
+
     /// Refuses what would make the engine's thread wait for itself.
     pub(crate) fn not_on_its_thread(&self, what: &str) -> Result<()> {
         not_in_callback(what)?;
@@ -201,11 +222,12 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the app from the engine's thread, or an outbox's.
+/// Calls the app from the engine's thread, an outbox's or a link's.
 pub(crate) fn call_app(call: impl FnOnce()) {
-    CALLING.set(true);
+    // A link's request that is given up in a callback is told of in there.
+    let before = CALLING.replace(true);
     call();
-    CALLING.set(false);
+    CALLING.set(before);
 }
 
 /// Refuses what would make the engine's thread wait for itself.

@@ -8,6 +8,7 @@
 )]
 
 pub mod lent;
+pub mod link;
 pub mod outbox;
 
 use std::ffi::{c_char, c_void};
@@ -119,6 +120,8 @@ pub unsafe extern "C" fn towpath_engine_free(engine: *mut Engine) -> i32 {
             return Ok(());
         }
         not_in_callback("towpath_engine_free")?;
+        // SAFETY: the header's rules for handles.
+        unsafe { borrow(engine, "engine") }?.has_no_links()?;
         // SAFETY: it came out of a box in `towpath_engine_new`, and is given back once.
         drop(unsafe { Box::from_raw(engine) });
         Ok(())

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use towpath::{Error, Failed, Layer, Limit};
+use towpath::{Error, Failed, Layer, Limit, link};
 
 use crate::abi::Code;
 
@@ -47,7 +47,28 @@ pub(crate) fn code(error: &Error) -> Code {
     }
 }
 
-fn failed_code(why: Failed) -> Code {
+impl From<link::Error> for Failure {
+    fn from(error: link::Error) -> Self {
+        let code = match error {
+            link::Error::Url(_) => Code::Url,
+            link::Error::TooLarge => Code::Argument,
+            link::Error::Full => Code::Overflow,
+            link::Error::NotConnected => Code::NotConnected,
+            link::Error::Lost => Code::Disconnected,
+            link::Error::TimedOut { sent } if !sent => Code::NotConnected,
+            link::Error::TimedOut { .. } => Code::TotalTimeout,
+            link::Error::Cancelled => Code::Cancelled,
+            link::Error::Tls(_) => Code::TlsSetup,
+            link::Error::Closed => Code::Stopped,
+            link::Error::System(_) => Code::Resource,
+            _ => Code::Other,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The header's number for what an engine says.
+pub(crate) fn failed_code(why: Failed) -> Code {
     match why {
         Failed::Cancelled => Code::Cancelled,
         Failed::Offline => Code::Offline,
@@ -149,6 +170,7 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         53 => c"the server wants to be left alone",
         54 => c"the limit on identical requests is reached",
         55 => c"the limit on bytes sent is reached",
+        56 => c"the link has no connection",
         _ => c"another error",
     }
 }

@@ -4,7 +4,9 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
 
-use crate::abi::{EngineOptions, Event, OutboxOptions, RequestOptions};
+use crate::abi::{
+    Answer, AskOptions, EngineOptions, Event, LinkOptions, LinkState, OutboxOptions, RequestOptions,
+};
 use crate::failure::{Failure, Result};
 
 /// A structure that begins with its size and grows at its end.
@@ -26,6 +28,22 @@ unsafe impl Grows for OutboxOptions {
 }
 // SAFETY: as above.
 unsafe impl Grows for RequestOptions {
+    const FIRST: usize = offset_of!(Self, hedge);
+}
+// SAFETY: as above.
+unsafe impl Grows for LinkOptions {
+    const FIRST: usize = size_of::<Self>();
+}
+// SAFETY: as above.
+unsafe impl Grows for AskOptions {
+    const FIRST: usize = size_of::<Self>();
+}
+// SAFETY: as above.
+unsafe impl Grows for Answer {
+    const FIRST: usize = size_of::<Self>();
+}
+// SAFETY: as above.
+unsafe impl Grows for LinkState {
     const FIRST: usize = size_of::<Self>();
 }
 // SAFETY: as above.

@@ -8,6 +8,7 @@
 //! | `failure` | errors as numbers and words; panics end here |
 //! | [`engine`] | engines and their options, runners, questions |
 //! | [`request`] | requests: from the client library's callbacks to events |
+//! | [`link`] | one long-lived connection: requests with answers, and what the server sends on its own |
 //! | [`outbox`] | requests that survive the process |
 //! | [`queue`] | events that wait to be taken |
 
@@ -16,6 +17,7 @@ pub mod engine;
 pub mod exports;
 mod failure;
 mod foreign;
+pub mod link;
 pub mod outbox;
 pub mod queue;
 pub mod request;

@@ -4,6 +4,7 @@
 //! and the static library, plain and under AddressSanitizer and UndefinedBehaviorSanitizer.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+mod bolt;
 #[expect(dead_code, reason = "shared with tests that want more of it")]
 #[path = "../../towpath/tests/server/mod.rs"]
 mod server;
@@ -22,7 +23,8 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
-    Bytes, EngineOptions, Event, Field, OutboxEnd, OutboxOptions, RequestOptions, VERSION,
+    Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
+    OutboxOptions, RequestOptions, VERSION,
 };
 
 #[test]
@@ -80,6 +82,18 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_request_options", RequestOptions, retries, wait_for_network, fail_at_rest);
     same!("towpath_request_options", RequestOptions, unlimited, priority, no_resume);
     same!("towpath_request_options", RequestOptions, hedge);
+    same!("towpath_link_options", LinkOptions, size, url, on_push, user, beat_timeout_ms);
+    same!("towpath_link_options", LinkOptions, connect_timeout_ms, first_pause_ms);
+    same!("towpath_link_options", LinkOptions, longest_pause_ms, max_asks, max_bytes, max_frame);
+    same!("towpath_link_options", LinkOptions, shortest_silence_s, first_silence_s);
+    same!("towpath_link_options", LinkOptions, longest_silence_s);
+    same!("towpath_answer", Answer, size, user, class_name, content, length, text, own, error);
+    same!("towpath_answer", Answer, status);
+    same!("towpath_ask_options", AskOptions, size, content, length, class_name, headers);
+    same!("towpath_ask_options", AskOptions, header_count, on_answer, user, timeout_ms, waits);
+    same!("towpath_ask_options", AskOptions, codec, reserved);
+    same!("towpath_link_state", LinkState, size, connections, beats, wakeups, interval_ms);
+    same!("towpath_link_state", LinkState, connected, failure);
     for (name, code) in CODES {
         hold(format!("TOWPATH_ERROR_{name}"), *code as u64);
     }
@@ -135,7 +149,7 @@ fn try_all(compiler: &Path, name: &str) {
 
 fn promises(program: &Path, origin: &Server) {
     let outbox = program.with_extension(format!("outbox-{}", std::process::id()));
-    let output = run(Command::new(program).arg(origin.url("")).arg(&outbox));
+    let output = run(Command::new(program).arg(origin.url("")).arg(&outbox).arg(bolt::serve()));
     fs::remove_file(&outbox).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "every promise holds\n");
 }
@@ -372,5 +386,6 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("RESTING", Code::Resting),
         ("IDENTICAL_LIMIT", Code::IdenticalLimit),
         ("FLOW_LIMIT", Code::FlowLimit),
+        ("NOT_CONNECTED", Code::NotConnected),
     ]
 };

@@ -1,6 +1,6 @@
 /*
- * abi ORIGIN OUTBOX: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does; the outbox is
- * a file that need not be there.
+ * abi ORIGIN OUTBOX LINK: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does; the outbox is
+ * a file that need not be there; the link is a URL of a server of tests/programs.rs, which does what the content of a request says.
  * Stops at the first promise that is broken.
  */
 #include <pthread.h>
@@ -376,7 +376,7 @@ static void what_cannot_be_is_refused(towpath_engine *engine)
     CHECK(towpath_request_start(engine, NULL, &request) == TOWPATH_ERROR_ARGUMENT);
     options.size = 0;
     CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
-    options.size = sizeof options - 1;
+    options.size = offsetof(towpath_request_options, hedge) - 1;
     CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT);
     options.size = sizeof options;
     options.url = NULL;
@@ -723,6 +723,248 @@ static void an_outbox_sends_what_was_put_in_it(towpath_engine *engine, const cha
     CHECK(towpath_outbox_free(NULL) == TOWPATH_OK && towpath_outbox_count(NULL) == 0);
 }
 
+/* What a link has told. */
+static struct linked {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    towpath_link *link;
+    int answers, pushes;
+    towpath_error error;
+    uint32_t status;
+    char content[32];
+    towpath_push *kept;
+} linked = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0, 0, "", NULL };
+
+static void hear_answer(const towpath_answer *answer)
+{
+    towpath_bytes value;
+    CHECK(answer->size == sizeof *answer && answer->user == &linked);
+    CHECK(towpath_link_free(linked.link) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_link_wait(linked.link, 1, 0) == TOWPATH_ERROR_STATE);
+    if (answer->length == strlen("re hello")) {
+        CHECK(is(answer->class_name, "a.Class") && answer->text[0] == '\0');
+        CHECK(towpath_answer_header(answer, "key", &value) == TOWPATH_OK && is(value, "value"));
+    } else if (answer->error != TOWPATH_OK) {
+        CHECK(answer->content == NULL && answer->text[0] != '\0');
+    }
+    CHECK(towpath_answer_header(answer, "other", &value) == TOWPATH_ERROR_ABSENT);
+    pthread_mutex_lock(&linked.lock);
+    linked.answers++;
+    linked.error = answer->error;
+    linked.status = answer->status;
+    CHECK(answer->length < sizeof linked.content);
+    if (answer->length > 0)
+        memcpy(linked.content, answer->content, answer->length);
+    linked.content[answer->length] = '\0';
+    pthread_cond_signal(&linked.changed);
+    pthread_mutex_unlock(&linked.lock);
+}
+
+static void hear_push(towpath_push *push, void *user)
+{
+    towpath_bytes content, value;
+    CHECK(user == &linked && towpath_push_wants_answer(push));
+    CHECK(towpath_push_class(push, &value) == TOWPATH_OK && is(value, "a.Class"));
+    CHECK(towpath_push_header(push, "key", &value) == TOWPATH_OK && is(value, "value"));
+    CHECK(towpath_push_header(push, "other", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_push_content(push, &content) == TOWPATH_OK && is(content, "news"));
+    CHECK(towpath_push_answer(push, 1, "x", 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_push_answer(push, 65536, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
+    pthread_mutex_lock(&linked.lock);
+    if (linked.pushes++ == 0)
+        CHECK(towpath_push_answer(push, 0, "at once", 7) == TOWPATH_OK);
+    else
+        linked.kept = push;
+    pthread_cond_signal(&linked.changed);
+    pthread_mutex_unlock(&linked.lock);
+}
+
+static towpath_ask_options ask_for(const char *content)
+{
+    towpath_ask_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.content = content;
+    options.length = strlen(content);
+    options.on_answer = hear_answer;
+    options.user = &linked;
+    options.waits = 1;
+    return options;
+}
+
+/* Waits until so many have ended; how the last one did. */
+static towpath_error ended_ask(int answers)
+{
+    towpath_error error;
+    pthread_mutex_lock(&linked.lock);
+    while (linked.answers < answers)
+        pthread_cond_wait(&linked.changed, &linked.lock);
+    CHECK(linked.answers == answers);
+    error = linked.error;
+    pthread_mutex_unlock(&linked.lock);
+    return error;
+}
+
+static void what_cannot_be_asked_is_refused(towpath_engine *engine)
+{
+    towpath_link_options options;
+    towpath_ask_options ask = ask_for("hello");
+    towpath_field field = { "key", NULL };
+    towpath_link_state state;
+    towpath_link *link;
+    towpath_bytes bytes;
+    uint64_t number;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    CHECK(towpath_link_open(engine, &options, &link) == TOWPATH_ERROR_ARGUMENT && link == NULL);
+    options.url = "http://example.org/";
+    CHECK(towpath_link_open(engine, &options, &link) == TOWPATH_ERROR_URL);
+    CHECK(towpath_link_open(engine, NULL, &link) == TOWPATH_ERROR_ARGUMENT);
+    options.size--;
+    CHECK(towpath_link_open(engine, &options, &link) == TOWPATH_ERROR_ARGUMENT);
+
+    link = linked.link;
+    ask.on_answer = NULL;
+    CHECK(towpath_link_ask(link, &ask, &number) == TOWPATH_ERROR_ARGUMENT);
+    ask = ask_for("hello");
+    ask.reserved = 1;
+    CHECK(towpath_link_ask(link, &ask, &number) == TOWPATH_ERROR_ARGUMENT);
+    ask = ask_for("hello");
+    ask.codec = 256;
+    CHECK(towpath_link_ask(link, &ask, &number) == TOWPATH_ERROR_ARGUMENT);
+    ask = ask_for("hello");
+    ask.headers = &field;
+    ask.header_count = 1;
+    CHECK(towpath_link_ask(link, &ask, &number) == TOWPATH_ERROR_ARGUMENT);
+    ask = ask_for("hello");
+    ask.length = 5u << 20;
+    ask.content = calloc(1, ask.length);
+    CHECK(towpath_link_ask(link, &ask, &number) == TOWPATH_ERROR_ARGUMENT);
+    free((void *)ask.content);
+
+    CHECK(towpath_link_ask(NULL, &ask, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_link_tell(NULL, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_link_cancel(NULL, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_link_foreground(NULL, 1) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_link_wait(NULL, 1, 0) == TOWPATH_ERROR_ARGUMENT);
+    state.size = 1;
+    CHECK(towpath_link_look(link, &state) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_link_free(NULL) == TOWPATH_OK);
+    CHECK(towpath_push_answer(NULL, 0, NULL, 0) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_push_content(NULL, &bytes) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_push_wants_answer(NULL) == 0);
+    CHECK(towpath_answer_header(NULL, "key", &bytes) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(linked.answers == 0);
+}
+
+static void both_sides_of_a_link_ask(const char *server)
+{
+    towpath_engine *engine = new_engine();
+    towpath_link_options options;
+    towpath_link *other;
+    towpath_link_state state;
+    towpath_field field = { "key", "value" };
+    towpath_ask_options ask;
+    uint64_t number;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.url = server;
+    options.on_push = hear_push;
+    options.user = &linked;
+    options.first_pause_ms = 1;
+    CHECK(towpath_link_open(engine, &options, &linked.link) == TOWPATH_OK);
+    CHECK(towpath_link_wait(linked.link, 1, -1) == TOWPATH_OK);
+    CHECK(towpath_link_wait(linked.link, 0, 0) == TOWPATH_ERROR_ABSENT);
+    what_cannot_be_asked_is_refused(engine);
+
+    ask = ask_for("hello");
+    ask.class_name = "a.Class";
+    ask.headers = &field;
+    ask.header_count = 1;
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(1) == TOWPATH_OK && linked.status == 0 && strcmp(linked.content, "re hello") == 0);
+    ask = ask_for("busy");
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(2) == TOWPATH_OK && linked.status == 4);
+
+    /* What the server asks, and what it is answered. */
+    ask = ask_for("push");
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(3) == TOWPATH_OK && strcmp(linked.content, "at once") == 0);
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    pthread_mutex_lock(&linked.lock);
+    while (linked.kept == NULL)
+        pthread_cond_wait(&linked.changed, &linked.lock);
+    pthread_mutex_unlock(&linked.lock);
+    CHECK(towpath_push_answer(linked.kept, 0, "later", 5) == TOWPATH_OK);
+    CHECK(ended_ask(4) == TOWPATH_OK && strcmp(linked.content, "later") == 0);
+
+    /* What needs no answer, and what gets none. */
+    ask = ask_for("told");
+    CHECK(towpath_link_tell(linked.link, &ask) == TOWPATH_OK && ended_ask(5) == TOWPATH_OK);
+    ask.on_answer = NULL;
+    CHECK(towpath_link_tell(linked.link, &ask) == TOWPATH_OK);
+    ask = ask_for("silent");
+    CHECK(towpath_link_ask(linked.link, &ask, &number) == TOWPATH_OK);
+    CHECK(towpath_link_cancel(linked.link, number) == TOWPATH_OK);
+    CHECK(linked.answers == 6 && linked.error == TOWPATH_ERROR_CANCELLED);
+    CHECK(towpath_link_cancel(linked.link, number) == TOWPATH_ERROR_ABSENT);
+    ask.timeout_ms = 1;
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(7) == TOWPATH_ERROR_TOTAL_TIMEOUT);
+    ask = ask_for("close");
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(8) == TOWPATH_ERROR_DISCONNECTED);
+    ask = ask_for("hello");
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK && ended_ask(9) == TOWPATH_OK);
+    CHECK(towpath_link_foreground(linked.link, 1) == TOWPATH_OK);
+    state.size = sizeof state;
+    CHECK(towpath_link_look(linked.link, &state) == TOWPATH_OK && state.connected == 1);
+    CHECK(state.connections == 2 && state.wakeups > 0 && state.interval_ms == 210000);
+    CHECK(state.failure == TOWPATH_OK);
+
+    /* Without a network nothing is tried. */
+    CHECK(towpath_engine_network(engine, "none", TOWPATH_NETWORK_FIXED, 0) == TOWPATH_OK);
+    options.url = "tcp://192.0.2.1:9";
+    CHECK(towpath_link_open(engine, &options, &other) == TOWPATH_OK);
+    ask.waits = 0;
+    CHECK(towpath_link_ask(other, &ask, NULL) == TOWPATH_OK);
+    CHECK(ended_ask(10) == TOWPATH_ERROR_NOT_CONNECTED);
+    CHECK(towpath_link_wait(other, 0, -1) == TOWPATH_OK && towpath_link_wait(other, 1, 1) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_link_free(other) == TOWPATH_OK && linked.answers == 10);
+
+    /* A link that is freed ends its requests first, and keeps its engine until then. */
+    ask = ask_for("silent");
+    CHECK(towpath_link_ask(linked.link, &ask, NULL) == TOWPATH_OK);
+    CHECK(towpath_engine_free(engine) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_link_free(linked.link) == TOWPATH_OK);
+    CHECK(linked.answers == 11 && linked.error == TOWPATH_ERROR_STOPPED);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+}
+
+/* A structure that ends where it ended in an older version, with anything behind it. */
+static void programs_of_older_versions_go_on(towpath_engine *engine)
+{
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/trailers");
+    towpath_request *request;
+    towpath_event event;
+
+    options.queue = queue;
+    options.size = offsetof(towpath_request_options, hedge);
+    options.hedge = 0xdeadbeef;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    CHECK(event.error == TOWPATH_OK && towpath_request_status(request) == 200);
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    options.size = offsetof(towpath_request_options, no_resume);
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT && request == NULL);
+    towpath_queue_free(queue);
+}
+
 static void *many_requests(void *engine)
 {
     towpath_queue *queue = new_queue();
@@ -767,7 +1009,7 @@ int main(int argc, char **argv)
 {
     towpath_engine *engine;
 
-    CHECK(argc == 3);
+    CHECK(argc == 4);
     origin = argv[1];
     engine = new_engine();
     a_response_comes_with_fields_trailers_and_record(engine);
@@ -783,6 +1025,8 @@ int main(int argc, char **argv)
     names_are_asked_of_the_app();
     an_engine_runs_on_a_thread_that_is_lent();
     an_outbox_sends_what_was_put_in_it(engine, argv[2]);
+    both_sides_of_a_link_ask(argv[3]);
+    programs_of_older_versions_go_on(engine);
     without_a_network_nothing_is_tried(engine);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
     puts("every promise holds");
