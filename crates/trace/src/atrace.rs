@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::category::{Category, Level};
 use crate::record::Kind;
-use crate::ring::{self, Claim};
+use crate::ring::{self, Claim, NOWHERE};
 use crate::{clock, gate, marker, record, span};
 
 #[cfg(feature = "layer")]
@@ -237,7 +237,7 @@ thread_local! {
 /// A begun span that went somewhere.
 struct Open {
     depth: u32,
-    position: Option<u64>,
+    position: u64,
     marked: bool,
 }
 
@@ -289,10 +289,12 @@ fn begin(tag: AtraceTag, name: &str, depth: u32) {
             return;
         }
         let category = Category::from_bits(tag.bits());
-        let position = recorded(tag)
-            .then(|| span::emit_named(Kind::Begin, category, name, [0, 0], Claim::Opens));
-        let (position, marked) = (position.flatten(), marked(tag) && marker::begin(name));
-        if position.is_some() || marked {
+        let position = match recorded(tag) {
+            true => span::emit_named(Kind::Begin, category, name, [0, 0], Claim::Opens),
+            false => NOWHERE,
+        };
+        let marked = marked(tag) && marker::begin(name);
+        if position != NOWHERE || marked {
             open.push(Open { depth: depth + 1, position, marked });
             KEPT_DEPTH.with(|kept| kept.set(depth + 1));
         }
@@ -307,9 +309,9 @@ fn end(depth: u32) {
     });
     KEPT_DEPTH.with(|kept| kept.set(next));
     let Some(ended) = ended else { return };
-    if let Some(position) = ended.position {
+    if ended.position != NOWHERE {
         let head = record::head(Kind::End, record::NAMELESS, 0, 0);
-        ring::write([head, clock::ticks(), position], Claim::Closes);
+        ring::write([head, clock::ticks(), ended.position], Claim::Closes);
     }
     if ended.marked {
         marker::end();

@@ -1,6 +1,6 @@
 //! A place in the program that emits events: its name, category, level and field names, once.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::category::{Category, Level};
@@ -15,8 +15,9 @@ pub struct Callsite {
     fields: &'static [&'static str],
     file: &'static str,
     line: u32,
-    /// Position in the table of callsites plus one; 0 until the first event.
-    id: AtomicU32,
+    /// Its number in the upper half, as heads of records have it: the position in the table of callsites plus one; 0
+    /// until the first event.
+    head: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ impl Callsite {
             fields,
             file,
             line,
-            id: AtomicU32::new(0),
+            head: AtomicU64::new(0),
         }
     }
 
@@ -63,7 +64,7 @@ impl Callsite {
             fields: &[],
             file,
             line,
-            id: AtomicU32::new(0),
+            head: AtomicU64::new(0),
         }
     }
 
@@ -111,24 +112,30 @@ impl Callsite {
         (self.file, self.line)
     }
 
-    #[inline(always)]
+    #[cfg(feature = "tracing")]
     pub(crate) fn id(&'static self) -> u32 {
+        crate::record::callsite(self.head())
+    }
+
+    /// Its part of the head of a record.
+    #[inline(always)]
+    pub(crate) fn head(&'static self) -> u64 {
         // The table's lock orders the entry before the number; a reader of records takes that lock too.
-        let id = self.id.load(Ordering::Relaxed);
-        if id == 0 { self.register() } else { id }
+        let head = self.head.load(Ordering::Relaxed);
+        if head == 0 { self.register() } else { head }
     }
 
     #[cold]
-    fn register(&'static self) -> u32 {
+    fn register(&'static self) -> u64 {
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = self.id.load(Ordering::Relaxed);
-        if id != 0 {
-            return id;
+        let head = self.head.load(Ordering::Relaxed);
+        if head != 0 {
+            return head;
         }
         table.push(self);
-        let id = u32::try_from(table.len()).unwrap_or(u32::MAX);
-        self.id.store(id, Ordering::Relaxed);
-        id
+        let head = u64::from(u32::try_from(table.len()).unwrap_or(u32::MAX)) << 32;
+        self.head.store(head, Ordering::Relaxed);
+        head
     }
 }
 

@@ -455,7 +455,7 @@ fn cost_of_event(timeline: &Timeline) -> f64 {
         let begun = clock::ticks();
         for event in 0..EVENTS as u64 {
             std::hint::black_box(&ring)
-                .push([record::head(Kind::Mark, 1, 0, 0), clock::ticks(), event, 0], 0);
+                .push([record::head(Kind::Mark, 1, 0, 0), clock::ticks(), event, 0], ring.base());
         }
         clock::ticks().saturating_sub(begun)
     });

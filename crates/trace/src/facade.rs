@@ -15,7 +15,7 @@ use tracing_core::{Event, Metadata, subscriber::Interest};
 use crate::category::{Category, Level};
 use crate::clock::{counter, ticks};
 use crate::record::{self, Kind, NAMELESS, value_kind};
-use crate::ring::{self, Claim};
+use crate::ring::{self, Claim, NOWHERE};
 use crate::span::{elsewhere, write_long};
 use crate::value::Value;
 use crate::{gate, probe};
@@ -176,7 +176,7 @@ pub(crate) fn enter(index: u32) {
 #[inline(never)]
 fn enter_slowly(index: u32, slot: &'static Slot) {
     let Some(site) = slot.site() else { return };
-    let mut begin = None;
+    let mut begin = NOWHERE;
     if gate::recorded(site.category, site.level) {
         let stamp = ticks();
         let again = slot.entered(stamp);
@@ -195,7 +195,7 @@ fn enter_slowly(index: u32, slot: &'static Slot) {
 }
 
 #[cold]
-fn enter_asynchronous(slot: &Slot, site: &'static Site, stamp: u64, again: bool) -> Option<u64> {
+fn enter_asynchronous(slot: &Slot, site: &'static Site, stamp: u64, again: bool) -> u64 {
     if slot.track() == 0 && again {
         // What looked like a plain span comes back: it has lived since its first poll.
         lifetime(slot, site, slot.first(), 0);
@@ -227,7 +227,7 @@ fn leave(entry: Entry, slot: Option<&'static Slot>) {
     let changed = slot.filter(|slot| slot.take_changed());
     if probe::detours() != 0 || entry.is_marked() || changed.is_some() {
         leave_slowly(entry, slot, changed);
-    } else if entry.begin != Entry::NOT_KEPT {
+    } else if entry.begin != NOWHERE {
         ring::write(
             [record::head(Kind::End, NAMELESS, 0, 0), counter(), entry.begin],
             Claim::Closes,
@@ -238,7 +238,7 @@ fn leave(entry: Entry, slot: Option<&'static Slot>) {
 #[cold]
 #[inline(never)]
 fn leave_slowly(entry: Entry, slot: Option<&'static Slot>, changed: Option<&'static Slot>) {
-    if entry.begin != Entry::NOT_KEPT {
+    if entry.begin != NOWHERE {
         // What was learned since the begin travels with the end.
         let values = changed.map(Slot::values).unwrap_or_default();
         let values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();

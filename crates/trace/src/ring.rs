@@ -27,7 +27,7 @@ pub(crate) struct Ring {
     /// Where the first record lies in `_words`, so that none lies across two cache lines.
     first: First,
     mask: usize,
-    _words: Box<[AtomicU64]>,
+    _words: Vec<AtomicU64>,
     /// Position of the first record ever written: unlike that of every other ring.
     base: u64,
     pub(crate) thread: Thread,
@@ -108,35 +108,49 @@ impl Ring {
         }
     }
 
-    /// Writes one record if `reserve` more would still fit; answers its position. Words that the record's kind gives no
+    /// Writes one record if there is room up to `until`; answers its position. Words that the record's kind gives no
     /// meaning need not be given: what an earlier lap left there stays.
     #[inline(always)]
-    pub(crate) fn push<const N: usize>(&self, words: [u64; N], reserve: u64) -> Option<u64> {
-        let head = self.written.head.load(Relaxed);
-        // Acquire: the reader has copied what lies below the limit's lap before we write over it.
-        if head + 1 + reserve > self.limit.load(Acquire) {
-            return None;
-        }
+    pub(crate) fn push<const N: usize>(&self, words: [u64; N], until: u64) -> Option<u64> {
+        let head = self.head();
+        self.has_room(until).then(|| self.put(head, words))
+    }
+
+    /// Acquire: the reader has copied what lies below the limit's lap before we write over it.
+    #[inline(always)]
+    fn has_room(&self, until: u64) -> bool {
+        until <= self.limit.load(Acquire)
+    }
+
+    /// Writes one record at `head`, where there is room; answers the same.
+    #[inline(always)]
+    fn put<const N: usize>(&self, head: u64, words: [u64; N]) -> u64 {
         // Pairs with the reader's fence: whoever sees one of these words also sees the head of the record before.
         fence(Release);
         self.store(head, words);
         self.written.head.store(head + 1, Release);
-        Some(head)
+        head
     }
 
     /// Writes the records of one event, all or none.
     #[cold]
-    pub(crate) fn push_all(&self, records: &[Words], reserve: u64) -> Option<u64> {
-        let head = self.written.head.load(Relaxed);
-        let end = head + records.len() as u64;
-        if records.len() > LONGEST || end + reserve > self.limit.load(Acquire) {
+    pub(crate) fn push_all(&self, records: &[Words], until: u64) -> Option<u64> {
+        if records.len() > LONGEST || !self.has_room(until) {
             return None;
         }
+        let head = self.head();
+        let end = head + records.len() as u64;
         self.written.intent.store(end, Relaxed);
         fence(Release);
         (head..).zip(records).for_each(|(position, words)| self.store(position, *words));
         self.written.head.store(end, Release);
         Some(head)
+    }
+
+    /// Where the next record goes, as the writer sees it.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> u64 {
+        self.written.head.load(Relaxed)
     }
 
     #[inline(always)]
@@ -232,7 +246,7 @@ impl Ring {
 /// Fresh pages of zeros, which cost nothing until they are written. The alignment is that of a word: of more, the
 /// system's allocator would clear the memory itself, all of it.
 #[cfg(not(any(loom, miri)))]
-fn zeroed(count: usize) -> Box<[AtomicU64]> {
+fn zeroed(count: usize) -> Vec<AtomicU64> {
     let layout =
         std::alloc::Layout::array::<AtomicU64>(count).unwrap_or_else(|_| std::process::abort());
     // SAFETY: the layout is that of the slice and its size is not zero (`count` is at least a line); all-zero bytes
@@ -242,22 +256,66 @@ fn zeroed(count: usize) -> Box<[AtomicU64]> {
         if memory.is_null() {
             std::alloc::handle_alloc_error(layout);
         }
-        Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count))
+        Vec::from_raw_parts(memory, count, count)
     }
 }
 
 #[cfg(any(loom, miri))]
-fn zeroed(count: usize) -> Box<[AtomicU64]> {
+fn zeroed(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// What the thread keeps at hand.
 struct Local {
+    /// Its ring, or [`NO_RING`].
     ring: Cell<*const Ring>,
-    /// Begun spans whose ends have room set aside.
-    open: Cell<u64>,
+    /// Position up to which room is spoken for: past the last record, and one more for the end of each open span.
+    held: Cell<u64>,
     /// Threads end in pieces: after this the ring is not to be touched.
     over: Cell<bool>,
+}
+
+impl Local {
+    const fn new(no_ring: *const Ring) -> Self {
+        Self { ring: Cell::new(no_ring), held: Cell::new(0), over: Cell::new(false) }
+    }
+
+    fn leave(&self) {
+        self.ring.set(no_ring());
+        self.held.set(0);
+    }
+}
+
+#[cfg(not(loom))]
+const fn no_ring() -> *const Ring {
+    &raw const NO_RING
+}
+
+/// Stands in for the ring of a thread that has none: closed, so that nobody need ask whether there is a ring and
+/// whether it is open.
+#[cfg(not(loom))]
+static NO_RING: Ring = Ring {
+    first: First(std::ptr::null()),
+    mask: 0,
+    _words: Vec::new(),
+    base: 0,
+    thread: Thread { tid: 0, name: String::new() },
+    limit: AtomicU64::new(0),
+    written: Written {
+        head: AtomicU64::new(0),
+        intent: AtomicU64::new(0),
+        lost: AtomicU64::new(0),
+        cut: AtomicU64::new(0),
+        done: AtomicBool::new(false),
+    },
+};
+
+/// The models' atomics are no constants.
+#[cfg(loom)]
+fn no_ring() -> *const Ring {
+    let ring = Ring::new(1, 0, false, Thread { tid: 0, name: String::new() });
+    ring.close();
+    Box::leak(Box::new(ring))
 }
 
 /// Owns the ring for the thread and marks it done when the thread ends.
@@ -267,7 +325,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         let _ = LOCAL.try_with(|local| {
             local.over.set(true);
-            local.ring.set(std::ptr::null());
+            local.leave();
         });
         if let Some(ring) = self.0.borrow_mut().take() {
             ring.written.done.store(true, Release);
@@ -275,8 +333,17 @@ impl Drop for Owned {
     }
 }
 
+#[cfg(not(loom))]
 thread_local! {
-    static LOCAL: Local = const { Local { ring: Cell::new(std::ptr::null()), open: Cell::new(0), over: Cell::new(false) } };
+    static LOCAL: Local = const { Local::new(no_ring()) };
+}
+
+#[cfg(loom)]
+thread_local! {
+    static LOCAL: Local = Local::new(no_ring());
+}
+
+thread_local! {
     static OWNED: Owned = const { Owned(RefCell::new(None)) };
 }
 
@@ -291,81 +358,78 @@ pub(crate) enum Claim {
     Closes,
 }
 
-/// Writes one record to this thread's ring; answers its position.
+/// Writes one record to this thread's ring; answers its position, a plain number, because an `Option` of one is looked
+/// at once more.
 #[inline(always)]
-pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> Option<u64> {
-    // A plain number out of the closure: an `Option` in the result of `with` is looked at once more.
-    let position = LOCAL.with(|local| {
-        let ring = local.ring.get();
-        if !ring.is_null() {
-            // SAFETY: the pointer is null or to the ring that OWNED keeps alive; both are changed together, by this
-            // thread, in `adopt` and in `Owned::drop`.
-            let ring = unsafe { &*ring };
-            let (open, reserve) = local.claim(claim);
-            if let Some(position) = ring.push(words, reserve) {
-                local.open.set(open);
-                return position;
-            }
+pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> u64 {
+    // SAFETY: the thread's own, which has nothing to drop and lives as long as the thread.
+    let local = unsafe { &*LOCAL.with(std::ptr::from_ref) };
+    // SAFETY: the pointer is to NO_RING or to the ring that OWNED keeps alive; both are changed together, by this
+    // thread, in `adopt` and in `Owned::drop`.
+    let ring = unsafe { &*local.ring.get() };
+    let (held, head) = (local.held.get(), ring.head());
+    let until = match claim {
+        Claim::Alone => held + 1,
+        Claim::Opens => held + 2,
+        Claim::Closes => held,
+    };
+    if ring.has_room(until) && (claim != Claim::Closes || head < held) {
+        ring.put(head, words);
+        // SAFETY: in NO_RING, whose limit is 0, there is no room; of all others the positions begin at 1 << SERIAL_SHIFT.
+        unsafe { std::hint::assert_unchecked(head != NOWHERE) };
+        if claim != Claim::Closes {
+            local.held.set(until);
         }
-        write_slow(
-            local,
-            &[std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))],
-            claim,
-            0,
-        )
-        .unwrap_or(NOWHERE)
-    });
-    (position != NOWHERE).then_some(position)
+        return head;
+    }
+    let whole = [std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))];
+    write_slow(local, &whole, claim, 0)
 }
 
-/// No position: serial numbers do not get that far.
-const NOWHERE: u64 = u64::MAX;
+/// No position: the first ring's serial number is 1.
+pub(crate) const NOWHERE: u64 = 0;
 
 /// Writes the records of one long event; `cut` of its texts are not whole.
 #[cold]
-pub(crate) fn write_all(records: &[Words], claim: Claim, cut: u64) -> Option<u64> {
+pub(crate) fn write_all(records: &[Words], claim: Claim, cut: u64) -> u64 {
     LOCAL.with(|local| write_slow(local, records, claim, cut))
 }
 
 #[cold]
-fn write_slow(local: &Local, records: &[Words], claim: Claim, cut: u64) -> Option<u64> {
+fn write_slow(local: &Local, records: &[Words], claim: Claim, cut: u64) -> u64 {
     if local.over.get() {
         let mut registry = registry();
         registry.homeless += u64::from(registry.plan.is_some());
-        return None;
+        return NOWHERE;
     }
-    let ring = local.ring.get();
     // SAFETY: as in `write`.
-    let ring = match unsafe { ring.as_ref() } {
-        Some(ring) if !ring.closed() => ring,
-        // The ring of an earlier recording: an end in it has nothing to end.
-        Some(_) if claim == Claim::Closes => return None,
+    let mut ring = unsafe { &*local.ring.get() };
+    if ring.closed() {
+        if claim == Claim::Closes {
+            // An end of an earlier recording has nothing to end.
+            return NOWHERE;
+        }
+        let Some(adopted) = adopt(local) else { return NOWHERE };
         // SAFETY: as in `write`; `adopt` has just set both.
-        _ => unsafe { adopt(local)?.as_ref()? },
+        ring = unsafe { &*adopted };
+    }
+    let (held, count) = (local.held.get(), records.len() as u64);
+    let until = match claim {
+        Claim::Alone => held + count,
+        Claim::Opens => held + count + 1,
+        // One record is paid for, unless the span is of an earlier recording.
+        Claim::Closes => (held + count - 1).max(ring.head() + count),
     };
-    let (open, reserve) = local.claim(claim);
-    let position = ring.push_all(records, reserve);
+    let position = ring.push_all(records, until);
     match position {
         Some(_) => {
-            local.open.set(open);
+            local.held.set(until);
             Ring::add(&ring.written.cut, cut);
         }
         None if ring.closed() => {}
         None => Ring::add(&ring.written.lost, 1),
     }
-    position
-}
-
-impl Local {
-    #[inline(always)]
-    fn claim(&self, claim: Claim) -> (u64, u64) {
-        let open = self.open.get();
-        match claim {
-            Claim::Alone => (open, open),
-            Claim::Opens => (open + 1, open + 1),
-            Claim::Closes => (open.saturating_sub(1), open.saturating_sub(1)),
-        }
-    }
+    position.unwrap_or(NOWHERE)
 }
 
 /// Gives this thread a ring of the recording that is on.
@@ -373,14 +437,14 @@ impl Local {
 fn adopt(local: &Local) -> Option<*const Ring> {
     let ring = if RECORDING.load(Relaxed) { registry().admit() } else { None };
     let Some(ring) = ring else {
-        local.ring.set(std::ptr::null());
+        local.leave();
         let _ = OWNED.try_with(|owned| owned.0.replace(None));
         return None;
     };
-    let pointer = Arc::as_ptr(&ring);
+    let (pointer, base) = (Arc::as_ptr(&ring), ring.base);
     OWNED.try_with(|owned| owned.0.replace(Some(ring))).ok()?;
     local.ring.set(pointer);
-    local.open.set(0);
+    local.held.set(base);
     Some(pointer)
 }
 
@@ -426,10 +490,19 @@ impl Registry {
             self.homeless += 1;
             return None;
         }
-        self.serial += 1;
+        self.serial = self.free_serial();
         let ring = Arc::new(Ring::new(plan.capacity, self.serial, plan.flight, this_thread()));
         self.rings.push(ring.clone());
         Some(ring)
+    }
+
+    /// The next serial number that no ring has.
+    fn free_serial(&self) -> u64 {
+        let mut serial = self.serial % SERIALS + 1;
+        while self.rings.iter().any(|ring| ring.base == serial << SERIAL_SHIFT) {
+            serial = serial % SERIALS + 1;
+        }
+        serial
     }
 
     /// Gives up the ring of the thread that died first.
@@ -465,6 +538,10 @@ static REGISTRY: Mutex<Registry> =
 
 /// Bits of a position below a ring's serial number: 2^40 records are 35 TB.
 const SERIAL_SHIFT: u32 = 40;
+/// Serial numbers begin anew after this many rings.
+const SERIALS: u64 = (BEYOND >> SERIAL_SHIFT) - 1;
+/// All positions are below this.
+pub(crate) const BEYOND: u64 = 1 << 62;
 
 /// Makes a forked child start clean: it records nothing, and what it inherited is its parent's to report.
 #[cfg(all(unix, not(miri)))]

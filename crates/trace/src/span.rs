@@ -8,7 +8,7 @@ use crate::clock::{Stamp, counter, ticks};
 use crate::marker;
 use crate::probe::detours;
 use crate::record::{self, Kind, LATER_MONOTONIC, Long, MONOTONIC, NAMELESS, Words, encode};
-use crate::ring::{self, Claim};
+use crate::ring::{self, Claim, NOWHERE};
 use crate::value::Value;
 use crate::{gate, probe};
 
@@ -16,26 +16,26 @@ use crate::{gate, probe};
 #[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct Span {
-    open: Option<Open>,
+    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that nobody wants.
+    /// What the end must know beside is in the bits above, so that one test tells a span that is off.
+    begin: u64,
+    /// `None` unless [`ELSEWHERE`].
+    callsite: Option<&'static Callsite>,
     /// Its end belongs on the thread that began it.
     _here: PhantomData<*const ()>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    callsite: &'static Callsite,
-    /// Position of the begin in this thread's ring; [`NOT_KEPT`] if it is not there.
-    begin: u64,
-    marked: bool,
-}
-
-const NOT_KEPT: u64 = u64::MAX;
+/// The begin took the long way, and the end does.
+const ELSEWHERE: u64 = 1 << 63;
+/// A marker was written for the begin.
+const MARKED: u64 = 1 << 62;
+const _: () = assert!(ring::BEYOND <= MARKED, "a position has none of these bits");
 
 impl Span {
     /// A span that nobody wants.
     #[inline(always)]
     pub const fn off() -> Self {
-        Self { open: None, _here: PhantomData }
+        Self { begin: NOWHERE, callsite: None, _here: PhantomData }
     }
 
     /// Begins a span. Callers ask [`Callsite::enabled`] first, as `span!` does.
@@ -43,17 +43,17 @@ impl Span {
     pub fn begin<const N: usize>(callsite: &'static Callsite, values: [Value<'_>; N]) -> Self {
         if detours() != 0 {
             // A copy, so that the values of the short way need not lie in memory.
-            return begin_elsewhere(callsite, &{ values });
+            let begin = begin_elsewhere(callsite, &{ values });
+            return Self { begin, callsite: Some(callsite), _here: PhantomData };
         }
-        let begin =
-            emit(Kind::Begin, callsite, values, counter(), Claim::Opens).unwrap_or(NOT_KEPT);
-        Self { open: Some(Open { callsite, begin, marked: false }), _here: PhantomData }
+        let begin = emit(Kind::Begin, callsite, values, Claim::Opens);
+        Self { begin, callsite: None, _here: PhantomData }
     }
 
     /// Whether it is kept anywhere: values that cost something to find need not be found otherwise.
     #[must_use]
     pub const fn is_on(&self) -> bool {
-        self.open.is_some()
+        self.begin != NOWHERE
     }
 
     /// Ends it here, with a mark of when: the same as dropping it.
@@ -63,37 +63,32 @@ impl Span {
 impl Drop for Span {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(open) = self.open {
-            open.end();
+        if self.begin == NOWHERE {
+            return;
         }
-    }
-}
-
-impl Open {
-    #[inline(always)]
-    fn end(self) {
-        if detours() != 0 || self.marked {
-            end_elsewhere(self.callsite, self.begin, self.marked);
-        } else if self.begin != NOT_KEPT {
-            // The begin's position says which span it is.
-            ring::write(
-                [record::head(Kind::End, NAMELESS, 0, 0), counter(), self.begin],
-                Claim::Closes,
-            );
+        match self.callsite {
+            None => {
+                ring::write(
+                    [record::head(Kind::End, NAMELESS, 0, 0), counter(), self.begin],
+                    Claim::Closes,
+                );
+            }
+            Some(callsite) => end_elsewhere(callsite, self.begin),
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn end_elsewhere(callsite: &'static Callsite, begin: u64, marked: bool) {
-    if begin != NOT_KEPT {
-        ring::write([record::head(Kind::End, NAMELESS, 0, 0), ticks(), begin], Claim::Closes);
+fn end_elsewhere(callsite: &'static Callsite, begin: u64) {
+    let position = begin & !(ELSEWHERE | MARKED);
+    if position != NOWHERE {
+        ring::write([record::head(Kind::End, NAMELESS, 0, 0), ticks(), position], Claim::Closes);
     }
     if probe::attached() {
         probe::end(callsite.name(), 0, 0);
     }
-    if marked {
+    if begin & MARKED != 0 {
         marker::end();
     }
 }
@@ -241,10 +236,10 @@ pub fn complete<const N: usize>(
 ) -> bool {
     let clocks =
         (u64::from(from.monotonic) * MONOTONIC) | (u64::from(until.monotonic) * LATER_MONOTONIC);
-    let head = record::head(Kind::Complete, callsite.id(), 0, 0) | clocks;
+    let head = callsite.head() | record::head(Kind::Complete, NAMELESS, 0, 0) | clocks;
     let words = [head, from.value, until.value, track.id];
     if N == 0 && track.parent == 0 {
-        return ring::write(words, Claim::Alone).is_some();
+        return ring::write(words, Claim::Alone) != NOWHERE;
     }
     complete_long(words, track, &values)
 }
@@ -252,13 +247,13 @@ pub fn complete<const N: usize>(
 #[cold]
 fn complete_long(mut words: Words, track: Track, values: &[Value<'_>]) -> bool {
     if track.parent == 0 {
-        return write_long(words, None, values, Claim::Alone).is_some();
+        return write_long(words, None, values, Claim::Alone) != NOWHERE;
     }
     // The parent travels as a first value that is no field's.
     words[0] |= u64::from(record::value_kind::UNSIGNED) << 8;
     let parent = [Value::Unsigned(track.parent)];
     let all: Vec<_> = parent.into_iter().chain(values.iter().copied()).collect();
-    write_long(words, None, &all, Claim::Alone).is_some()
+    write_long(words, None, &all, Claim::Alone) != NOWHERE
 }
 
 #[inline]
@@ -270,14 +265,14 @@ fn on_track(
     values: &[Value<'_>],
 ) -> bool {
     let clock = u64::from(stamp.monotonic) * MONOTONIC;
-    let head = record::head(kind, callsite.id(), 0, 0) | clock;
+    let head = callsite.head() | record::head(kind, NAMELESS, 0, 0) | clock;
     let words = [head, stamp.value, track.id, track.parent];
     let written = if values.is_empty() {
         ring::write(words, Claim::Alone)
     } else {
         write_long(words, None, values, Claim::Alone)
     };
-    written.is_some()
+    written != NOWHERE
 }
 
 /// A point in time on this thread. Callers ask [`Callsite::enabled`] first.
@@ -286,7 +281,7 @@ pub fn mark<const N: usize>(callsite: &'static Callsite, values: [Value<'_>; N])
     if detours() != 0 {
         return mark_elsewhere(callsite, &{ values });
     }
-    emit(Kind::Mark, callsite, values, counter(), Claim::Alone);
+    emit(Kind::Mark, callsite, values, Claim::Alone);
 }
 
 /// A number as it stands at this moment. Callers ask [`Callsite::enabled`] first.
@@ -296,48 +291,38 @@ pub fn counter_value<'a>(callsite: &'static Callsite, value: impl Into<Value<'a>
     if detours() != 0 {
         return counter_elsewhere(callsite, &{ value });
     }
-    emit(Kind::Counter, callsite, [value], counter(), Claim::Alone);
+    emit(Kind::Counter, callsite, [value], Claim::Alone);
 }
 
-/// Writes an event in one record if its values are no texts and at most two.
+/// Writes an event in one record if its values are no texts and at most two, stamped by the counter.
 #[inline(always)]
 fn emit<const N: usize>(
     kind: Kind,
     callsite: &'static Callsite,
     values: [Value<'_>; N],
-    stamp: u64,
     claim: Claim,
-) -> Option<u64> {
-    let id = callsite.id();
+) -> u64 {
+    let head = callsite.head();
     if N > 2 || values.iter().any(|value| matches!(value, Value::Text(_))) {
-        return write_long([record::head(kind, id, 0, 0), stamp, 0, 0], None, &{ values }, claim);
+        let first = [head | record::head(kind, NAMELESS, 0, 0), counter(), 0, 0];
+        return write_long(first, None, &{ values }, claim);
     }
     if N == 0 {
-        return ring::write([record::head(kind, id, 0, 0), stamp], claim);
+        return ring::write([head | record::head(kind, NAMELESS, 0, 0), counter()], claim);
     }
     let (a_kind, a) = values.first().map_or((0, 0), encode);
     let (b_kind, b) = values.get(1).map_or((0, 0), encode);
-    ring::write([record::head(kind, id, a_kind, b_kind), stamp, a, b], claim)
+    ring::write([head | record::head(kind, NAMELESS, a_kind, b_kind), counter(), a, b], claim)
 }
 
 /// The same for values that lie in memory already.
 #[cold]
-fn emit_slice(
-    kind: Kind,
-    callsite: &'static Callsite,
-    values: &[Value<'_>],
-    claim: Claim,
-) -> Option<u64> {
-    match values {
-        [] => emit(kind, callsite, [], ticks(), claim),
-        [a] => emit(kind, callsite, [*a], ticks(), claim),
-        [a, b] => emit(kind, callsite, [*a, *b], ticks(), claim),
-        _ => write_long(
-            [record::head(kind, callsite.id(), 0, 0), ticks(), 0, 0],
-            None,
-            values,
-            claim,
-        ),
+fn emit_slice(kind: Kind, callsite: &'static Callsite, values: &[Value<'_>], claim: Claim) -> u64 {
+    let first = [callsite.head() | record::head(kind, NAMELESS, 0, 0), ticks(), 0, 0];
+    if values.is_empty() {
+        ring::write(first, claim)
+    } else {
+        write_long(first, None, values, claim)
     }
 }
 
@@ -348,7 +333,7 @@ pub(crate) fn write_long(
     name: Option<&str>,
     values: &[Value<'_>],
     claim: Claim,
-) -> Option<u64> {
+) -> u64 {
     let long = Long::new(first, name, values);
     ring::write_all(long.records(), claim, long.cut)
 }
@@ -360,7 +345,7 @@ pub(crate) fn emit_named(
     name: &str,
     words: [u64; 2],
     claim: Claim,
-) -> Option<u64> {
+) -> u64 {
     let first = [record::head(kind, NAMELESS, 0, 0), ticks(), words[0], words[1]];
     write_long(first, Some(name), &[Value::Unsigned(category.bits())], claim)
 }
@@ -384,17 +369,17 @@ pub(crate) fn elsewhere() -> bool {
 
 #[cold]
 #[inline(never)]
-fn begin_elsewhere(callsite: &'static Callsite, values: &[Value<'_>]) -> Span {
+fn begin_elsewhere(callsite: &'static Callsite, values: &[Value<'_>]) -> u64 {
     if probe::attached() {
         probe::begin(callsite.name(), word(values, 0), word(values, 1));
     }
-    let begin =
-        if kept(callsite) { emit_slice(Kind::Begin, callsite, values, Claim::Opens) } else { None };
+    let begin = if kept(callsite) {
+        emit_slice(Kind::Begin, callsite, values, Claim::Opens)
+    } else {
+        NOWHERE
+    };
     let marked = wants_marker(callsite) && marker::begin(callsite.name());
-    Span {
-        open: Some(Open { callsite, begin: begin.unwrap_or(NOT_KEPT), marked }),
-        _here: PhantomData,
-    }
+    begin | ELSEWHERE | if marked { MARKED } else { 0 }
 }
 
 #[cold]

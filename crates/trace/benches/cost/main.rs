@@ -4,7 +4,8 @@
 //! all of them; a figure is the median of the windows with its quartiles. `rdtsc`, an empty loop and `getppid` run in
 //! the same turns. As root, with tracefs mounted, the marker cases write to an instance of their own.
 //!
-//! `cargo bench -p towpath-trace --features layer`, with `-- --json FILE` for the rows as JSON and `-- --quick` for few windows.
+//! `cargo bench -p towpath-trace --features layer`, with `-- --json FILE` for the rows as JSON, `-- --quick` for few windows, and
+//! `-- --own` for our own cases alone.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -46,6 +47,9 @@ fn main() {
     cases::install();
     let run = Run { windows };
 
+    if arguments.iter().any(|word| word == "--own") {
+        return report.own(&run.of(cases::own()), 1.0, 0.0);
+    }
     let rulers = report.table("rulers", &run.of(cases::rulers(marker.as_ref().ok())));
     let rdtsc =
         rulers.iter().find(|figure| figure.name == "rdtsc").map_or(1.0, |figure| figure.median);

@@ -12,14 +12,9 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) const NOT_KEPT: u64 = u64::MAX;
-
     #[inline]
-    pub(crate) fn new(slot: u32, begin: Option<u64>, marked: bool) -> Self {
-        Self {
-            slot: u64::from(slot) | u64::from(marked) << 32,
-            begin: begin.unwrap_or(Self::NOT_KEPT),
-        }
+    pub(crate) fn new(slot: u32, begin: u64, marked: bool) -> Self {
+        Self { slot: u64::from(slot) | u64::from(marked) << 32, begin }
     }
 
     #[inline]

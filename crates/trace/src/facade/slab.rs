@@ -168,7 +168,7 @@ impl Slot {
 
     /// Writes the begin of a plain span.
     #[inline]
-    pub(crate) fn write_begin(&self, callsite: u32, stamp: u64) -> Option<u64> {
+    pub(crate) fn write_begin(&self, callsite: u32, stamp: u64) -> u64 {
         let kinds = self.kinds.load(Relaxed);
         if kinds == 0 {
             return ring::write([record::head(Kind::Begin, callsite, 0, 0), stamp], Claim::Opens);
@@ -184,7 +184,7 @@ impl Slot {
     }
 
     #[cold]
-    fn write_long_begin(&self, callsite: u32, stamp: u64) -> Option<u64> {
+    fn write_long_begin(&self, callsite: u32, stamp: u64) -> u64 {
         let values = self.values();
         let values: Vec<_> = values.iter().map(Owned::value).collect();
         write_long(

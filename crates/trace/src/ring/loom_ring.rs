@@ -11,6 +11,14 @@ fn ring(flight: bool) -> Arc<Ring> {
     Arc::new(Ring::new(2, 1, flight, Thread { tid: 1, name: String::new() }))
 }
 
+fn push(ring: &Ring, words: [u64; 4]) -> Option<u64> {
+    ring.push(words, ring.head() + 1)
+}
+
+fn push_all(ring: &Ring, records: &[[u64; 4]]) -> Option<u64> {
+    ring.push_all(records, ring.head() + records.len() as u64)
+}
+
 fn whole(words: &[u64; 4]) -> u64 {
     assert!(
         words[1] == words[0] && words[2] == words[0] && words[3] == !words[0],
@@ -30,7 +38,7 @@ fn loom_a_drain_beside_the_writer() {
         let ring = ring(false);
         let writer = ring.clone();
         let writing = thread::spawn(move || {
-            (1..=3).filter(|&value| writer.push(record(value), 0).is_some()).count()
+            (1..=3).filter(|&value| push(&writer, record(value)).is_some()).count()
         });
         let (mut next, mut seen) = (ring.base(), Vec::new());
         for _ in 0..2 {
@@ -54,7 +62,7 @@ fn loom_a_capture_beside_the_writer() {
         let ring = ring(true);
         let writer = ring.clone();
         let writing = thread::spawn(move || {
-            (1..=3).for_each(|value| assert!(writer.push(record(value), 0).is_some()))
+            (1..=3).for_each(|value| assert!(push(&writer, record(value)).is_some()))
         });
         let seen: Vec<u64> = ring.take(ring.base()).records.iter().map(whole).collect();
         assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
@@ -68,9 +76,9 @@ fn loom_a_capture_beside_the_writer() {
 fn loom_a_capture_beside_a_long_event() {
     loom::model(|| {
         let ring = ring(true);
-        ring.push(record(1), 0);
+        push(&ring, record(1));
         let writer = ring.clone();
-        let writing = thread::spawn(move || writer.push_all(&[record(2), record(3)], 0));
+        let writing = thread::spawn(move || push_all(&writer, &[record(2), record(3)]));
         ring.take(ring.base()).records.iter().for_each(|words| {
             whole(words);
         });
@@ -83,7 +91,7 @@ fn loom_a_capture_beside_a_long_event() {
 fn loom_a_close_is_not_undone() {
     loom::model(|| {
         let ring = ring(false);
-        ring.push(record(1), 0);
+        push(&ring, record(1));
         let reader = ring.clone();
         let reading = thread::spawn(move || {
             let taken = reader.take(reader.base());
@@ -91,6 +99,6 @@ fn loom_a_close_is_not_undone() {
         });
         ring.close();
         reading.join().unwrap();
-        assert_eq!(ring.push(record(2), 0), None);
+        assert_eq!(push(&ring, record(2)), None);
     });
 }
