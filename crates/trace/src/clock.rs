@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "reads the cycle counter and the system's clocks")]
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::probe;
 
@@ -56,7 +57,9 @@ pub(crate) fn choose() -> Source {
     static CHOSEN: OnceLock<Source> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let source = if trusted() { Source::Counter } else { Source::Monotonic };
-        probe::set_detour(probe::NO_COUNTER, source != Source::Counter);
+        let counted = source == Source::Counter;
+        COUNTED.store(counted, Relaxed);
+        probe::set(probe::NO_COUNTER, if counted { 0 } else { probe::NO_COUNTER });
         source
     })
 }
@@ -111,10 +114,12 @@ impl Reading {
 
 const TRIES: usize = 9;
 
-/// Whether stamps are of the counter.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether stamps are of the counter; not before it is known to be right.
 #[inline(always)]
 fn is_counter() -> bool {
-    probe::detours() & probe::NO_COUNTER == 0
+    COUNTED.load(Relaxed)
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,20 +1,28 @@
 //! The static check: one load and a test say whether an event is wanted at all.
 //!
-//! There is one mask per level, so category and level are answered by the same load.
+//! There is one mask per level, so category and level are answered by the same load. That of the level that nearly all
+//! places have lies in one word with who is attached to a probe, so that they take no second load and branch.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::category::{Category, Level};
-use crate::probe;
+use crate::probe::{self, BELOW_CATEGORIES};
 
 /// Whether an event of this category and level is wanted by anyone.
 #[inline(always)]
 #[must_use]
 pub fn enabled(category: Category, level: Level) -> bool {
+    if level == SHORT_LEVEL && category.bits() <= SHORT {
+        return probe::word() & (category.bits() << BELOW_CATEGORIES | probe::ATTACHED) != 0;
+    }
     GATE.masks[level as usize].load(Relaxed) & category.bits() != 0 || probe::attached()
 }
+
+/// The level whose lower categories lie in [`probe::word`].
+const SHORT_LEVEL: Level = Level::Info;
+const SHORT: u64 = u64::MAX >> BELOW_CATEGORIES;
 
 /// Whether the recording wants it.
 pub(crate) fn recorded(category: Category, level: Level) -> bool {
@@ -65,25 +73,29 @@ pub fn on_change(hook: fn()) {
 
 /// Opens and shuts the gate as the recording, the marker and the probes want it, and runs the hooks.
 pub(crate) fn changed() {
-    let mut marks = 0;
-    for level in 0..GATE.masks.len() {
-        let marked = MARKED[level].load(Relaxed);
-        marks |= marked;
-        GATE.masks[level].store(RECORDED[level].load(Relaxed) | marked, Relaxed);
-    }
-    probe::set_detour(probe::MARKER, marks != 0);
+    turn();
     GENERATION.fetch_add(1, Relaxed);
     crate::atrace::gate_changed();
     let hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     hooks.into_iter().for_each(|hook| hook());
 }
 
+fn turn() {
+    let mut marks = 0;
+    for (mask, (recorded, marked)) in GATE.masks.iter().zip(RECORDED.iter().zip(&MARKED)) {
+        let marked = marked.load(Relaxed);
+        marks |= marked;
+        mask.store(recorded.load(Relaxed) | marked, Relaxed);
+    }
+    let short = wanted(SHORT_LEVEL).bits() << BELOW_CATEGORIES;
+    let marker = if marks == 0 { 0 } else { probe::MARKER };
+    probe::set(SHORT << BELOW_CATEGORIES | probe::MARKER, short | marker);
+}
+
 /// Ends recording without running hooks: the child's side of a fork, where a lock may be held for ever.
 pub(crate) fn shut_after_fork() {
     RECORDED.iter().for_each(|mask| mask.store(0, Relaxed));
-    for (mask, marked) in GATE.masks.iter().zip(&MARKED) {
-        mask.store(marked.load(Relaxed), Relaxed);
-    }
+    turn();
     GENERATION.fetch_add(1, Relaxed);
     crate::atrace::gate_changed();
 }

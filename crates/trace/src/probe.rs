@@ -9,41 +9,53 @@
     reason = "a probe is a no-op instruction with an ELF note that names its address"
 )]
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Everything that keeps an event from the shortest path, in one word: who is attached to a probe (the low half, kept by
-/// the kernel), and our own [`MARKER`] and [`NO_COUNTER`].
+/// What places ask before they emit, in one word, so that one load and one test answer most of them:
+///
+/// ```text
+/// 0–15  how many are attached to a probe, counted by the kernel · 16 MARKER · 17 NO_COUNTER
+/// 18–63 the lower categories that the gate lets through at the level that places have unless told otherwise
+/// ```
 #[inline(always)]
-pub(crate) fn detours() -> u32 {
+pub(crate) fn word() -> u64 {
     SEMAPHORE.load(Relaxed)
+}
+
+/// Everything that keeps an event from the shortest path.
+#[inline(always)]
+pub(crate) fn detours() -> u64 {
+    word() & DETOURS
 }
 
 /// Whether somebody is attached to a probe.
 #[inline(always)]
 pub(crate) fn attached() -> bool {
-    detours() & ATTACHED != 0
+    word() & ATTACHED != 0
 }
 
-pub(crate) fn set_detour(bit: u32, on: bool) {
-    if on {
-        SEMAPHORE.fetch_or(bit, Relaxed);
-    } else {
-        SEMAPHORE.fetch_and(!bit, Relaxed);
-    }
+/// Sets the bits of `which` to those of `to`.
+pub(crate) fn set(which: u64, to: u64) {
+    // The kernel may count meanwhile.
+    let set = |word| Some(word & !which | to & which);
+    let _ = SEMAPHORE.fetch_update(Relaxed, Relaxed, set);
 }
 
+pub(crate) const ATTACHED: u64 = 0xffff;
 /// Some category goes to ftrace's `trace_marker`.
-pub(crate) const MARKER: u32 = 1 << 16;
-/// The processor's counter is not (yet) what stamps are taken from.
-pub(crate) const NO_COUNTER: u32 = 1 << 17;
-const ATTACHED: u32 = 0xffff;
+pub(crate) const MARKER: u64 = 1 << 16;
+/// The processor's counter is not what stamps are taken from.
+pub(crate) const NO_COUNTER: u64 = 1 << 17;
+const DETOURS: u64 = ATTACHED | MARKER | NO_COUNTER;
+/// Bits below those of the categories.
+pub(crate) const BELOW_CATEGORIES: u32 = 18;
 
-/// The kernel counts in 16 bits at this address, the low half on little-endian machines.
+/// The kernel counts in 16 bits at this address, the lowest on little-endian machines.
 // SAFETY: the section is one of our own for the tools to find; it is writable data like any other static's.
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".probes"))]
 #[used]
-static SEMAPHORE: AtomicU32 = AtomicU32::new(NO_COUNTER);
+static SEMAPHORE: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! probe {

@@ -333,6 +333,26 @@ fn a_million_events_are_all_there() {
 }
 
 #[test]
+fn every_category_has_its_switch_at_every_level() {
+    let _turn = turn();
+    for bit in 0..64 {
+        let category = Category::bit(bit);
+        let recording = Options::new().categories(category).level(Level::Info).start().unwrap();
+        for level in Level::ALL {
+            assert_eq!(
+                towpath_trace::enabled(category, level),
+                level <= Level::Info,
+                "{bit} {level:?}"
+            );
+            let others = Category::from_bits(!category.bits());
+            assert!(!towpath_trace::enabled(others, level), "{bit} {level:?}");
+        }
+        drop(recording);
+        assert!(!towpath_trace::enabled(Category::ALL, Level::Error), "{bit}");
+    }
+}
+
+#[test]
 fn only_one_recording_is_on() {
     let _turn = turn();
     let recording = Options::new().start().unwrap();
