@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::shell::{Result, root, run as run_command};
+use crate::shell::{Result, Share, root, run as run_command};
 
 /// What `cargo fuzz` would pass for the code that is searched, without the address sanitizer, which only nightly has.
 const FLAGS: &[&str] = &[
@@ -29,7 +29,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             wanted.push(word.as_str());
         }
     }
-    build()?;
+    build(Share::Fair)?;
     let folder = root().join("fuzz");
     let targets = targets(&folder)?;
     for name in &wanted {
@@ -58,24 +58,14 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 /// Builds every target; nothing is left to do when it was done before.
-pub(crate) fn build() -> Result<()> {
-    build_by(Command::new("cargo"))
-}
-
-/// The same with what others leave of the processors.
-pub(crate) fn build_in_spare_time() -> Result<()> {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19", "cargo"]);
-    build_by(nice)
-}
-
-fn build_by(mut cargo: Command) -> Result<()> {
+pub(crate) fn build(share: Share) -> Result<()> {
     let folder = root().join("fuzz");
     if !folder.join("Cargo.toml").is_file() {
         return Err("there is no fuzz package".into());
     }
     run_command(
-        cargo
+        share
+            .of_cargo()
             .args(["build", "--quiet", "--release", "--target", &platform()])
             .env("RUSTFLAGS", "--cfg fuzzing")
             .env("RUSTC_WRAPPER", std::env::current_exe()?)

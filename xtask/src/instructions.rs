@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::peers;
-use crate::shell::{Result, cargo, output, root, run as run_command, target};
+use crate::shell::{Result, Share, output, root, run as run_command, target};
 
 /// By how much a count may grow before it is held against a change: the compiler moves it by less.
 const SLACK: f64 = 0.03;
@@ -21,9 +21,15 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         [word] if word == "--bless" => true,
         _ => return Err("usage: cargo xtask instructions [--bless]".into()),
     };
+    check(bless, Share::Fair)
+}
+
+/// Counts, prints the table in one piece, and writes the counts down or holds them against the recorded ones.
+pub(crate) fn check(bless: bool, share: Share) -> Result<()> {
     let valgrind = peers::ensure("valgrind")?;
     run_command(
-        cargo()
+        share
+            .of_cargo()
             .args(["build", "--quiet", "--release", "--package", "towpath-engine"])
             .args(["--example", "instructions"]),
     )?;
@@ -31,12 +37,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let record = root().join("conformance/instructions.txt");
     let before = read(&fs::read_to_string(&record).unwrap_or_default())?;
     let mut counts = BTreeMap::new();
-    println!("{:<28}{:>12}{:>12}{:>9}", "operation", "recorded", "now", "change");
+    let mut table = format!("{:<28}{:>12}{:>12}{:>9}\n", "operation", "recorded", "now", "change");
     for case in output(&mut Command::new(&program))?.lines() {
-        let count = count(&valgrind, &program, case)?;
-        println!("{}", line(case, before.get(case).copied(), count));
+        let count = count(&|| share.of(&valgrind), &program, case)?;
+        let _ = writeln!(table, "{}", line(case, before.get(case).copied(), count));
         counts.insert(case.to_owned(), count);
     }
+    print!("{table}");
     if bless {
         return Ok(fs::write(&record, written(&counts))?);
     }
@@ -70,7 +77,7 @@ fn worse(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<Str
         .collect()
 }
 
-fn count(valgrind: &Path, program: &Path, case: &str) -> Result<u64> {
+fn count(valgrind: &dyn Fn() -> Command, program: &Path, case: &str) -> Result<u64> {
     let (few, many) = RUNS;
     let (first, second) =
         (total(valgrind, program, case, few)?, total(valgrind, program, case, many)?);
@@ -78,10 +85,10 @@ fn count(valgrind: &Path, program: &Path, case: &str) -> Result<u64> {
 }
 
 /// The instructions of a whole run.
-fn total(valgrind: &Path, program: &Path, case: &str, times: u64) -> Result<u64> {
+fn total(valgrind: &dyn Fn() -> Command, program: &Path, case: &str, times: u64) -> Result<u64> {
     let file: PathBuf = target().join(format!("callgrind.{}", std::process::id()));
     output(
-        Command::new(valgrind)
+        valgrind()
             .args(["--tool=callgrind", "--quiet"])
             .arg(format!("--callgrind-out-file={}", file.display()))
             .arg(program)

@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::shell::{Result, has, output, root, run as run_command, target};
 
@@ -145,10 +146,14 @@ pub(crate) fn run(names: &[String]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { Err(missing.join("\n").into()) }
 }
 
+/// Two steps may want the same peer.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
 /// A peer's program, installed if it was not.
 pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
     let peer = PEERS.iter().find(|peer| peer.name == name);
     let peer = peer.ok_or_else(|| format!("no peer '{name}'"))?;
+    let _one_at_a_time = INSTALLING.lock();
     let program = folder().join("bin").join(name);
     // Another version than the one asked for is as good as none.
     let stamp = folder().join("versions").join(name);

@@ -1,6 +1,7 @@
 //! Running other programs, and saying clearly which one failed.
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -48,6 +49,36 @@ pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.current_dir(root());
     command
+}
+
+/// How much of the processors a program may have.
+#[derive(Clone, Copy)]
+pub(crate) enum Share {
+    /// As much as others.
+    Fair,
+    /// What others leave.
+    Spare,
+}
+
+impl Share {
+    /// The program with this share, in the workspace.
+    pub(crate) fn of(self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = match self {
+            Self::Fair => Command::new(program),
+            Self::Spare => {
+                let mut nice = Command::new("nice");
+                nice.args(["-n", "19"]).arg(program);
+                nice
+            }
+        };
+        command.current_dir(root());
+        command
+    }
+
+    /// Cargo with this share.
+    pub(crate) fn of_cargo(self) -> Command {
+        self.of(cargo().get_program())
+    }
 }
 
 /// Whether the program is there.

@@ -1,8 +1,10 @@
 //! Everything that must hold before a change lands, in the order of what fails fastest.
 
-use std::time::Instant;
+use std::process::Command;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
-use crate::shell::{Result, cargo, output, run as run_command};
+use crate::shell::{Result, Share, cargo, output, run as run_command};
 use crate::{fuzz, instructions, peers, sanitize, tidy};
 
 /// `[--quick]` leaves out fuzzing and the peers.
@@ -14,50 +16,83 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     step("format", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
     step("tidy", || tidy::run(&[]))?;
-    // The peers come over the network while the processors are busy.
-    beside(if quick { || Ok(()) } else { || peers::run(&[]) }, || {
-        step("clippy", || {
-            run_command(
-                cargo()
-                    .args(["clippy", "--quiet", "--workspace", "--all-targets"])
-                    .args(["--", "-D", "warnings"]),
-            )
-        })
-    })?;
-    let workspace = ["test", "--workspace"];
-    step("build", || run_command(cargo().args(workspace).args(["--quiet", "--no-run"])))?;
-    let tests = || {
-        step("test", || {
-            let mut tests = cargo();
-            tests.args(workspace).arg("--no-fail-fast");
-            if !quick {
-                tests.env("TOWPATH_PEERS", peers::folder().join("bin"));
-            }
-            run_command(&mut tests)
-        })?;
-        doc()
-    };
     if quick {
-        return tests();
+        clippy()?;
+        build()?;
+        tests(&mut cargo())?;
+        return doc();
     }
-    // Tests wait more than they compute, and one large crate of the fuzz package keeps a single processor busy for a while.
-    beside(fuzz::build_in_spare_time, || {
-        tests()?;
+    std::thread::scope(|scope| {
+        // The peers come over the network while the processors are busy.
+        let fetched = Aside::start(scope, "fetch peers", || peers::run(&[]));
+        clippy()?;
+        // A build's last links and nearly all tests leave processors idle.
+        let spare = Aside::start(scope, "instructions and fuzz targets", in_spare_time);
+        build()?;
+        fetched.finish()?;
+        tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
+        step("peers", with_peers)?;
+        doc()?;
         step("sanitize", || sanitize::run(&[]))?;
-        step("instructions", || instructions::run(&[]))
+        spare.finish()
     })?;
-    step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))?;
-    step("peers", with_peers)
+    step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))
 }
 
-/// Does the first on a thread of its own while the second goes on; both must succeed.
-fn beside(first: fn() -> Result<()>, second: impl FnOnce() -> Result<()>) -> Result<()> {
-    std::thread::scope(|scope| {
-        let first = scope.spawn(move || first().map_err(|error| error.to_string()));
-        let second = second();
-        first.join().map_err(|_| "a step panicked")??;
-        second
+fn clippy() -> Result<()> {
+    step("clippy", || {
+        run_command(
+            cargo()
+                .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+                .args(["--", "-D", "warnings"]),
+        )
     })
+}
+
+fn build() -> Result<()> {
+    step("build", || run_command(cargo().args(WORKSPACE).args(["--quiet", "--no-run"])))
+}
+
+fn tests(cargo: &mut Command) -> Result<()> {
+    step("test", || run_command(cargo.args(WORKSPACE).arg("--no-fail-fast")))
+}
+
+const WORKSPACE: [&str; 2] = ["test", "--workspace"];
+
+/// What has target folders of its own, and whose outcome does not depend on how long it takes.
+fn in_spare_time() -> Result<()> {
+    fuzz::build(Share::Spare)?;
+    instructions::check(false, Share::Spare)
+}
+
+/// Work on a thread of its own.
+struct Aside<'scope> {
+    name: &'static str,
+    work: ScopedJoinHandle<'scope, std::result::Result<Duration, String>>,
+}
+
+impl<'scope> Aside<'scope> {
+    fn start(
+        scope: &'scope Scope<'scope, '_>,
+        name: &'static str,
+        work: fn() -> Result<()>,
+    ) -> Self {
+        println!("== {name}: started beside the next steps");
+        let timed = move || {
+            let start = Instant::now();
+            work().map(|()| start.elapsed()).map_err(|error| format!("{name}: {error}"))
+        };
+        Self { name, work: scope.spawn(timed) }
+    }
+
+    /// Waits for it; it must have succeeded.
+    fn finish(self) -> Result<()> {
+        let start = Instant::now();
+        let took = self.work.join().map_err(|_| format!("{}: panicked", self.name))??;
+        let (took, waited) = (took.as_secs_f64(), start.elapsed().as_secs_f64());
+        println!("== {}: passed in {took:.1} s, {waited:.1} s of them alone", self.name);
+        Ok(())
+    }
 }
 
 fn doc() -> Result<()> {
@@ -88,7 +123,11 @@ fn with_peers() -> Result<()> {
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     println!("== {name}");
     let start = Instant::now();
-    work().map_err(|error| format!("{name}: {error}"))?;
+    work().map_err(|error| {
+        // Others may go on for a while before the error comes out.
+        println!("== {name}: failed");
+        format!("{name}: {error}")
+    })?;
     println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
 }
