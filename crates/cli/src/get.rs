@@ -1,13 +1,18 @@
 //! `towpath get`: one request by the client library, explained.
 
+mod options;
+
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use towpath::report::{Report, to_json};
-use towpath::{Engine, Error, Response};
+use towpath::{Error, Response};
+
+use options::{Treatment, Way};
 
 /// Make one request and say what happened to it.
 #[derive(Debug, Args)]
@@ -33,15 +38,6 @@ pub(crate) struct Get {
     /// Write a JSON report in place of the body
     #[arg(long)]
     json: bool,
-    /// Seconds for everything; 0 is without limit
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    max_time: f64,
-    /// How often to try again where that is allowed
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    retries: u32,
-    /// A key by which the server knows a repetition: any method may be repeated then
-    #[arg(long, value_name = "KEY")]
-    idempotency_key: Option<String>,
     /// Make the same request so often, on the same engine; the last one's body is shown
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u64,
@@ -51,12 +47,20 @@ pub(crate) struct Get {
     /// Milliseconds from the start of one request to the next
     #[arg(long, value_name = "MS", default_value_t = 0)]
     interval_ms: u64,
+    /// Write the body (or the report) to a file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    treatment: Treatment,
+    #[command(flatten)]
+    way: Way,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   towpath get --timeline http://127.0.0.1:8080/
   towpath get -X PUT -H 'Content-Type: text/plain' -d hello http://127.0.0.1:8080/greeting
+  towpath get --cacert roots.pem --resolve app.test:443:10.0.0.7 https://app.test/
   towpath get --json http://127.0.0.1:8080/ | jq .attempts
 
 Exit codes: 0 a response came, whatever its status below 400; 1 its status is 400 or above; 2 the request cannot be
@@ -83,18 +87,12 @@ impl Get {
     }
 
     fn make(&self) -> io::Result<Done> {
-        if !(self.max_time.is_finite() && (0.0..1e9).contains(&self.max_time)) {
-            return Err(io::Error::other("--max-time is not a number of seconds"));
-        }
         let body = self.body()?;
-        let engine = Engine::new().map_err(io::Error::other)?;
+        let engine = self.way.engine(&self.treatment)?;
         let client = engine.client();
         let default = if body.is_some() { "POST" } else { "GET" };
         let method = self.request.as_deref().unwrap_or(default);
-        let mut request = client
-            .request(method, &self.url)
-            .timeout(Duration::from_secs_f64(self.max_time))
-            .retries(self.retries);
+        let mut request = self.treatment.apply(client.request(method, &self.url))?;
         for field in &self.header {
             let Some((name, value)) = field.split_once(':') else {
                 return Err(io::Error::other(format!("{field:?} is not \"Name: value\"")));
@@ -103,9 +101,6 @@ impl Get {
         }
         if !self.header.iter().any(|field| field.to_ascii_lowercase().starts_with("user-agent:")) {
             request = request.header("user-agent", concat!("towpath/", env!("CARGO_PKG_VERSION")));
-        }
-        if let Some(key) = &self.idempotency_key {
-            request = request.idempotency_key(key);
         }
         if let Some(body) = body {
             request = request.body(body);
@@ -121,6 +116,7 @@ impl Get {
             std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
             done = self.one(&request);
         }
+        self.way.save(&engine)?;
         Ok(done)
     }
 
@@ -171,8 +167,15 @@ impl Get {
         } else {
             done.body.clone()
         };
-        // A reader that has seen enough and closed the pipe is no failure.
-        let _ = io::stdout().write_all(&shown);
+        if let Some(path) = &self.output {
+            if let Err(error) = std::fs::write(path, shown) {
+                eprintln!("towpath get: {}: {error}", path.display());
+                return ExitCode::from(UNUSABLE);
+            }
+        } else {
+            // A reader that has seen enough and closed the pipe is no failure.
+            let _ = io::stdout().write_all(&shown);
+        }
         match &done.error {
             None if done.status.is_some_and(|status| status >= 400) => ExitCode::from(REFUSED),
             None => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 /// Answers every request with this.
 fn serve(answer: &'static str) -> SocketAddr {
@@ -64,4 +65,80 @@ fn exit_codes_tell_what_went_wrong() {
     assert_eq!(code(&["-H", "no colon", &silent_url]), Some(2));
     assert_eq!(code(&[&format!("http://{refused}/")]), Some(3));
     assert_eq!(code(&["--max-time", "0.2", &silent_url]), Some(4));
+}
+
+#[test]
+fn the_way_to_the_server_can_be_given() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(["app.test".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let folder = std::env::temp_dir().join(format!("towpath-get-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (roots, memory) = (folder.join("roots.pem"), folder.join("memory"));
+    std::fs::write(&roots, certificate.pem()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let port = serve_secretly(config.into()).port();
+    let (url, there) = (format!("https://app.test:{port}/"), format!("app.test:{port}:127.0.0.1"));
+    let (roots, memory) = (roots.to_str().unwrap(), memory.to_str().unwrap());
+    let way = ["--resolve", &there, "--cacert", roots, "--memory", memory, "--retries", "0", &url];
+    let output = get(&way);
+    assert_eq!(text(&output.stdout), "secret", "{}", text(&output.stderr));
+    assert!(std::fs::read_to_string(memory).unwrap().contains(&format!("127.0.0.1:{port} 1 0")));
+    let file = folder.join("body");
+    let written = get(&[&["-o", file.to_str().unwrap()], &way[..]].concat());
+    assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
+    assert_eq!(std::fs::read(&file).unwrap(), b"secret");
+    let code = |more: &[&str]| get(&[more, &way[..]].concat()).status.code();
+    let other = "sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    assert_eq!(code(&["--pinnedpubkey", other]), Some(3));
+    assert_eq!(code(&["--pinnedpubkey", "sha256//AAAA"]), Some(2));
+    assert_eq!(code(&["--cert", roots]), Some(2), "a certificate has a key");
+    assert_eq!(code(&["--resolve", "app.test:127.0.0.1"]), Some(2));
+    let unknown = get(&["--resolve", &there, "--retries", "0", &url]);
+    assert_eq!(unknown.status.code(), Some(3), "the platform does not believe it");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Answers one request on each connection, under TLS.
+fn serve_secretly(config: Arc<rustls::ServerConfig>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret");
+        }
+    });
+    address
+}
+
+#[test]
+fn how_a_request_is_treated_can_be_said() {
+    let busy = "HTTP/1.1 503 Busy\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n";
+    let url = format!("http://{}/", serve(busy));
+    let rests = get(&["--count", "2", "--fail-at-rest", &url]);
+    assert_eq!(rests.status.code(), Some(3), "{}", text(&rests.stderr));
+    assert!(text(&rests.stderr).contains("left alone"), "{}", text(&rests.stderr));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}/", silent.local_addr().unwrap());
+    let late = get(&["--first-byte-timeout", "0.1", "--retry", "0", &silent_url]);
+    assert_eq!(late.status.code(), Some(4));
+    assert!(text(&late.stderr).contains("first byte"), "{}", text(&late.stderr));
+    let address = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let url = format!("http://{address}/");
+    let all =
+        ["--priority", "high", "--hedge", "--no-resume", "--gap-timeout", "9", "--repeat", "never"];
+    let output = get(&[&all[..], &["--json", &url]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["status"], &report["priority"]), (&200.into(), &"high".into()));
+    assert_eq!(get(&["--priority", "highest", &url]).status.code(), Some(2));
+    assert_eq!(get(&["--repeat", "never", "--idempotency-key", "k", &url]).status.code(), Some(2));
+    // This machine is reached whatever the network.
+    assert_eq!(get(&["--wait-for-network", &url]).status.code(), Some(0));
 }

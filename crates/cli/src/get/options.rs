@@ -1,0 +1,209 @@
+//! What `towpath get` lets its user decide of one request, and of the engine that carries it. Names are curl's where curl has them.
+
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, ValueEnum};
+use towpath::{Engine, Failure, Priority, Question, Request, Settings, Tls};
+
+/// How the request is treated.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Time, repetition and priority")]
+pub(super) struct Treatment {
+    /// Seconds for everything; 0 is without limit
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 60.0)]
+    max_time: f64,
+    /// Seconds from the request's last byte to the response's first, in one attempt; by formula and history if not given
+    #[arg(long, value_name = "SECONDS")]
+    first_byte_timeout: Option<f64>,
+    /// Seconds between two pieces of the response: 8, on mobile networks 12
+    #[arg(long, value_name = "SECONDS")]
+    gap_timeout: Option<f64>,
+    /// How often to try again where that is allowed
+    #[arg(long, visible_alias = "retry", value_name = "COUNT", default_value_t = 2)]
+    retries: u32,
+    /// Whether it may be sent again when nobody knows whether it was processed
+    #[arg(long, value_name = "WHEN", default_value = "by-method")]
+    repeat: Repeat,
+    /// A key by which the server knows a repetition: any method may be repeated then
+    #[arg(long, value_name = "KEY", conflicts_with = "repeat")]
+    idempotency_key: Option<String>,
+    /// Send it a second time when it is late for what is known of its server; the first answer counts
+    #[arg(long)]
+    hedge: bool,
+    /// Let a response that breaks off fail, in place of asking for its rest
+    #[arg(long)]
+    no_resume: bool,
+    /// How urgent it is among those that wait for a connection (of use with programs that make many)
+    #[arg(long, value_name = "PRIORITY", default_value = "normal")]
+    priority: Urgency,
+    /// Watch the kernel's word on the network, and wait while there is none (Linux)
+    #[arg(long)]
+    wait_for_network: bool,
+    /// Fail while the server wants to be left alone (429, 503), in place of waiting
+    #[arg(long)]
+    fail_at_rest: bool,
+}
+
+/// How the server is found, and believed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Addresses and TLS")]
+pub(super) struct Way {
+    /// Addresses of a name, in place of the resolver's; the port is there for curl's sake. May be repeated
+    #[arg(long, value_name = "HOST:PORT:ADDRESS[,ADDRESS]")]
+    resolve: Vec<String>,
+    /// Begin with what is remembered of addresses and names in this file, and save it there at the end
+    #[arg(long, value_name = "FILE")]
+    memory: Option<PathBuf>,
+    /// Believe those that these certificates have signed (PEM), not the platform's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// Who we are, for servers that ask: a certificate with its chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The SHA-256 of a public key (SubjectPublicKeyInfo) that the server must have, or another of them; divided by `;`
+    #[arg(long, value_name = "sha256//BASE64")]
+    pinnedpubkey: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Repeat {
+    /// As its method says (RFC 9110 §9.2.2)
+    ByMethod,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Urgency {
+    High,
+    Normal,
+    Low,
+}
+
+impl Treatment {
+    pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
+        let mut request = request.timeout(seconds(self.max_time, "max-time")?);
+        if let Some(limit) = self.first_byte_timeout {
+            request = request.first_byte_timeout(seconds(limit, "first-byte-timeout")?);
+        }
+        if let Some(limit) = self.gap_timeout {
+            request = request.gap_timeout(seconds(limit, "gap-timeout")?);
+        }
+        request = request.retries(self.retries).repeat(match self.repeat {
+            Repeat::ByMethod => towpath::Repeat::ByMethod,
+            Repeat::Always => towpath::Repeat::Always,
+            Repeat::Never => towpath::Repeat::Never,
+        });
+        request = request.priority(match self.priority {
+            Urgency::High => Priority::High,
+            Urgency::Normal => Priority::Normal,
+            Urgency::Low => Priority::Low,
+        });
+        if let Some(key) = &self.idempotency_key {
+            request = request.idempotency_key(key);
+        }
+        if self.hedge {
+            request = request.hedge();
+        }
+        if self.no_resume {
+            request = request.no_resume();
+        }
+        if self.wait_for_network {
+            request = request.wait_for_network();
+        }
+        if self.fail_at_rest {
+            request = request.fail_at_rest();
+        }
+        Ok(request)
+    }
+}
+
+impl Way {
+    pub(super) fn engine(&self, treatment: &Treatment) -> io::Result<Engine> {
+        let mut builder = Engine::builder().settings(Settings::default()).tls(self.tls()?);
+        if let Some(path) = &self.memory {
+            builder = builder.memory(path);
+        }
+        if treatment.wait_for_network {
+            builder = builder.watch_network();
+        }
+        if !self.resolve.is_empty() {
+            let known =
+                self.resolve.iter().map(|text| resolved(text)).collect::<io::Result<Vec<_>>>()?;
+            builder = builder.questions(move |question| answer(question, &known));
+        }
+        builder.start().map_err(io::Error::other)
+    }
+
+    /// What was learned outlives the process, if that is wanted.
+    pub(super) fn save(&self, engine: &Engine) -> io::Result<()> {
+        match &self.memory {
+            Some(path) => engine.save_memory(path).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+
+    fn tls(&self) -> io::Result<Tls> {
+        let mut tls = Tls::new();
+        if let Some(path) = &self.cacert {
+            tls = tls.roots(read(path)?);
+        }
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.identity(read(cert)?, read(key)?);
+        }
+        for pin in self.pinnedpubkey.iter().flat_map(|pins| pins.split(';')) {
+            let bytes = pin.strip_prefix("sha256//").and_then(|text| STANDARD.decode(text).ok());
+            let digest = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+            tls = tls.pin(digest.ok_or_else(|| {
+                io::Error::other(format!(
+                    "--pinnedpubkey: {pin:?} is not sha256// and 32 bytes in Base64"
+                ))
+            })?);
+        }
+        Ok(tls)
+    }
+}
+
+/// A name in lower case and its addresses.
+fn resolved(text: &str) -> io::Result<(String, Vec<IpAddr>)> {
+    let parse = || {
+        let (host, rest) = text.split_once(':')?;
+        let (port, addresses) = rest.split_once(':')?;
+        port.parse::<u16>().ok()?;
+        let one = |text: &str| text.trim_matches(['[', ']']).parse().ok();
+        Some((host.to_ascii_lowercase(), addresses.split(',').map(one).collect::<Option<_>>()?))
+    };
+    parse().ok_or_else(|| io::Error::other(format!("--resolve: {text:?} is not HOST:PORT:ADDRESS")))
+}
+
+/// Names that are not given are the system's, whom it takes its time to ask.
+fn answer(question: Question, known: &[(String, Vec<IpAddr>)]) {
+    if let Some((_, addresses)) = known.iter().find(|(host, _)| host == question.name()) {
+        return question.answer(Ok(addresses.clone()));
+    }
+    std::thread::spawn(move || {
+        let found = (question.name(), 0).to_socket_addrs();
+        let found = found.map(|found| found.map(|address| address.ip()).collect());
+        question.answer(found.map_err(|_| Failure::NoSuchName));
+    });
+}
+
+fn seconds(number: f64, what: &str) -> io::Result<Duration> {
+    if number.is_finite() && (0.0..1e9).contains(&number) {
+        return Ok(Duration::from_secs_f64(number));
+    }
+    Err(io::Error::other(format!("--{what} is not a number of seconds")))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
