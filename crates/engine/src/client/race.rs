@@ -217,8 +217,11 @@ impl Race {
     /// An attempt failed; where to, if it was one of ours.
     pub fn failed(&mut self, number: u64, failure: Failure, now: Instant) -> Option<SocketAddr> {
         let address = self.remove(number)?;
-        self.failures += 1;
-        self.last_failure = Some((failure, now));
+        // What an older answer of the resolver led to says nothing of the addresses there are now.
+        if self.candidates.contains(&address) {
+            self.failures += 1;
+            self.last_failure = Some((failure, now));
+        }
         self.leaves = true;
         Some(address)
     }

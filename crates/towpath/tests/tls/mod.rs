@@ -34,7 +34,11 @@ impl Authority {
     }
 
     /// Serves one answer for each request, to a client that trusts us.
-    fn serve(&self, name: &str) -> SocketAddr {
+    pub(super) fn serve(&self, name: &str) -> SocketAddr {
+        self.serve_at(name, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    pub(super) fn serve_at(&self, name: &str, address: SocketAddr) -> SocketAddr {
         let (leaf, key) = self.sign(name);
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder()
@@ -42,7 +46,7 @@ impl Authority {
             .with_single_cert(vec![leaf.der().clone()], key)
             .unwrap();
         let config = Arc::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming() {

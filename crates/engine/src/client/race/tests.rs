@@ -231,3 +231,16 @@ fn the_deadline_is_never_later_than_the_next_start() {
     }
     assert!(silence.starts.len() >= 40);
 }
+
+#[test]
+fn a_failure_at_an_address_of_yesterday_is_not_the_last_word() {
+    let mut silence = Silence::new(&[1]);
+    silence.step(0, 1);
+    silence.race.set_candidates(vec![address(2)]);
+    silence.race.failed(0, Failure::Denied, ms(10));
+    assert_eq!(silence.race.outlook(), Outlook::Open);
+    silence.step(10, 1);
+    assert_eq!(silence.starts[1].1, address(2));
+    silence.race.failed(1, Failure::Denied, ms(20));
+    assert_eq!(silence.race.outlook(), Outlook::Refused(Failure::Denied));
+}
