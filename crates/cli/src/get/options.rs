@@ -56,6 +56,9 @@ pub(super) struct Way {
     /// Addresses of a name, in place of the resolver's; the port is there for curl's sake. May be repeated
     #[arg(long, value_name = "HOST:PORT:ADDRESS[,ADDRESS]")]
     resolve: Vec<String>,
+    /// A new connection for each request (of use with --count)
+    #[arg(long)]
+    no_reuse: bool,
     /// Begin with what is remembered of addresses and names in this file, and save it there at the end
     #[arg(long, value_name = "FILE")]
     memory: Option<PathBuf>,
@@ -128,7 +131,9 @@ impl Treatment {
 
 impl Way {
     pub(super) fn engine(&self, treatment: &Treatment) -> io::Result<Engine> {
-        let mut builder = Engine::builder().settings(Settings::default()).tls(self.tls()?);
+        let settings =
+            Settings { requests_per_connection: u32::from(self.no_reuse), ..Settings::default() };
+        let mut builder = Engine::builder().settings(settings).tls(self.tls()?);
         if let Some(path) = &self.memory {
             builder = builder.memory(path);
         }

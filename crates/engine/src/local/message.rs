@@ -90,6 +90,8 @@ pub struct Settings {
     pub max_calls: usize,
     /// Connections to one origin: default 16.
     pub max_connections: usize,
+    /// Requests that a connection may serve; it is closed after the last. By default 0: no limit.
+    pub requests_per_connection: u32,
     /// How long a connection may have no request: default 60 s.
     pub idle_timeout: Duration,
     /// How long an answer of the resolver is fresh: default 60 s. An older one is used while a new one is asked for.
@@ -124,6 +126,7 @@ impl Default for Settings {
             window_bytes: 256 * 1024,
             max_calls: 1024,
             max_connections: 16,
+            requests_per_connection: 0,
             idle_timeout: Duration::from_secs(60),
             fresh_for: Duration::from_secs(60),
             probes_per_second: 8,

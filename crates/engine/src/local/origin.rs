@@ -167,7 +167,7 @@ impl Worker {
             high_limits: limits,
             idle_timeout: Some(settings.idle_timeout),
             max_connection_duration: None,
-            max_requests_per_connection: 0,
+            max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
             bolt: None,
             panic_threshold: 0,

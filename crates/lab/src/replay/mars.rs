@@ -36,7 +36,7 @@ struct Cell {
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
     let mut notes = vec![
-        "Every request is a connection of its own, as in the original, but for those with one engine or one client, who keep connections. Loss \
+        "Every request is a connection of its own, as in the original, but for those with one engine or one client, who keep connections where nothing else is said. Loss \
          is each way. Outages begin before the first attempt and end at a \
          random moment within a second after the named length, because the repetition schedule of connection attempts makes the outcome depend \
          on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); the published figures are \

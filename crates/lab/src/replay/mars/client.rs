@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -27,8 +27,8 @@ pub(super) enum Client {
     Command(&'static str, PathBuf),
     /// OkHttp, with a new connection for each request.
     OkHttp(Arc<Compiled>),
-    /// A command that makes all requests on one engine and says what came of each.
-    SharedCommand(PathBuf),
+    /// A command that makes all requests on one engine and says what came of each: its name and words.
+    SharedCommand(&'static str, PathBuf, &'static [&'static str]),
     /// OkHttp with one client for all requests.
     SharedOkHttp(Arc<Compiled>),
 }
@@ -88,7 +88,9 @@ impl Client {
             .is_ok_and(|output| output.status.success());
         if has_get {
             clients.push(Self::Command("towpath", towpath.clone()));
-            clients.push(Self::SharedCommand(towpath.clone()));
+            for (name, words) in ONE_ENGINE {
+                clients.push(Self::SharedCommand(name, towpath.clone(), words));
+            }
         } else {
             notes.push("Towpath's client was not measured: this command has no 'get'.".to_owned());
         }
@@ -102,14 +104,14 @@ impl Client {
             Self::Staggered => "staggered",
             Self::Command(name, _) => name,
             Self::OkHttp(..) => "okhttp",
-            Self::SharedCommand(_) => "towpath, one engine",
+            Self::SharedCommand(name, ..) => name,
             Self::SharedOkHttp(_) => "okhttp, one client",
         }
     }
 
-    /// Whether one connection may serve several of its requests.
+    /// Whether its requests have more in common than the machine.
     pub(super) const fn is_shared(&self) -> bool {
-        matches!(self, Self::SharedCommand(_) | Self::SharedOkHttp(_))
+        matches!(self, Self::SharedCommand(..) | Self::SharedOkHttp(_))
     }
 
     /// Does everything that takes time but makes no request.
@@ -121,7 +123,7 @@ impl Client {
             | Self::KernelClassic
             | Self::Staggered
             | Self::Command(..)
-            | Self::SharedCommand(_) => None,
+            | Self::SharedCommand(..) => None,
         };
         Ok(Ready { client: self, job, lines })
     }
@@ -154,10 +156,10 @@ fn java(compiled: &Compiled, is_fresh: bool, link: &Link, job: Job) -> io::Resul
 }
 
 /// Starts the command that makes all requests on one engine; there are more than are wanted, for some may fail.
-fn one_engine(path: &std::path::Path, link: &Link, job: Job) -> io::Result<Lines> {
+fn one_engine(path: &Path, words: &[&str], link: &Link, job: Job) -> io::Result<Lines> {
     let mut command = Command::new(path);
     command.args(["get", "--each", "--count", &job.successes.saturating_mul(100).to_string()]);
-    command.arg(url());
+    command.args(words).arg(url());
     spawn_lines(command, link)
 }
 
@@ -171,8 +173,8 @@ fn spawn_lines(mut command: Command, link: &Link) -> io::Result<Lines> {
 impl Ready<'_> {
     /// Makes requests until enough succeeded or the time is over.
     pub(super) fn go(mut self, link: &Link) -> io::Result<Attempts> {
-        if let Client::SharedCommand(path) = self.client {
-            return watch(one_engine(path, link, self.job)?, self.job);
+        if let Client::SharedCommand(_, path, words) = self.client {
+            return watch(one_engine(path, words, link, self.job)?, self.job);
         }
         if let Some(lines) = self.lines.take() {
             return watch(lines, self.job);
@@ -196,7 +198,7 @@ impl Ready<'_> {
             Client::Staggered => link.near().run(staggered),
             Client::Command(name, path) => link.near().run(command(name, path, job)),
             // They make their requests themselves.
-            Client::OkHttp(_) | Client::SharedOkHttp(_) | Client::SharedCommand(_) => false,
+            Client::OkHttp(_) | Client::SharedOkHttp(_) | Client::SharedCommand(..) => false,
         }
     }
 }
@@ -264,11 +266,7 @@ fn staggered() -> bool {
 }
 
 /// One run of a command-line client.
-fn command(
-    name: &'static str,
-    path: &std::path::Path,
-    job: Job,
-) -> impl FnOnce() -> bool + Send + 'static {
+fn command(name: &'static str, path: &Path, job: Job) -> impl FnOnce() -> bool + Send + 'static {
     let mut command = Command::new(path);
     let size = job.request;
     if name == "curl" {
@@ -327,6 +325,9 @@ fn url() -> String {
     format!("http://{FAR}:{PORT}/")
 }
 
+/// One engine for all requests: with connections that are kept, as apps have it, and with a new one for each, as Mars was measured.
+const ONE_ENGINE: [(&str, &[&str]); 2] =
+    [("towpath, one engine", &[]), ("towpath, one engine, new connections", &["--no-reuse"])];
 /// Where the server listens.
 pub(super) const PORT: u16 = 8080;
 /// The original raised OkHttp's to this for its outages.
