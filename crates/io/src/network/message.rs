@@ -29,7 +29,11 @@ pub(super) fn read(datagram: &[u8], picture: &mut Picture) -> Progress {
         rest = after;
         match kind {
             DONE => return Progress::Done,
-            ERROR => return Progress::Failed(number(body, 0).map_or(0, |code: i32| -code)),
+            ERROR => {
+                return Progress::Failed(
+                    number(body, 0, i32::from_ne_bytes).map_or(0, |code| -code),
+                );
+            }
             NEW_LINK => picture.links.extend(link(body)),
             NEW_ADDRESS => picture.addresses.extend(address(body)),
             NEW_ROUTE => picture.routes.extend(route(body)),
@@ -44,16 +48,16 @@ pub(super) fn read(datagram: &[u8], picture: &mut Picture) -> Progress {
 
 /// The first message: its kind, its body, and what follows.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = number::<u32, 4>(bytes, 0)? as usize;
-    let kind = number(bytes, 4)?;
+    let length = number(bytes, 0, u32::from_ne_bytes)? as usize;
+    let kind = number(bytes, 4, u16::from_ne_bytes)?;
     let body = bytes.get(HEAD_BYTES..length)?;
     Some((kind, body, bytes.get(aligned(length)..).unwrap_or_default()))
 }
 
 /// `struct ifinfomsg`.
 fn link(body: &[u8]) -> Option<Link> {
-    let index = number(body, 4)?;
-    let flags: u32 = number(body, 8)?;
+    let index = number(body, 4, u32::from_ne_bytes)?;
+    let flags = number(body, 8, u32::from_ne_bytes)?;
     let name = attributes(body, 16).find(|(kind, _)| *kind == IFLA_IFNAME)?.1;
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = String::from_utf8_lossy(name).into_owned();
@@ -64,13 +68,13 @@ fn link(body: &[u8]) -> Option<Link> {
 /// `struct ifaddrmsg`.
 fn address(body: &[u8]) -> Option<LinkAddress> {
     let (mut flags, scope) = (u32::from(*body.get(2)?), *body.get(3)?);
-    let link = number(body, 4)?;
+    let link = number(body, 4, u32::from_ne_bytes)?;
     let (mut local, mut other) = (None, None);
     for (kind, value) in attributes(body, 8) {
         match kind {
             IFA_LOCAL => local = ip(value),
             IFA_ADDRESS => other = ip(value),
-            IFA_FLAGS => flags = number(value, 0)?,
+            IFA_FLAGS => flags = number(value, 0, u32::from_ne_bytes)?,
             _ => {}
         }
     }
@@ -83,21 +87,21 @@ fn address(body: &[u8]) -> Option<LinkAddress> {
 /// `struct rtmsg`.
 fn route(body: &[u8]) -> Option<DefaultRoute> {
     let [family, to_bits, _, _, table, _, _, kind] = *body.first_chunk()?;
-    let flags: u32 = number(body, 8)?;
+    let flags = number(body, 8, u32::from_ne_bytes)?;
     if to_bits != 0 || kind != UNICAST || table == LOCAL || flags & (DEAD | LINK_DOWN) != 0 {
         return None;
     }
     let (mut link, mut gateway, mut metric) = (None, None, 0);
     for (kind, value) in attributes(body, 12) {
         match kind {
-            RTA_OIF => link = number(value, 0),
+            RTA_OIF => link = number(value, 0, u32::from_ne_bytes),
             RTA_GATEWAY => gateway = ip(value),
             RTA_VIA => gateway = value.get(2..).and_then(ip),
-            RTA_PRIORITY => metric = number(value, 0)?,
+            RTA_PRIORITY => metric = number(value, 0, u32::from_ne_bytes)?,
             // Of several ways the first stands for all.
             RTA_MULTIPATH => {
-                link = number(value, 4);
-                let length = usize::from(number::<u16, 2>(value, 0)?);
+                link = number(value, 4, u32::from_ne_bytes);
+                let length = usize::from(number(value, 0, u16::from_ne_bytes)?);
                 let hop = value.get(..length)?;
                 let router = attributes(hop, 8).find(|(kind, _)| *kind == RTA_GATEWAY);
                 gateway = router.and_then(|(_, value)| ip(value));
@@ -112,8 +116,8 @@ fn route(body: &[u8]) -> Option<DefaultRoute> {
 fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(fixed..).unwrap_or_default();
     std::iter::from_fn(move || {
-        let length = usize::from(number::<u16, 2>(rest, 0)?);
-        let kind: u16 = number(rest, 2)?;
+        let length = usize::from(number(rest, 0, u16::from_ne_bytes)?);
+        let kind = number(rest, 2, u16::from_ne_bytes)?;
         let value = rest.get(4..length)?;
         rest = rest.get(aligned(length)..).unwrap_or_default();
         // The two highest bits say how a value is made.
@@ -129,30 +133,8 @@ fn ip(value: &[u8]) -> Option<IpAddr> {
 }
 
 /// A number at a place.
-fn number<T: Number<N>, const N: usize>(bytes: &[u8], at: usize) -> Option<T> {
-    bytes.get(at..)?.first_chunk().map(|bytes| T::of(*bytes))
-}
-
-trait Number<const N: usize> {
-    fn of(bytes: [u8; N]) -> Self;
-}
-
-impl Number<2> for u16 {
-    fn of(bytes: [u8; 2]) -> Self {
-        Self::from_ne_bytes(bytes)
-    }
-}
-
-impl Number<4> for u32 {
-    fn of(bytes: [u8; 4]) -> Self {
-        Self::from_ne_bytes(bytes)
-    }
-}
-
-impl Number<4> for i32 {
-    fn of(bytes: [u8; 4]) -> Self {
-        Self::from_ne_bytes(bytes)
-    }
+fn number<T, const N: usize>(bytes: &[u8], at: usize, of: fn([u8; N]) -> T) -> Option<T> {
+    bytes.get(at..)?.first_chunk().map(|bytes| of(*bytes))
 }
 
 const fn aligned(length: usize) -> usize {
