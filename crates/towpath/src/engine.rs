@@ -24,7 +24,7 @@ use crate::store::{self, Stored};
 use crate::tls::Tls;
 use crate::{Client, Error, link, outbox};
 
-/// A running engine. When the last one is dropped its thread ends, and with it every request.
+/// A running engine. When the last one is dropped, and the last [`Link`](crate::Link) of it, its thread ends, and with it every request.
 #[derive(Clone)]
 pub struct Engine {
     life: Arc<Life>,
@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Resolves names by this, not by the system: the best address first. It is called on the engine's thread and must not block;
+    /// Resolves names by this, not by the system, for requests and links: the best address first. It is called on the engine's thread and must not block;
     /// [`Builder::questions`] is for those that have to.
     pub fn resolver(
         self,
@@ -279,7 +279,7 @@ impl Runner {
         Ok(Self { driver, shared })
     }
 
-    /// Works until the last [`Engine`] is dropped.
+    /// Works until the last [`Engine`] is dropped, and the last [`Link`](crate::Link) of it.
     ///
     /// # Errors
     /// When waiting for events fails, which it does not for reasons of the outside world.

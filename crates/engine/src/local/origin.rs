@@ -333,15 +333,15 @@ impl Worker {
         }
     }
 
+    /// Those who wait for a connection to an origin, with or without one beside it.
+    pub(super) fn waiting_for(&self, id: ClusterId) -> Vec<StreamIndex> {
+        let pool = self.clusters.pool(Place { cluster: id, pool: 0 });
+        pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default()
+    }
+
     /// Nobody who waits for this origin can be helped.
     fn fail_waiting_calls(&mut self, id: ClusterId, error: Error, now: Instant) {
-        let place = Place { cluster: id, pool: 0 };
-        let waiting: Vec<StreamIndex> = self
-            .clusters
-            .pool(place)
-            .map(|pool| pool.pending.iter().copied().collect())
-            .unwrap_or_default();
-        for index in waiting {
+        for index in self.waiting_for(id) {
             match self.streams.get(index).map(|stream| stream.upstream) {
                 // It is on a connection that may still answer.
                 Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
@@ -484,10 +484,7 @@ impl Worker {
     }
 
     fn fail_calls_that_do_not_wait(&mut self, id: ClusterId, now: Instant) {
-        let pool = self.clusters.pool(Place { cluster: id, pool: 0 });
-        let pending: Vec<StreamIndex> =
-            pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default();
-        for index in pending {
+        for index in self.waiting_for(id) {
             let waits = self.call(index).is_some_and(|call| call.options.waits);
             let is_pending = self
                 .streams

@@ -143,12 +143,7 @@ impl Worker {
             return;
         }
         let place = Place { cluster, pool: 0 };
-        let waiting: Vec<StreamIndex> = self
-            .clusters
-            .pool(place)
-            .map(|pool| pool.pending.iter().copied().collect())
-            .unwrap_or_default();
-        for index in waiting {
+        for index in self.waiting_for(cluster) {
             match self.streams.get(index).map(|stream| stream.upstream) {
                 Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
                 Some(UpstreamState::Pending(_)) => {
