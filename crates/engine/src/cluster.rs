@@ -13,6 +13,7 @@ use crate::connection::{Codec, Raw};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::pool::{Place, Pool, Priority};
 use crate::secure::ClusterTls;
+use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Endpoint, Limits};
 use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{Cluster, ClusterId};
@@ -77,10 +78,10 @@ impl ClusterState {
     /// The codec of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
     pub(crate) fn bolt_client(&self) -> Codec {
         match (&self.config.bolt, &self.bolt_stats) {
-            (Some(config), Some(stats)) => Codec::BoltClient(Box::new(bolt::Client::new(
-                Arc::clone(config),
-                Arc::clone(stats),
-            ))),
+            (Some(config), Some(stats)) if SERVES => {
+                let client = bolt::Client::new(Arc::clone(config), Arc::clone(stats));
+                Codec::BoltClient(Serving::new(Box::new(client)))
+            }
             (_, _) => Codec::Raw(Raw::default()),
         }
     }

@@ -19,6 +19,7 @@ use crate::deadlines::Deadlines;
 use crate::listener::Door;
 use crate::local::Call;
 use crate::pool::Place;
+use crate::serving::Serving;
 use crate::spans::Threshold;
 use crate::stream::StreamIndex;
 
@@ -279,7 +280,7 @@ impl Connection {
 #[derive(Debug)]
 pub(crate) enum Codec {
     /// HTTP/1 towards a client.
-    Server(http1::Server),
+    Server(Serving<http1::Server>),
     /// HTTP/1 towards a server.
     Client(http1::Client),
     /// Bytes as they are.
@@ -287,9 +288,9 @@ pub(crate) enum Codec {
     /// No socket: the app in this process.
     Local(Box<Call>),
     /// Bolt towards a client.
-    BoltServer(Box<bolt::Server>),
+    BoltServer(Serving<Box<bolt::Server>>),
     /// Bolt towards a server.
-    BoltClient(Box<bolt::Client>),
+    BoltClient(Serving<Box<bolt::Client>>),
 }
 
 /// What arrived is not the protocol.

@@ -36,6 +36,7 @@ mod retry;
 pub mod route;
 mod router;
 mod secure;
+mod serving;
 pub mod snapshot;
 mod spans;
 pub mod stats;

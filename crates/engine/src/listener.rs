@@ -14,6 +14,7 @@ use crate::bolt;
 use crate::connection::{Codec, Connection, ConnectionTimer, Downstream, Raw, Role};
 use crate::message::FromWorker;
 use crate::record::{Flags, Record};
+use crate::serving::Serving;
 use crate::snapshot::listener::{
     ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
@@ -42,8 +43,8 @@ pub(crate) struct Door {
 /// What is behind a door.
 #[derive(Debug)]
 pub(crate) enum DoorKind {
-    Http(HttpDoor),
-    Tcp(TcpDoor),
+    Http(Serving<HttpDoor>),
+    Tcp(Serving<TcpDoor>),
     /// The app in this process.
     Local,
 }
@@ -247,17 +248,19 @@ impl Worker {
         stats: &Arc<ListenerStats>,
     ) -> Door {
         let kind = match &chain.terminal {
-            Terminal::Http(config) => DoorKind::Http(self.http_door(listener, config, None)),
+            Terminal::Http(config) => {
+                DoorKind::Http(Serving::new(self.http_door(listener, config, None)))
+            }
             Terminal::Bolt(config) => {
                 let prefix = Arc::clone(&config.http.stat_prefix);
                 let stats = self.registry.set(self.index, Scope::Bolt(prefix));
                 let bolt = BoltDoor { config: Arc::clone(config), stats };
-                DoorKind::Http(self.http_door(listener, &config.http, Some(bolt)))
+                DoorKind::Http(Serving::new(self.http_door(listener, &config.http, Some(bolt))))
             }
-            Terminal::Tcp(config) => DoorKind::Tcp(TcpDoor {
+            Terminal::Tcp(config) => DoorKind::Tcp(Serving::new(TcpDoor {
                 config: Arc::clone(config),
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
-            }),
+            })),
         };
         let limits = chain.filters.iter().map(|filter| {
             let NetworkFilter::ConnectionLimit { stat_prefix, .. } = filter;
@@ -386,11 +389,13 @@ impl Worker {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
                 if let Some(bolt) = &http.bolt {
-                    Codec::BoltServer(Box::new(bolt::Server::new(Arc::clone(&bolt.config))))
+                    let server = bolt::Server::new(Arc::clone(&bolt.config));
+                    Codec::BoltServer(Serving::new(Box::new(server)))
                 } else {
                     http.stats.downstream_cx_http1_total.inc();
                     http.stats.downstream_cx_http1_active.inc();
-                    Codec::Server(http1::Server::new(Arc::clone(&http.config.http1)))
+                    let server = http1::Server::new(Arc::clone(&http.config.http1));
+                    Codec::Server(Serving::new(server))
                 }
             }
             DoorKind::Tcp(tcp) => {

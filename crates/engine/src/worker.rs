@@ -26,6 +26,7 @@ use crate::log::Logs;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::random::Random;
 use crate::secure::Handshakes;
+use crate::serving::SERVES;
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::stats::Registry;
 use crate::stream::{StreamIndex, StreamTimer, Streams};
@@ -160,6 +161,7 @@ impl Machine for Worker {
                 }
             }
             Input::Sent { connection, bytes } => self.on_sent(connection, bytes, now),
+            Input::Accepted { .. } | Input::Listening { .. } if !SERVES => {}
             Input::Accepted { listener, connection, local, peer } => {
                 self.on_accepted(listener, connection, local, peer, now);
             }
@@ -289,6 +291,7 @@ impl Worker {
 
     fn on_message(&mut self, message: Message, now: Instant) {
         match message {
+            Message::To(message) if !SERVES => self.on_message_of_app(message, now),
             Message::To(ToWorker::Snapshot(snapshot)) => {
                 self.snapshot = snapshot;
                 self.logs.resize(self.snapshot.sinks.len());
@@ -315,9 +318,26 @@ impl Worker {
         }
     }
 
+    /// What an engine inside an app is told; the rest is for one that serves.
+    fn on_message_of_app(&mut self, message: ToWorker, now: Instant) {
+        match message {
+            ToWorker::WallClock { epoch_unix_ns } => self.clock.set(epoch_unix_ns),
+            ToWorker::Local(command) => self.on_command(command, now),
+            ToWorker::Snapshot(_)
+            | ToWorker::Hosts { .. }
+            | ToWorker::Health { .. }
+            | ToWorker::Drain(_)
+            | ToWorker::FailHealth(_)
+            | ToWorker::Terminate
+            | ToWorker::Describe { .. }
+            | ToWorker::ReportSlow { .. } => {}
+        }
+    }
+
     fn on_timeout(&mut self, now: Instant) {
         while let Some(number) = self.timers.expired(now) {
             match TimerSlot::from_number(number) {
+                TimerSlot::Logs | TimerSlot::Drain if !SERVES => {}
                 TimerSlot::Connection(slot) => self.on_connection_timer(slot, number, now),
                 TimerSlot::Stream(slot) => self.on_stream_timer(StreamIndex(slot), number, now),
                 TimerSlot::Attempt(slot) => self.on_connect_timeout(slot, now),
