@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
+mod client;
 mod fuzz;
 mod instructions;
 mod marks;
@@ -27,6 +28,8 @@ cargo xtask COMMAND
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
   marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
+  client [--quick] [--mars FILE] [--mobile FILE]
+                                    every figure that the client library is to reach, in one report, what is missed included
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
   sanitize                          the tracing crate's unit tests under the address sanitizer
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
 fn run(command: &str, rest: &[String]) -> Result<()> {
     match command {
         "test" => test::run(rest),
+        "client" => client::run(rest),
         "fuzz" => fuzz::run(rest),
         "instructions" => instructions::run(rest),
         "marks" => marks::run(rest),

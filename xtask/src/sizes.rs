@@ -5,6 +5,7 @@
 //! and goals are printed side by side. Times are those of this machine in this minute: the best of them is what the library takes where nobody
 //! else wants the processors.
 
+use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,6 +16,8 @@ use crate::shell::{Result, cargo, output, root, run as run_command, target};
 
 /// Stripped, with TLS.
 const GOAL_BYTES: u64 = 2_500_000;
+const GOAL_FIRST_BYTE_US: u64 = 5_000;
+const GOAL_KIB: u64 = 4_096;
 const RUNS: usize = 20;
 const REQUESTS: u32 = 1000;
 const IDLE_MS: u32 = 2000;
@@ -34,6 +37,26 @@ struct Resident {
     anonymous_kib: u64,
 }
 
+/// What was weighed or measured, and at most what it may be.
+pub(crate) struct Figure {
+    pub(crate) what: String,
+    pub(crate) value: u64,
+    pub(crate) unit: &'static str,
+    pub(crate) goal: Option<u64>,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, unit, goal } = self;
+        write!(f, "{what:<44} {value:>10} {unit}")?;
+        match goal {
+            Some(goal) if value > goal => write!(f, " (goal {goal}) MISSED"),
+            Some(goal) => write!(f, " (goal {goal})"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A way to build the library.
 struct Way {
     name: &'static str,
@@ -42,20 +65,28 @@ struct Way {
     folder: &'static str,
     c_flags: &'static str,
     link_flags: &'static [&'static str],
+    /// It is the one that is to be small, whatever it gives up.
+    has_goal: bool,
 }
 
-const RELEASE: Way =
-    Way { name: "release", profile: "release", folder: "", c_flags: "", link_flags: &[] };
-const SMALL: Way =
-    Way { name: "small", profile: "small", folder: "", c_flags: "", link_flags: &[] };
+const RELEASE: Way = Way {
+    name: "release",
+    profile: "release",
+    folder: "",
+    c_flags: "",
+    link_flags: &[],
+    has_goal: false,
+};
+const SMALL: Way = Way { name: "small", profile: "small", ..RELEASE };
 /// Gives up speed in handshakes and systems older than 2022 for size.
 const SMALLEST: Way = Way {
     name: "smallest",
-    profile: "small",
+    profile: "smallest",
     folder: "smallest",
     c_flags: "-fno-asynchronous-unwind-tables -DOPENSSL_SMALL -DMY_ASSEMBLER_IS_TOO_OLD_FOR_ADX_AVX2 \
               -DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX",
     link_flags: &["-Clink-arg=-Wl,-z,pack-relative-relocs"],
+    has_goal: true,
 };
 
 impl Way {
@@ -74,8 +105,8 @@ impl Way {
         Ok(folder.join(self.profile))
     }
 
-    /// Prints what an app has more with it: as a library of its own, and in the program.
-    fn weigh(&self) -> Result<PathBuf> {
+    /// What an app has more with it, as a library of its own and in the program; and where it was built.
+    fn weigh(&self) -> Result<(PathBuf, [Figure; 2])> {
         let built = self.build()?;
         let shared = fs::metadata(built.join("libtowpath_c.so"))?.len();
         let folder = built.join("cost");
@@ -83,12 +114,18 @@ impl Way {
         let archive = built.join("libtowpath_c.a").display().to_string();
         let linked = compile(&folder, "inside", &[&[archive.as_str()], STATIC].concat())?;
         let program = fs::metadata(linked)?.len();
-        let verdict = if shared <= GOAL_BYTES { "" } else { " MISSED" };
-        println!(
-            "{:<10} shared library {shared} B (goal {GOAL_BYTES}){verdict}, program with it inside {program} B",
-            self.name
-        );
-        Ok(built)
+        let figure = |what: &str, bytes: u64, goal| Figure {
+            what: format!("{what}, {}", self.name),
+            value: bytes,
+            unit: "B",
+            goal,
+        };
+        let goal = self.has_goal.then_some(GOAL_BYTES);
+        let figures = [
+            figure("shared library", shared, goal),
+            figure("program with it inside", program, None),
+        ];
+        Ok((built, figures))
     }
 }
 
@@ -96,10 +133,17 @@ impl Way {
 const STATIC: &[&str] = &["-Wl,--gc-sections", "-s", "-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
 pub(crate) fn run(_words: &[String]) -> Result<()> {
-    println!("stripped, with TLS");
-    RELEASE.weigh()?;
-    SMALLEST.weigh()?;
-    let built = SMALL.weigh()?;
+    measure()?.iter().for_each(|figure| println!("{figure}"));
+    Ok(())
+}
+
+/// Builds, weighs and runs the library.
+pub(crate) fn measure() -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    figures.extend(RELEASE.weigh()?.1);
+    figures.extend(SMALLEST.weigh()?.1);
+    let (built, weights) = SMALL.weigh()?;
+    figures.extend(weights);
     let folder = built.join("cost");
     let named = folder.join("libtowpath_c.so.1");
     fs::copy(built.join("libtowpath_c.so"), &named)?;
@@ -116,33 +160,38 @@ pub(crate) fn run(_words: &[String]) -> Result<()> {
         let words = [url.clone(), count.to_string(), idle_ms.to_string()];
         runs.push(Cost::parse(&output(Command::new(&cost).args(words))?)?);
     }
-    print(&runs, empty_all_kib);
-    Ok(())
+    figures.extend(costs(&runs, empty_all_kib));
+    Ok(figures)
 }
 
-fn print(runs: &[Cost], empty_all_kib: u64) {
-    let middle = |of: fn(&Cost) -> u64| {
+fn costs(runs: &[Cost], empty_all_kib: u64) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut add = |what: String, value, unit, goal| {
+        figures.push(Figure { what, value, unit, goal });
+    };
+    type Of = fn(&Cost) -> u64;
+    let times: [(&str, Of, _); 2] = [
+        ("engine start", |run| run.start_us, None),
+        ("start to first byte", |run| run.first_byte_us, Some(GOAL_FIRST_BYTE_US)),
+    ];
+    for (what, of, goal) in times {
         let mut all: Vec<u64> = runs.iter().map(of).collect();
         all.sort_unstable();
-        format!("best {}, median {}, worst {}", all[0], all[all.len() / 2], all[all.len() - 1])
-    };
-    println!("engine start                {} µs of {RUNS} processes", middle(|run| run.start_us));
-    println!(
-        "start to first byte         {} µs of {RUNS} processes (goal 5000)",
-        middle(|run| run.first_byte_us)
-    );
-    let Some(Cost { before, first, many, idle_wakeups, .. }) = runs.first() else { return };
-    println!("resident, empty process     {empty_all_kib} KiB");
+        add(format!("{what}, best of {RUNS} processes"), all[0], "µs", None);
+        add(format!("{what}, median"), all[all.len() / 2], "µs", goal);
+        add(format!("{what}, worst"), all[all.len() - 1], "µs", None);
+    }
+    let Some(Cost { before, first, many, idle_wakeups, .. }) = runs.first() else { return figures };
+    add("resident, empty process".to_owned(), empty_all_kib, "KiB", None);
     for (when, resident) in
         [("library loaded", before), ("after 1 request", first), ("after 1000", many)]
     {
         let added_kib = resident.all_kib.saturating_sub(empty_all_kib);
-        let anonymous_kib = resident.anonymous_kib;
-        println!(
-            "  added, {when:<19} {added_kib} KiB (goal 4096), {anonymous_kib} KiB not of files"
-        );
+        add(format!("resident, added, {when}"), added_kib, "KiB", Some(GOAL_KIB));
+        add(format!("of it not of files, {when}"), resident.anonymous_kib, "KiB", None);
     }
-    println!("idle wake-ups in {:.1} s      {idle_wakeups} (goal 0)", f64::from(IDLE_MS) / 1e3);
+    add(format!("idle wake-ups in {IDLE_MS} ms"), *idle_wakeups, "", Some(0));
+    figures
 }
 
 fn compile(folder: &Path, name: &str, words: &[&str]) -> Result<PathBuf> {
