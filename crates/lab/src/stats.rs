@@ -138,7 +138,7 @@ pub fn bootstrap(values: &[f64], statistic: impl Fn(&[f64]) -> f64, seed: u64) -
     Interval { estimate, low: quantile(-reach), high: quantile(reach) }
 }
 
-/// The effect in pairs whose order [`balanced_order`] drew; those with a value that is not above zero show none.
+/// The effect in pairs whose order `balanced_order` drew; those with a value that is not above zero show none.
 /// `None` when fewer than three show one.
 pub fn paired_effect(pairs: &[Pair], seed: u64) -> Option<Effect> {
     let log = |pair: &Pair| {

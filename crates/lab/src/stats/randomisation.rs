@@ -20,7 +20,7 @@ pub(crate) fn balanced_order(pairs: usize, random: &mut Random) -> Vec<bool> {
     order
 }
 
-/// Two-sided p of Wilcoxon's signed rank statistic among all orders that [`balanced_order`] could have drawn.
+/// Two-sided p of Wilcoxon's signed rank statistic among all orders that `balanced_order` could have drawn.
 ///
 /// Each pair has its difference, B less A, and whether B ran first. A difference of zero says nothing, but its place
 /// in the order counts. Exact up to 30 pairs, by the normal approximation with the order's variance beyond.
