@@ -25,6 +25,7 @@
 
 mod connecting;
 mod connection;
+mod gathering;
 mod listening;
 mod poller;
 mod reading;
@@ -43,8 +44,10 @@ use crate::counters::Counters;
 use crate::handle::{Handle, Letter, Shared};
 use crate::listeners::{Listeners, Shard};
 use crate::resolver::Resolver;
+use crate::sys;
 
 use connection::Connections;
+use gathering::Gathering;
 use listening::Listener;
 use poller::{Poller, Readiness};
 
@@ -73,6 +76,11 @@ pub struct Options {
     pub linger: Duration,
     /// How long a closing connection may take in all.
     pub max_flush: Duration,
+    /// How long a busy driver pauses before it asks for events, so that it takes several in one turn; zero: never.
+    /// Requests take up to twice as much longer then.
+    pub gather: Duration,
+    /// Busy are those to whom so many different sockets had something for each millisecond of late.
+    pub gather_from: u32,
     /// Connections that may be closing at once; the one that began first is cut for one more.
     pub max_closing: usize,
 }
@@ -91,6 +99,8 @@ impl Default for Options {
             accept_pause: Duration::from_millis(50),
             linger: Duration::from_secs(5),
             max_flush: Duration::from_secs(300),
+            gather: Duration::ZERO,
+            gather_from: 32,
             max_closing: 16_384,
         }
     }
@@ -124,6 +134,7 @@ pub struct Driver<M: Machine> {
     answers: Vec<Input<M::Message>>,
     letters: VecDeque<Letter<M::Message>>,
     deadline: Instant,
+    gathering: Gathering,
     /// Which turn this is, modulo 2³².
     turn: u32,
     /// The machine has not been polled since it was last told something.
@@ -165,7 +176,6 @@ where
             shared: Arc::new(Shared::new(waker, options.max_messages)),
             resolver: Resolver::new(),
             buffers: Buffers::new(options.read_bytes),
-            options,
             connections: Connections::default(),
             attempts: HashMap::new(),
             listeners: Vec::new(),
@@ -178,11 +188,13 @@ where
             answers: Vec::new(),
             letters: VecDeque::new(),
             deadline: Instant::FAR_FUTURE,
+            gathering: Gathering::new(options.gather, options.gather_from),
             turn: 0,
             unpolled: true,
             ready: Vec::new(),
             slots: Vec::new(),
             told: Vec::new(),
+            options,
         })
     }
 
@@ -191,6 +203,9 @@ where
     /// # Errors
     /// When waiting fails, which it does not for reasons of the outside world.
     pub fn run(&mut self) -> io::Result<()> {
+        if !self.options.gather.is_zero() {
+            sys::wake_on_time();
+        }
         while !self.shared.stopping() {
             self.turn(None)?;
         }
@@ -202,11 +217,16 @@ where
     /// # Errors
     /// As [`Driver::run`].
     pub fn turn(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        let timeout = self.timeout(limit);
+        let mut timeout = self.timeout(limit);
+        if let Some(pause) = self.gathering.pause(timeout) {
+            std::thread::sleep(pause);
+            timeout = timeout.map(|timeout| timeout.saturating_sub(pause));
+        }
         let mut ready = std::mem::take(&mut self.ready);
         let waited = self.poller.wait(timeout, &mut ready);
         let now = self.clock.now();
         self.shared.counters.wakeups.add(1);
+        self.gathering.turn(now);
         self.turn = self.turn.wrapping_add(1);
         self.buffers.rewind();
         for &event in &ready {

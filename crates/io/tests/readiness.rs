@@ -15,6 +15,24 @@ use towpath_proto::Machine;
 
 struct Readiness;
 
+/// A driver that always thinks that it is busy.
+struct Gathering;
+
+impl Runner for Gathering {
+    fn start<M>(
+        make: impl FnOnce() -> M + Send + 'static,
+        settings: Settings,
+        mailbox: impl FnMut(M::Message) + Send + 'static,
+    ) -> Running<M::Message>
+    where
+        M: Machine + 'static,
+        M::Message: Send + 'static,
+    {
+        let gather = Duration::from_micros(50);
+        start(make, Options { gather, gather_from: 0, ..options(settings) }, mailbox)
+    }
+}
+
 impl Runner for Readiness {
     fn start<M>(
         make: impl FnOnce() -> M + Send + 'static,
@@ -25,14 +43,26 @@ impl Runner for Readiness {
         M: Machine + 'static,
         M::Message: Send + 'static,
     {
-        let (sender, receiver) = channel();
-        let thread = std::thread::spawn(move || {
-            let mut driver = Driver::new(make(), options(settings), mailbox).unwrap();
-            sender.send(driver.handle()).unwrap();
-            driver.run().unwrap();
-        });
-        Running { handle: receiver.recv().unwrap(), thread: Some(thread) }
+        start(make, options(settings), mailbox)
     }
+}
+
+fn start<M>(
+    make: impl FnOnce() -> M + Send + 'static,
+    options: Options,
+    mailbox: impl FnMut(M::Message) + Send + 'static,
+) -> Running<M::Message>
+where
+    M: Machine + 'static,
+    M::Message: Send + 'static,
+{
+    let (sender, receiver) = channel();
+    let thread = std::thread::spawn(move || {
+        let mut driver = Driver::new(make(), options, mailbox).unwrap();
+        sender.send(driver.handle()).unwrap();
+        driver.run().unwrap();
+    });
+    Running { handle: receiver.recv().unwrap(), thread: Some(thread) }
 }
 
 fn options(settings: Settings) -> Options {
@@ -103,6 +133,25 @@ driver_suite! { Readiness:
         a_later_wait_replaces_an_earlier_one,
         a_flood_of_messages_arrives_whole_and_in_order,
         messages_beyond_the_limit_and_after_the_end_come_back,
+    }
+}
+
+mod gathering {
+    use super::{Gathering, suite};
+
+    driver_suite! { Gathering:
+        traffic :: {
+            an_echo_returns_what_was_sent,
+            many_connections_at_once,
+            many_chunks_leave_in_few_writes,
+            what_is_not_read_stays_with_the_peer,
+            what_arrived_while_not_read_comes_when_it_is,
+            a_loud_connection_does_not_drown_a_quiet_one,
+        }
+        time :: {
+            a_deadline_in_the_past_fires_at_once_and_once,
+            a_flood_of_messages_arrives_whole_and_in_order,
+        }
     }
 }
 

@@ -143,6 +143,9 @@ pub struct Flags {
     /// Tie each worker to a core.
     #[arg(long)]
     pub pin_workers: bool,
+    /// Microseconds that a busy worker waits for more events before it asks for them; 0 turns that off.
+    #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u16).range(..=1000))]
+    pub gather_us: u16,
     /// Record every request's spans into a Perfetto file, from start to end.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,

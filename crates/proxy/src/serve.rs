@@ -70,6 +70,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     let setup = Setup {
         workers: flags.workers(),
         pin: flags.pin_workers,
+        gather: Duration::from_micros(flags.gather_us.into()),
         registry: registry.clone(),
         logs: logs.sender(),
         epoch: started,

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -25,6 +25,8 @@ use crate::tracing::SlowSender;
 pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) pin: bool,
+    /// How long a busy worker waits for more events.
+    pub(crate) gather: Duration,
     pub(crate) registry: Arc<Registry>,
     pub(crate) logs: LogSender,
     /// Where the workers' clock begins.
@@ -62,6 +64,7 @@ impl Workers {
                 shards: setup.workers,
                 listeners: listeners.clone(),
                 epoch: setup.epoch,
+                gather: setup.gather,
                 ..Options::default()
             };
             let worker = WorkerOptions {

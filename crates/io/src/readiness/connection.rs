@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) wanted: bool,
     /// The turn in which it last did not.
     pub(super) paused_in: u32,
+    /// The window in which it was last counted as ready.
+    pub(super) seen_in: u32,
     /// The kernel may hold something to read.
     pub(super) readable: bool,
     /// The kernel may take something.
@@ -83,6 +85,7 @@ impl Connection {
             size: Size::Page,
             wanted: true,
             paused_in: 0,
+            seen_in: 0,
             readable: false,
             writable: true,
             hung_up: false,

@@ -27,6 +27,7 @@ where
         let Some((id, connection)) = self.connections.at(slot) else {
             return;
         };
+        self.gathering.count(&mut connection.seen_in);
         if let Phase::Connecting(attempt) = connection.phase {
             return self.on_connect_ready(attempt, id, event, now);
         }
