@@ -34,7 +34,7 @@ pub struct Facts {
     pub failures: f64,
     /// Failures since the last success.
     pub in_row: u32,
-    /// How long a connect takes: smoothed as a round-trip time is (RFC 6298 §2); zero when none succeeded.
+    /// How long a connect takes where nothing is lost, smoothed; zero when none succeeded.
     pub connect: Duration,
     /// When it was last used.
     pub updated: Instant,
@@ -89,8 +89,14 @@ impl Memory {
         let facts = self.entry(address, now);
         facts.successes += 1.0;
         facts.in_row = 0;
-        facts.connect =
-            if facts.connect.is_zero() { connect } else { (facts.connect * 7 + connect) / 8 };
+        // A lost packet costs a second or more, and says nothing of how long the way takes: what is longer counts for
+        // little, what is shorter for half.
+        let usual = facts.connect;
+        facts.connect = match () {
+            () if usual.is_zero() => connect,
+            () if connect < usual => (usual + connect) / 2,
+            () => (usual * 7 + connect.min(usual * 2)) / 8,
+        };
     }
 
     /// An attempt failed, or was overtaken by one that began after it.
@@ -415,5 +421,21 @@ mod tests {
         assert!((facts.successes - 0.5).abs() < 1e-9, "a half-life has passed: {facts}");
         assert_eq!(facts.connect, QUICK);
         assert_eq!(other.facts(address(2), at(3)).unwrap().in_row, 1);
+    }
+
+    #[test]
+    fn connects_that_had_to_repeat_a_packet_do_not_change_what_is_usual() {
+        let mut memory = Memory::new();
+        for round in 0..200 {
+            let is_lossy = round % 4 == 0;
+            let took = Duration::from_millis(if is_lossy { 1040 } else { 40 });
+            memory.succeeded(address(1), took, at(round));
+        }
+        let usual = memory.facts(address(1), at(200)).unwrap().connect;
+        assert!(usual < Duration::from_millis(50), "{usual:?}");
+        // A way that has become longer is learned all the same.
+        (200..230).for_each(|s| memory.succeeded(address(1), Duration::from_millis(400), at(s)));
+        let usual = memory.facts(address(1), at(230)).unwrap().connect;
+        assert!(usual > Duration::from_millis(350), "{usual:?}");
     }
 }
