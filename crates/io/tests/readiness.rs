@@ -18,34 +18,31 @@ struct Readiness;
 /// A driver that always thinks that it is busy.
 struct Gathering;
 
-impl Runner for Gathering {
-    fn start<M>(
-        make: impl FnOnce() -> M + Send + 'static,
-        settings: Settings,
-        mailbox: impl FnMut(M::Message) + Send + 'static,
-    ) -> Running<M::Message>
-    where
-        M: Machine + 'static,
-        M::Message: Send + 'static,
-    {
-        let gather = Duration::from_micros(50);
-        start(make, Options { gather, gather_from: 0, ..options(settings) }, mailbox)
-    }
+macro_rules! runner {
+    ($runner:ty, $change:expr) => {
+        impl Runner for $runner {
+            fn start<M>(
+                make: impl FnOnce() -> M + Send + 'static,
+                settings: Settings,
+                mailbox: impl FnMut(M::Message) + Send + 'static,
+            ) -> Running<M::Message>
+            where
+                M: Machine + 'static,
+                M::Message: Send + 'static,
+            {
+                let change: fn(Options) -> Options = $change;
+                start(make, change(options(settings)), mailbox)
+            }
+        }
+    };
 }
 
-impl Runner for Readiness {
-    fn start<M>(
-        make: impl FnOnce() -> M + Send + 'static,
-        settings: Settings,
-        mailbox: impl FnMut(M::Message) + Send + 'static,
-    ) -> Running<M::Message>
-    where
-        M: Machine + 'static,
-        M::Message: Send + 'static,
-    {
-        start(make, options(settings), mailbox)
-    }
-}
+runner!(Readiness, |options| options);
+runner!(Gathering, |options| Options {
+    gather: Duration::from_micros(50),
+    gather_from: 0,
+    ..options
+});
 
 fn start<M>(
     make: impl FnOnce() -> M + Send + 'static,

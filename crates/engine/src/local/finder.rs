@@ -21,15 +21,20 @@ impl Worker {
             self.tell_found(&find, Ok(&known), false, now);
         }
         self.local.finds.retain(|_, other| other.asker != find.asker);
+        let query = self.ask_resolver(Arc::clone(&find.host));
+        self.local.finds.insert(query, find);
+    }
+
+    /// Asks the app or the system for the addresses of a name.
+    pub(super) fn ask_resolver(&mut self, name: Arc<str>) -> QueryId {
         self.local.next_query += 1;
         let query = QueryId(self.local.next_query);
-        let name = Arc::clone(&find.host);
-        self.local.finds.insert(query, find);
         if self.local.settings.app_resolves {
             self.tell_app(Event::Resolve { query, name });
         } else {
             self.push(Output::Resolve { query, name: name.to_string() });
         }
+        query
     }
 
     /// The resolver answered. False if it was somebody else who asked.

@@ -12,11 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::tls::ServerName;
-use towpath_proto::{
-    Address, AttemptId, Close, ConnectOptions, Failure, Instant, Output, QueryId, http1,
-};
+use towpath_proto::{Address, AttemptId, Close, ConnectOptions, Failure, Instant, QueryId, http1};
 
-use super::message::{Error, Event, NetworkChange, Origin, Outcome, Transport};
+use super::message::{Error, NetworkChange, Origin, Outcome, Transport};
 use super::report::{Attempt, AttemptOutcome, Lookup, Report};
 use super::{Call, Local, SpareReason};
 use crate::client::race::{Order, Outlook, Race, Why};
@@ -356,7 +354,7 @@ impl Worker {
         let Some(origin) = self.local.origins.get(&id) else { return };
         let reached = self.local.reaches(&origin.key);
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        let Names::Name { answered, asking, again } = &mut origin.names else {
+        let Names::Name { answered, asking, again } = &origin.names else {
             if origin.race.candidates().is_empty() {
                 self.order_candidates(id, now);
             }
@@ -366,19 +364,17 @@ impl Worker {
         if fresh || asking.is_some() || now < *again || !reached {
             return;
         }
-        self.local.next_query += 1;
-        let query = QueryId(self.local.next_query);
-        *asking = Some(query);
         if origin.lookups.len() >= MOST_NOTES {
             origin.lookups.pop_front();
         }
         origin.lookups.push_back(Lookup { asked: now, answered: None, outcome: None });
         let name = Arc::clone(&origin.key.host);
+        let query = self.ask_resolver(name);
         self.local.queries.insert(query, id);
-        if self.local.settings.app_resolves {
-            self.tell_app(Event::Resolve { query, name });
-        } else {
-            self.push(Output::Resolve { query, name: name.to_string() });
+        if let Some(origin) = self.local.origins.get_mut(&id)
+            && let Names::Name { asking, .. } = &mut origin.names
+        {
+            *asking = Some(query);
         }
     }
 
