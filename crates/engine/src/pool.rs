@@ -159,7 +159,8 @@ impl Worker {
             return Lease::Overflow;
         }
         cluster.joined_queue(place);
-        if cluster.races {
+        let races = cluster.races;
+        if races {
             self.join_in_turn(index, place);
         } else if let Some(pool) = cluster.pool_mut(place) {
             pool.pending.push_back(index);
@@ -167,7 +168,11 @@ impl Worker {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.upstream = UpstreamState::Pending(place);
         }
-        self.open_for_pending(place, now);
+        if races {
+            self.race_for(place.cluster, now);
+        } else {
+            self.open_for_pending(place, now);
+        }
         Lease::Pending
     }
 
@@ -175,7 +180,7 @@ impl Worker {
     pub(crate) fn open_for_pending(&mut self, place: Place, now: Instant) {
         let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
         if cluster.races {
-            return self.race_for(place.cluster, now);
+            return self.advance_origin(place.cluster, now);
         }
         let at_limit = cluster.load(place).connections >= cluster.limits(place).connections;
         let Some(pool) = cluster.pool_mut(place) else { return };

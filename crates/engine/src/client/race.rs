@@ -6,9 +6,11 @@
 //! First round (RFC 8305 §5): one attempt after the other, [`Options::stagger`] apart; a failure starts the next
 //! at once. Where nothing at all has come of them, the prober goes on: a fresh attempt every [`Options::step`], over
 //! the same candidates again. The kernel repeats a lost SYN after 1, 2, 4, 8 … seconds, so that a network which
-//! returns in between stays unused for as long; a fresh SYN every step finds it within one.
+//! returns in between stays unused for as long; a fresh SYN every step finds it within one. Where it is known how
+//! long a connect takes, the prober begins sooner: after the stagger, then twice that, and so on up to the step.
 //!
-//! An attempt that loses is left to finish: its connection serves the next request.
+//! An attempt that loses is left to finish: its connection serves the next request. That request does not wait for
+//! it, if it should have answered by now.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -118,6 +120,8 @@ pub struct Race {
     moved: Instant,
     /// Drawn anew for each wait.
     wait: Duration,
+    /// The stagger is from the history of connects.
+    is_learned: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +129,8 @@ struct Running {
     number: u64,
     address: SocketAddr,
     since: Instant,
+    /// Of an earlier request's race, and overdue: nobody waits for it.
+    is_overdue: bool,
 }
 
 impl Race {
@@ -145,6 +151,7 @@ impl Race {
             came_online: false,
             moved: Instant::ZERO,
             wait: options.stagger,
+            is_learned: false,
         }
     }
 
@@ -161,6 +168,7 @@ impl Race {
     /// Takes another stagger, from the history of connects.
     pub fn set_stagger(&mut self, stagger: Duration) {
         self.options.stagger = stagger.clamp(SHORTEST_STAGGER, LONGEST_STAGGER);
+        self.is_learned = true;
     }
 
     /// The platform's word on whether there is a network. Without one nothing is begun.
@@ -172,10 +180,14 @@ impl Race {
         }
     }
 
-    /// Somebody waits again, after nobody did: what failed for others before is no news any more.
-    pub fn renew(&mut self) {
+    /// Somebody waits again, after nobody did: what failed for others before is no news any more, and what has not
+    /// answered them within the stagger is not waited for.
+    pub fn renew(&mut self, now: Instant) {
         (self.begun, self.failures, self.last_failure) = (0, 0, None);
         self.leaves = false;
+        for running in &mut self.running {
+            running.is_overdue = now >= running.since + self.options.stagger;
+        }
     }
 
     /// The next thing to do, while `wanted` requests wait for a connection. `random` is any number; `probes` is
@@ -211,7 +223,7 @@ impl Race {
 
     /// An order to start was carried out under this number.
     pub fn started(&mut self, number: u64, address: SocketAddr, now: Instant) {
-        self.running.push(Running { number, address, since: now });
+        self.running.push(Running { number, address, since: now, is_overdue: false });
     }
 
     /// An attempt failed; where to, if it was one of ours.
@@ -282,7 +294,7 @@ impl Race {
         if self.leaves && !hopeless {
             return Some(Why::Failed);
         }
-        if self.running.len() < wanted.min(self.options.parallel) && !hopeless {
+        if self.is_short(wanted) && !hopeless {
             return Some(Why::Wanted);
         }
         if now < self.next_start(wanted, now) {
@@ -305,9 +317,26 @@ impl Race {
             self.options.stagger
         } else {
             // Between 80 % and all of the step, so that many clients do not call in step with each other.
-            self.options.step.mul_f64(0.8 + 0.2 * unit(random))
+            self.step().mul_f64(0.8 + 0.2 * unit(random))
         };
         Order::Start { address: self.candidates[self.at], why }
+    }
+
+    /// From the attempt that just began to the next, after the first round.
+    fn step(&self) -> Duration {
+        let repeats = self.begun.saturating_sub(self.candidates.len());
+        match u32::try_from(repeats).ok().and_then(|repeats| 2u32.checked_pow(repeats)) {
+            Some(factor) if self.is_learned => {
+                self.options.stagger.saturating_mul(factor).min(self.options.step)
+            }
+            Some(_) | None => self.options.step,
+        }
+    }
+
+    /// Fewer attempts are under way than requests that wait for one.
+    fn is_short(&self, wanted: usize) -> bool {
+        let hoped_for = self.running.iter().filter(|running| !running.is_overdue).count();
+        hoped_for < wanted.min(self.options.parallel)
     }
 
     /// Gives up one of the attempts, so that the ages of those that stay grow by a factor rather than by a step: whatever
@@ -329,8 +358,7 @@ impl Race {
 
     fn next_start(&self, wanted: usize, now: Instant) -> Instant {
         let hopeless = self.failures >= self.candidates.len();
-        let short = self.running.len() < wanted.min(self.options.parallel);
-        if self.came_online || ((short || self.leaves) && !hopeless) {
+        if self.came_online || ((self.is_short(wanted) || self.leaves) && !hopeless) {
             return now;
         }
         let since = self.last_start.max(self.moved);

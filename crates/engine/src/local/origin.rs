@@ -201,15 +201,14 @@ impl Worker {
         true
     }
 
-    /// Streams wait for a connection to an origin.
+    /// A stream began to wait for a connection to an origin.
     pub(crate) fn race_for(&mut self, id: ClusterId, now: Instant) {
         let waiting = self.clusters.pool(Place { cluster: id, pool: 0 });
         let first = waiting.is_some_and(|pool| pool.pending.len() == 1);
         if let Some(origin) = self.local.origins.get_mut(&id)
             && first
-            && origin.race.running() == 0
         {
-            origin.race.renew();
+            origin.race.renew(now);
             self.order_candidates(id, now);
         }
         self.advance_origin(id, now);

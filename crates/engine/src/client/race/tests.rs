@@ -152,6 +152,35 @@ fn attempts_are_given_up_to_make_room_for_fresh_ones() {
 }
 
 #[test]
+fn the_prober_begins_sooner_where_connects_are_known_to_be_quick() {
+    let mut silence = Silence::new(&[1]);
+    silence.race.set_stagger(Duration::from_millis(120));
+    silence.run(0, 3_000);
+    let gaps: Vec<u64> = silence.starts.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!((96..=120).contains(&gaps[0]) && (192..=240).contains(&gaps[1]), "{gaps:?}");
+    assert!(gaps[3..].iter().all(|gap| (400..=500).contains(gap)), "{gaps:?}");
+}
+
+#[test]
+fn an_attempt_of_the_race_before_is_waited_for_only_as_long_as_it_may_answer() {
+    let mut silence = Silence::new(&[1]);
+    silence.race.set_stagger(Duration::from_millis(120));
+    silence.run(0, 200);
+    assert_eq!(silence.starts.len(), 2);
+    assert!(silence.race.succeeded(1, ms(200)).is_some());
+    // The first is overdue, so the next request begins its own.
+    silence.race.renew(ms(210));
+    silence.step(210, 1);
+    assert_eq!(silence.starts[2], (210, address(1), Why::Wanted));
+    // That one may still answer, so the request after it waits for it.
+    silence.race.renew(ms(260));
+    silence.step(260, 1);
+    assert_eq!(silence.starts.len(), 3);
+    silence.run(261, 340);
+    assert_eq!(silence.starts.len(), 4, "{:?}", silence.starts);
+}
+
+#[test]
 fn an_attempt_that_is_too_old_is_given_up() {
     let mut race = Race::new(Options::default());
     race.set_candidates(vec![address(1)]);
