@@ -76,6 +76,9 @@ struct Generator<'p, 'o> {
     schedules: Vec<Option<Schedule>>,
     /// Free connections, for arrivals that take any.
     free: VecDeque<u32>,
+    /// Connections of a closed loop whose answers came with the latest wait: all are read before any is used again,
+    /// so that a server sees requests in the bunches in which it answered them, as under wrk.
+    answered: Vec<u32>,
 }
 
 impl<'p, 'o> Generator<'p, 'o> {
@@ -98,6 +101,7 @@ impl<'p, 'o> Generator<'p, 'o> {
                 .map(|index| Schedule::of_connection(&plan.arrivals, plan.rate_ramp, index, count))
                 .collect(),
             free: VecDeque::new(),
+            answered: Vec::new(),
         })
     }
 
@@ -141,7 +145,7 @@ impl<'p, 'o> Generator<'p, 'o> {
     /// A connection may carry its next request: at once, at its own time, or when any arrival wants it.
     fn on_free(&mut self, index: u32, now: u64) {
         match &self.run.plan.arrivals {
-            Arrivals::Closed => self.start(index, now, now),
+            Arrivals::Closed => self.answered.push(index),
             Arrivals::ClosedCapped { .. } | Arrivals::PerConnection { .. } => {
                 self.on_schedule(index, now)
             }
@@ -261,6 +265,11 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
         while let Some(index) = self.run.take_waiting(now) {
             self.on_free(index, now);
         }
+        for at in 0..self.answered.len() {
+            let now = self.run.now();
+            self.start(self.answered[at], now, now);
+        }
+        self.answered.clear();
         while let Some(due) = self.run.next_arrival() {
             let now = self.run.now();
             if due > now {
