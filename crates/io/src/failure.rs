@@ -1,11 +1,53 @@
 //! From the operating system's error numbers to the machine's [`Failure`].
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 
 use towpath_proto::Failure;
 
 pub(crate) fn of(error: &io::Error) -> Failure {
+    if let Some(refused) = error.get_ref().and_then(|inner| inner.downcast_ref::<RefusedOption>()) {
+        return refused.failure();
+    }
     error.raw_os_error().map_or(Failure::Unsupported, of_code)
+}
+
+/// An option that the kernel does not set, inside an [`io::Error`] on its way to [`of`].
+#[derive(Debug)]
+pub(crate) struct RefusedOption {
+    pub(crate) level: i32,
+    pub(crate) name: i32,
+    pub(crate) error: io::Error,
+}
+
+impl RefusedOption {
+    fn failure(&self) -> Failure {
+        let Self { level, name, error } = self;
+        error.raw_os_error().map_or(Failure::Unsupported, |code| Failure::SocketOption {
+            level: *level,
+            name: *name,
+            code,
+        })
+    }
+}
+
+impl From<RefusedOption> for io::Error {
+    fn from(refused: RefusedOption) -> Self {
+        Self::new(refused.error.kind(), refused)
+    }
+}
+
+impl fmt::Display for RefusedOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "socket option {}/{} is refused", self.level, self.name)
+    }
+}
+
+impl Error for RefusedOption {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 pub(crate) fn of_code(code: i32) -> Failure {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use towpath_proto::{Address, ConnectOptions, Keepalive, ListenOptions, SocketOption, SocketState};
 
+use crate::failure::RefusedOption;
 use crate::sys;
 
 /// A socket bound to `address` with every option of `options` that comes before `listen`.
@@ -41,7 +42,7 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
     // The kernel clamps to `net.core.somaxconn`.
     let backlog = if options.backlog == 0 { i32::MAX } else { clamp(options.backlog) };
     socket.listen(backlog)?;
-    set_options(socket, &options.socket_options, SocketState::Listening)
+    Ok(set_options(socket, &options.socket_options, SocketState::Listening)?)
 }
 
 /// Makes a listening socket deaf to those who begin to connect. Handshakes that have begun are
@@ -84,7 +85,8 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
             set_keepalive(&socket, keepalive)?;
         }
     }
-    set_options(&socket, &options.socket_options, SocketState::PreBind)?;
+    set_options(&socket, &options.socket_options, SocketState::PreBind)
+        .map_err(|refused| refused.error)?;
     if let (Some(source), Some(_)) = (options.source, address.ip()) {
         bind_source(&socket, source)?;
     }
@@ -174,15 +176,14 @@ fn set_foreign_address_options(
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
+        let level = if v4 { libc::SOL_IP } else { libc::SOL_IPV6 };
         if options.freebind {
-            if v4 { socket.set_freebind_v4(true)? } else { socket.set_freebind_v6(true)? }
+            let name = if v4 { libc::IP_FREEBIND } else { libc::IPV6_FREEBIND };
+            set_option(socket, level, name, &1_i32.to_ne_bytes())?;
         }
         if options.transparent {
-            if v4 {
-                socket.set_ip_transparent_v4(true)?
-            } else {
-                socket.set_ip_transparent_v6(true)?
-            }
+            let name = if v4 { libc::IP_TRANSPARENT } else { libc::IPV6_TRANSPARENT };
+            set_option(socket, level, name, &1_i32.to_ne_bytes())?;
         }
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -216,11 +217,23 @@ fn set_keepalive(socket: &Socket, wanted: &Keepalive) -> io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }
 
-fn set_options(socket: &Socket, options: &[SocketOption], state: SocketState) -> io::Result<()> {
-    for option in options.iter().filter(|option| option.state == state) {
-        sys::set_option(socket, option.level, option.name, &option.value)?;
-    }
-    Ok(())
+fn set_options(
+    socket: &Socket,
+    options: &[SocketOption],
+    state: SocketState,
+) -> Result<(), RefusedOption> {
+    options
+        .iter()
+        .filter(|option| option.state == state)
+        .try_for_each(|option| set_option(socket, option.level, option.name, &option.value))
+}
+
+fn set_option(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Result<(), RefusedOption> {
+    sys::set_option(socket, level, name, value).map_err(|error| RefusedOption {
+        level,
+        name,
+        error,
+    })
 }
 
 fn clamp(backlog: u32) -> i32 {

@@ -255,6 +255,15 @@ pub enum Failure {
     NoSuchName,
     /// This driver cannot do it (a unix socket on a platform without them, say).
     Unsupported,
+    /// The kernel does not set an option that a listening socket is to have.
+    SocketOption {
+        /// `setsockopt` level.
+        level: i32,
+        /// `setsockopt` name.
+        name: i32,
+        /// The operating system's error.
+        code: i32,
+    },
     /// Another operating-system error, by its number.
     Os(i32),
 }
@@ -272,6 +281,9 @@ impl fmt::Display for Failure {
             Self::Exhausted => f.write_str("out of descriptors, memory or ports"),
             Self::NoSuchName => f.write_str("no such name"),
             Self::Unsupported => f.write_str("not supported by this driver"),
+            Self::SocketOption { level, name, code } => {
+                write!(f, "socket option {level}/{name}: operating system error {code}")
+            }
             Self::Os(code) => write!(f, "operating system error {code}"),
         }
     }

@@ -151,12 +151,12 @@ impl Control {
         self.tell(&ToWorker::Snapshot(snapshot));
     }
 
-    /// All listeners are open.
-    pub(crate) fn live(&self) {
+    /// All listeners are open, but for those `without` which the program can start.
+    pub(crate) fn live(&self, without: u64) {
         if self.phase.get() == Phase::Initializing {
             self.phase.set(Phase::Live);
         }
-        self.stats.started(self.uptime());
+        self.stats.started(without, self.uptime());
     }
 
     /// What is to be done every few seconds.

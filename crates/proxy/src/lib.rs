@@ -29,6 +29,7 @@ mod control;
 pub mod dns;
 mod driver_thread;
 pub mod flags;
+mod listen_failure;
 mod loading;
 pub mod logger;
 mod memory;

@@ -25,6 +25,7 @@ use crate::admin::server::AdminSocket;
 use crate::control::{Control, Parts};
 use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
+use crate::listen_failure;
 use crate::loading::{Configuration, targets};
 use crate::log;
 use crate::monitor::{MonitorThread, News};
@@ -311,19 +312,22 @@ impl Server {
     }
 
     fn started(&self) -> Result<(), String> {
-        let listeners = self.control.listeners.borrow();
-        let failed: Vec<String> = listeners
-            .failed()
-            .iter()
-            .map(|(name, address, failure)| {
-                format!("listener '{name}': cannot bind {address}: {failure}")
-            })
-            .collect();
-        drop(listeners);
-        if !failed.is_empty() {
-            return Err(failed.join("\n"));
+        let snapshot = self.control.snapshot.borrow();
+        let (mut fatal, mut without) = (Vec::new(), 0);
+        for (name, address, failure) in self.control.listeners.borrow().failed() {
+            let failed = listen_failure::describe(&snapshot, name, address, *failure);
+            if listen_failure::is_fatal(&snapshot, name, *failure) {
+                fatal.push(failed);
+            } else {
+                log!(Config, Error, "{failed}; starting without it");
+                without += 1;
+            }
         }
-        self.control.live();
+        drop(snapshot);
+        if !fatal.is_empty() {
+            return Err(fatal.join("\n"));
+        }
+        self.control.live(without);
         // Reading the configuration took several times what serving it takes.
         towpath_io::memory::give_back();
         log!(Main, Info, "ready; {} workers", self.ready);

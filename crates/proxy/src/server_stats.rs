@@ -74,12 +74,14 @@ impl ProcessStats {
         self.listeners.total_listeners_warming.set(snapshot.listeners.len() as u64);
     }
 
-    /// All workers have opened all listeners.
-    pub(crate) fn started(&self, after: Duration) {
+    /// All workers have opened all listeners, but for those that failed.
+    pub(crate) fn started(&self, failed: u64, after: Duration) {
         let warming = &self.listeners.total_listeners_warming;
-        self.listeners.total_listeners_active.set(warming.value());
-        let created = warming.value().saturating_mul(self.drivers.len() as u64);
+        let active = warming.value().saturating_sub(failed);
+        self.listeners.total_listeners_active.set(active);
+        let created = active.saturating_mul(self.drivers.len() as u64);
         self.listeners.listener_create_success.add(created);
+        self.listeners.listener_create_failure.add(failed);
         warming.set(0);
         self.listeners.workers_started.set(1);
         self.server

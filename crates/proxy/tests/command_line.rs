@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{Scratch, bootstrap, origin, run};
+use common::{Proxy, Scratch, bootstrap, origin, run};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -93,6 +93,42 @@ fn an_address_that_is_taken_is_named() {
 }
 
 #[test]
+fn a_socket_option_that_the_kernel_refuses_is_named() {
+    let scratch = Scratch::new();
+    for (level, name, state) in [(6, 9999, "STATE_PREBIND"), (1, 9998, "STATE_BOUND")] {
+        let path = scratch.write("option.yaml", &with_socket_option(level, name, state));
+        let output = run(&["-c", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        let words = format!(
+            "listener 'ingress': cannot bind 127.0.0.1:0: the kernel refuses socket option level {level}, \
+             name {name} (`socket_options[0]`, value 17): Protocol not available"
+        );
+        assert!(said.contains(&words), "{said}");
+    }
+}
+
+#[test]
+fn a_listener_that_lacks_an_option_of_listening_sockets_is_left_out() {
+    let proxy = Proxy::start(&with_socket_option(6, 9999, "STATE_LISTENING"), &[]);
+    assert_eq!(proxy.get("/ready"), (200, "LIVE\n".to_owned()));
+    assert!(!proxy.get("/listeners").1.contains("ingress"));
+    assert_eq!(proxy.stat("listener_manager.listener_create_failure"), Some(1));
+    assert_eq!(proxy.stat("listener_manager.total_listeners_active"), Some(0));
+}
+
+/// A bootstrap whose listener wants an option that no kernel has.
+fn with_socket_option(level: i32, name: i32, state: &str) -> String {
+    let text = bootstrap(nowhere());
+    let option = format!(
+        "socket_options: [{{ level: {level}, name: {name}, int_value: 17, state: {state} }}]"
+    );
+    let place = "    filter_chains";
+    assert!(text.contains(place));
+    text.replacen(place, &format!("    {option}\n{place}"), 1)
+}
+
+#[test]
 fn an_access_log_that_cannot_be_opened_is_named() {
     let scratch = Scratch::new();
     let text = common::with_access_log(&bootstrap(nowhere()), &scratch.path("no/such/log"));
@@ -112,7 +148,7 @@ fn initializing_only_ends_by_itself() {
 #[test]
 fn text_from_the_command_line_is_merged_over_the_file() {
     let scratch = Scratch::new();
-    let proxy = common::Proxy::launch(
+    let proxy = Proxy::launch(
         scratch,
         &bootstrap(nowhere()),
         &["--config-yaml", "{node: {cluster: merged}}", "--service-node", "given"],

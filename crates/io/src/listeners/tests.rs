@@ -153,8 +153,17 @@ fn socket_options_are_set_in_their_states() {
             Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options).unwrap();
         assert_eq!(sockets[0].recv_buffer_size().unwrap(), 80_000, "{state:?}");
     }
-    let unknown = SocketOption { name: 9999, ..size(SocketState::Bound, 1) };
-    let options = ListenOptions { socket_options: vec![unknown], ..ListenOptions::default() };
-    let outcome = Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options);
-    assert_eq!(outcome.map(|_| ()), Err(Failure::Os(libc::ENOPROTOOPT)));
+}
+
+#[test]
+fn an_option_that_the_kernel_refuses_is_named() {
+    use towpath_proto::{SocketOption, SocketState};
+    let (level, name) = (libc::SOL_SOCKET, 9999);
+    let refused = Failure::SocketOption { level, name, code: libc::ENOPROTOOPT };
+    for state in [SocketState::PreBind, SocketState::Bound, SocketState::Listening] {
+        let option = SocketOption { level, name, value: 1_i32.to_ne_bytes().to_vec(), state };
+        let options = ListenOptions { socket_options: vec![option], ..ListenOptions::default() };
+        let outcome = Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options);
+        assert_eq!(outcome.map(|_| ()), Err(refused), "{state:?}");
+    }
 }
