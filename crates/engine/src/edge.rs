@@ -230,7 +230,7 @@ impl Worker {
                 now,
             );
         }
-        for filter in config.filters.iter().rev().filter(|_| stream.filtered) {
+        for filter in config.filters.iter().rev() {
             match filter {
                 HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
                     let setting = Setting { clusters: &self.clusters, clock: &self.clock };

@@ -130,7 +130,6 @@ impl Worker {
     fn answered_by_filter(&mut self, index: StreamIndex, http: &HttpDoor, now: Instant) -> bool {
         for filter in &http.config.filters {
             let Some(stream) = self.streams.get_mut(index) else { return true };
-            stream.filtered = true;
             match filter {
                 HttpFilter::HealthCheck { headers } => {
                     if headers.iter().all(|header| header.matches(&stream.request)) {

@@ -68,8 +68,6 @@ pub(crate) struct Stream {
     pub(crate) head_only: bool,
     /// The response was made by us.
     pub(crate) local: bool,
-    /// It came to the HTTP filters: its response goes back through them.
-    pub(crate) filtered: bool,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -338,7 +336,6 @@ impl Stream {
             trail: None,
             head_only: false,
             local: false,
-            filtered: false,
         }
     }
 
@@ -364,7 +361,6 @@ impl Stream {
         self.record = Record { start: now, ..Record::default() };
         self.head_only = false;
         self.local = false;
-        self.filtered = false;
     }
 
     /// The route that was taken, looked up.
