@@ -216,6 +216,11 @@ impl Connection {
             }
     }
 
+    /// Whether a client's next request has begun, and no more.
+    pub(crate) fn is_amid_head(&self) -> bool {
+        self.stream.is_none() && matches!(self.codec, Codec::Server(_)) && self.codec.buffered() > 0
+    }
+
     /// The stream that the event just polled belongs to.
     pub(crate) fn current(&self) -> Option<StreamIndex> {
         match &self.codec {

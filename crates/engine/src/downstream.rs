@@ -240,6 +240,10 @@ impl Worker {
         now: Instant,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
+        // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
+        if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
+            return;
+        }
         let stream = connection.is_busy().then_some(());
         let Some(downstream) = connection.downstream_mut() else { return };
         let door = downstream.door.clone();

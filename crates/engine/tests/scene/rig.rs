@@ -113,8 +113,7 @@ impl Rig {
         }
         // Whoever is still there is left alone until every deadline that a connection has is over.
         for _ in 0..3 {
-            self.now += Duration::from_secs(2);
-            self.give(Input::Timeout);
+            self.wait(Duration::from_secs(2));
         }
         if self.client.take().is_some() {
             let failure = towpath_proto::Failure::Reset;
@@ -159,11 +158,15 @@ impl Rig {
     }
 
     pub fn drain(&mut self) {
+        self.drain_within(None);
+    }
+
+    pub fn drain_within(&mut self, deadline: Option<Duration>) {
         let drain = Drain {
             inbound_only: false,
             stop_accepting: true,
             close_listeners_after: Duration::ZERO,
-            deadline: None,
+            deadline,
             immediate: true,
         };
         self.give(Input::Message(Message::To(ToWorker::Drain(drain))));
@@ -173,6 +176,12 @@ impl Rig {
     pub fn ask(&mut self, connection: ConnectionId, bytes: &'static [u8]) -> Outcome {
         self.give(Input::Received { connection, chunk: Bytes::from_static(bytes) });
         std::mem::take(&mut self.outcome)
+    }
+
+    /// Nothing comes for so long.
+    pub fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.give(Input::Timeout);
     }
 
     pub fn end(&mut self, connection: ConnectionId) {
