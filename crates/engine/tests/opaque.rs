@@ -6,77 +6,22 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "scene/ends.rs"]
+mod ends;
 mod scene;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use ends::{Shared, callee, caller};
 use scene::origin::pattern;
 use scene::{HTTP, Plan, TCP, add_worker, address, drain_and_check, origin_address};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::PathMatch;
 use towpath_engine::worker::Worker;
-use towpath_proto::{Address, Close, Input, Instant, ReadInterest};
+use towpath_proto::{Close, Input, ReadInterest};
 use towpath_sim::{Faults, Orders, Script, World, for_each_seed};
-
-/// What one end of a connection got.
-#[derive(Debug, Default)]
-struct Got {
-    bytes: Vec<u8>,
-    ended: bool,
-    closed: bool,
-}
-
-type Shared = Rc<RefCell<Got>>;
-
-/// Sends `up` when connected and half-closes; keeps what comes.
-fn caller(
-    at: Address,
-    up: Bytes,
-    got: Shared,
-) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
-    Script::new(
-        |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
-        move |input, orders: &mut Orders<Message>, _now| match input {
-            Input::Timeout => orders.connect(at.clone()),
-            Input::Connected { connection, .. } => {
-                orders.send(connection, up.clone());
-                orders.close(connection, Close::Half);
-            }
-            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
-            Input::Ended { connection } => {
-                got.borrow_mut().ended = true;
-                orders.close(connection, Close::Flush);
-            }
-            Input::Closed { .. } | Input::ConnectFailed { .. } => got.borrow_mut().closed = true,
-            _ => {}
-        },
-    )
-}
-
-/// Answers with `down` once the caller has ended, and ends too.
-fn callee(
-    at: Address,
-    down: Bytes,
-    got: Shared,
-) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
-    Script::new(
-        move |orders: &mut Orders<Message>| orders.listen(at),
-        move |input, orders: &mut Orders<Message>, _now| match input {
-            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
-            Input::Ended { connection } => {
-                got.borrow_mut().ended = true;
-                orders.send(connection, down.clone());
-                orders.close(connection, Close::Flush);
-            }
-            Input::Closed { .. } => got.borrow_mut().closed = true,
-            _ => {}
-        },
-    )
-}
 
 #[test]
 fn both_directions_arrive_whole_and_half_close_passes() {

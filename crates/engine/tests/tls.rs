@@ -7,16 +7,18 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "scene/ends.rs"]
+mod ends;
 mod scene;
 #[path = "scene/secure.rs"]
 mod secure;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::{Shared, callee, caller};
 use scene::client::{Ask, Ending, Endings, asks, client};
 use scene::origin::{Habits, Log, origin, pattern};
 use scene::{
@@ -249,60 +251,6 @@ fn whatever_breaks_a_handshake_ends_the_connect() {
     }
 }
 
-/// What one end of an opaque connection got.
-#[derive(Debug, Default)]
-struct Got {
-    bytes: Vec<u8>,
-    ended: bool,
-    closed: bool,
-}
-
-type Shared = Rc<RefCell<Got>>;
-
-/// Sends `up` when connected and half-closes; keeps what comes.
-fn caller(
-    up: Vec<u8>,
-    got: Shared,
-) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
-    Script::new(
-        |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
-        move |input, orders: &mut Orders<Message>, _now| match input {
-            Input::Timeout => orders.connect(address(TCP)),
-            Input::Connected { connection, .. } => {
-                orders.send(connection, up.clone());
-                orders.close(connection, Close::Half);
-            }
-            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
-            Input::Ended { connection } => {
-                got.borrow_mut().ended = true;
-                orders.close(connection, Close::Flush);
-            }
-            Input::Closed { .. } => got.borrow_mut().closed = true,
-            _ => {}
-        },
-    )
-}
-
-/// Answers with `down` once the caller has ended, and ends too.
-fn callee(
-    at: Address,
-    down: Vec<u8>,
-    got: Shared,
-) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
-    Script::new(
-        move |orders: &mut Orders<Message>| orders.listen(at),
-        move |input, orders: &mut Orders<Message>, _now| match input {
-            Input::Received { chunk, .. } => got.borrow_mut().bytes.extend_from_slice(&chunk),
-            Input::Ended { connection } => {
-                got.borrow_mut().ended = true;
-                orders.send(connection, down.clone());
-                orders.close(connection, Close::Flush);
-            }
-            _ => {}
-        },
-    )
-}
-
 #[test]
 fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
     let certificates = Certificates::new();
@@ -314,13 +262,13 @@ fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
         let (up, down) = (pattern("up", size(997)), pattern("down", size(1499)));
         let (caller_got, callee_got) = (Shared::default(), Shared::default());
         let at = origin_address(1);
-        let inner = callee(at, down.to_vec(), Rc::clone(&callee_got));
+        let inner = callee(at, down.clone(), Rc::clone(&callee_got));
         world.add(certificates.around(inner, goodbye));
         let mut plan = Plan::new(1);
         plan.cluster.tls = Some(certificates.upstream("app.test"));
         let worker = add_counted_worker(&mut world, seed, plan, &Arc::default());
         world.run_for(Duration::from_millis(1));
-        world.add(caller(up.to_vec(), Rc::clone(&caller_got)));
+        world.add(caller(address(TCP), up.clone(), Rc::clone(&caller_got)));
         world.run_for(Duration::from_secs(60));
         assert_eq!(callee_got.borrow().bytes, up);
         assert!(callee_got.borrow().ended, "our half-close passes");

@@ -108,6 +108,35 @@ fn worker() -> Worker {
     worker
 }
 
+/// Answers a worker's wish for its listeners; the first of them.
+fn listen(worker: &mut Worker, now: Instant) -> ListenerId {
+    let mut first = None;
+    loop {
+        match worker.poll(now) {
+            Output::Wait(_) | Output::Idle => break,
+            Output::Listen { listener, address, .. } => {
+                first.get_or_insert(listener);
+                worker.handle(Input::Listening { listener, outcome: Ok(address) }, now);
+            }
+            _ => {}
+        }
+    }
+    first.expect("the snapshot has a listener")
+}
+
+/// Answers a worker's wish for a connection to the origin.
+fn connect(worker: &mut Worker, origin: ConnectionId, now: Instant) {
+    let attempt = loop {
+        match worker.poll(now) {
+            Output::Connect { attempt, .. } => break attempt,
+            Output::Wait(_) | Output::Idle => panic!("nobody connects to the origin"),
+            _ => {}
+        }
+    };
+    let local = scene::address(([10, 0, 0, 1], 40_000));
+    worker.handle(Input::Connected { attempt, connection: origin, local }, now);
+}
+
 impl Bench {
     /// A worker with a listener, a client and, after a first exchange, a connection to the origin.
     pub(crate) fn new() -> Self {
@@ -124,7 +153,7 @@ impl Bench {
         };
         let snapshot = Arc::new(scene::Plan::new(1).snapshot());
         bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
-        let listener = bench.listen();
+        let listener = listen(&mut bench.worker, bench.now);
         let peer = scene::address(([10, 0, 9, 9], 999));
         let local = scene::address(scene::HTTP);
         bench.give(Input::Accepted { listener, connection: bench.client, local, peer });
@@ -136,34 +165,10 @@ impl Bench {
         self.worker.handle(input, self.now);
     }
 
-    /// Answers the worker's wish for its listeners; the first one speaks HTTP.
-    fn listen(&mut self) -> ListenerId {
-        let mut first = None;
-        loop {
-            match self.worker.poll(self.now) {
-                Output::Wait(_) | Output::Idle => break,
-                Output::Listen { listener, address, .. } => {
-                    first.get_or_insert(listener);
-                    self.give(Input::Listening { listener, outcome: Ok(address) });
-                }
-                _ => {}
-            }
-        }
-        first.expect("the plan has listeners")
-    }
-
     /// The first request opens the connection to the origin.
     fn connect(&mut self) {
         self.give(Input::Received { connection: self.client, chunk: self.request.clone() });
-        let attempt = loop {
-            match self.worker.poll(self.now) {
-                Output::Connect { attempt, .. } => break attempt,
-                Output::Wait(_) | Output::Idle => panic!("nobody connects to the origin"),
-                _ => {}
-            }
-        };
-        let local = scene::address(([10, 0, 0, 1], 40_000));
-        self.give(Input::Connected { attempt, connection: self.origin, local });
+        connect(&mut self.worker, self.origin, self.now);
         self.pass_on(self.origin);
         self.answer();
     }

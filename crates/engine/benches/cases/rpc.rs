@@ -15,7 +15,7 @@ use towpath_engine::snapshot::{Cluster, Snapshot};
 use towpath_engine::worker::Worker;
 use towpath_proto::bolt::{self, Options, Status, Version, write_header};
 use towpath_proto::http1::Out;
-use towpath_proto::{ConnectionId, Input, Instant, ListenerId, Machine, Output};
+use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
 use super::scene;
 
@@ -54,7 +54,7 @@ impl Rpc {
             sent: Vec::new(),
         };
         rpc.give(Input::Message(Message::To(ToWorker::Snapshot(Arc::new(snapshot())))));
-        let listener = rpc.listen();
+        let listener = super::listen(&mut rpc.worker, rpc.now);
         let (local, peer) = (scene::address(AT), scene::address(([10, 0, 9, 9], 999)));
         rpc.give(Input::Accepted { listener, connection: rpc.client, local, peer });
         rpc.connect();
@@ -70,15 +70,7 @@ impl Rpc {
 
     fn connect(&mut self) {
         self.give(Input::Received { connection: self.client, chunk: self.calls.clone() });
-        let attempt = loop {
-            match self.worker.poll(self.now) {
-                Output::Connect { attempt, .. } => break attempt,
-                Output::Wait(_) | Output::Idle => panic!("nobody connects to the origin"),
-                _ => {}
-            }
-        };
-        let local = scene::address(([10, 0, 0, 1], 40_000));
-        self.give(Input::Connected { attempt, connection: self.origin, local });
+        super::connect(&mut self.worker, self.origin, self.now);
         self.answer();
     }
 
@@ -97,19 +89,6 @@ impl Rpc {
 
     fn give(&mut self, input: Input<Message>) {
         self.worker.handle(input, self.now);
-    }
-
-    fn listen(&mut self) -> ListenerId {
-        loop {
-            match self.worker.poll(self.now) {
-                Output::Wait(_) | Output::Idle => panic!("the snapshot has a listener"),
-                Output::Listen { listener, address, .. } => {
-                    self.give(Input::Listening { listener, outcome: Ok(address) });
-                    return listener;
-                }
-                _ => {}
-            }
-        }
     }
 
     /// Takes what the worker sends to one side, as a kernel would that is never full.
