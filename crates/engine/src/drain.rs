@@ -132,13 +132,7 @@ impl Worker {
             }
         }
         self.hand_over_logs();
-        self.draining.drain.get_or_insert(Drain {
-            inbound_only: false,
-            stop_accepting: true,
-            close_listeners_after: Duration::ZERO,
-            deadline: None,
-            immediate: true,
-        });
+        self.draining.drain.get_or_insert(Drain::at_once(None));
         self.draining.listening = false;
         self.draining.settled = true;
         self.check_drained();

@@ -133,6 +133,20 @@ pub struct Drain {
     pub immediate: bool,
 }
 
+impl Drain {
+    /// All listening sockets are closed at once, and every response tells its peer to go.
+    #[must_use]
+    pub const fn at_once(deadline: Option<Duration>) -> Self {
+        Self {
+            inbound_only: false,
+            stop_accepting: true,
+            close_listeners_after: Duration::ZERO,
+            deadline,
+            immediate: true,
+        }
+    }
+}
+
 /// From a worker.
 #[derive(Clone, Debug)]
 pub enum FromWorker {

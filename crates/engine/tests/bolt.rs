@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use scene::{address, origin_address};
+use scene::{address, origin_address, retries};
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream, Heartbeat};
@@ -131,15 +131,8 @@ fn a_busy_server_is_asked_again_where_the_policy_says_so() {
         Setting {
             adjust: |forward| {
                 forward.retry = Some(Arc::new(RetryPolicy {
-                    on: RetryOn::STATUS_CODES,
-                    retries: 3,
-                    per_try_timeout: None,
-                    per_try_idle_timeout: None,
                     statuses: vec![503],
-                    base_interval: Duration::from_millis(5),
-                    max_interval: Duration::from_millis(10),
-                    avoid_previous_hosts: false,
-                    host_attempts: 1,
+                    ..retries(RetryOn::STATUS_CODES, 3)
                 }));
             },
             ..Setting::default()

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use scene::client::{Ask, Ending, Endings, asks, client};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address};
+use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address, retries};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::cluster::Limits;
-use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+use towpath_engine::snapshot::route::RetryOn;
 use towpath_sim::{Faults, Random, World, for_each_seed};
 
 struct Outcome {
@@ -136,20 +136,7 @@ fn nothing_is_sent_twice_that_must_not_be() {
 #[test]
 fn a_retry_policy_hides_failing_origins() {
     let policy = |forward: &mut towpath_engine::snapshot::route::Forward| {
-        forward.retry = Some(
-            RetryPolicy {
-                on: RetryOn::STATUS_5XX,
-                retries: 5,
-                per_try_timeout: None,
-                per_try_idle_timeout: None,
-                statuses: Vec::new(),
-                base_interval: Duration::from_millis(25),
-                max_interval: Duration::from_millis(250),
-                avoid_previous_hosts: false,
-                host_attempts: 1,
-            }
-            .into(),
-        );
+        forward.retry = Some(retries(RetryOn::STATUS_5XX, 5).into());
     };
     for_each_seed(100, |seed| {
         let mut plan = Plan::new(2);

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use scene::client::{Ending, Endings, asks, client};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address};
+use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address, retries};
 use towpath_engine::message::{FromWorker, Message, SlowStream, ToWorker};
-use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+use towpath_engine::snapshot::route::RetryOn;
 use towpath_sim::{Faults, Random, World};
 use towpath_trace::{Capture, Options, PlaceView, SpanView, Value};
 
@@ -72,17 +72,7 @@ fn run(seed: u64, faults: &Faults) -> Outcome {
     world.set_faults(faults.clone());
     let mut plan = Plan::new(2);
     plan.adjust_forward = |forward| {
-        forward.retry = Some(std::sync::Arc::new(RetryPolicy {
-            on: RetryOn::STATUS_5XX,
-            retries: 2,
-            per_try_timeout: None,
-            per_try_idle_timeout: None,
-            statuses: Vec::new(),
-            base_interval: Duration::from_millis(25),
-            max_interval: Duration::from_millis(250),
-            avoid_previous_hosts: false,
-            host_attempts: 1,
-        }));
+        forward.retry = Some(std::sync::Arc::new(retries(RetryOn::STATUS_5XX, 2)));
     };
     let worker = add_worker(&mut world, seed, plan);
     world.send(worker, Message::To(ToWorker::ReportSlow { after: SLOW }));

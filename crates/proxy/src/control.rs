@@ -231,13 +231,7 @@ impl Control {
     /// The last drain: no new connections, and the old ones end within the drain time.
     pub(crate) fn drain_and_end(&self) {
         self.phase.set(Phase::Draining);
-        self.tell(&ToWorker::Drain(Drain {
-            inbound_only: false,
-            stop_accepting: true,
-            close_listeners_after: Duration::ZERO,
-            deadline: Some(self.flags.drain_time()),
-            immediate: true,
-        }));
+        self.tell(&ToWorker::Drain(Drain::at_once(Some(self.flags.drain_time()))));
     }
 
     /// Opens all log files anew.

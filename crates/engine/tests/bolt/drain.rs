@@ -88,13 +88,7 @@ fn pipelined_calls_above_the_limit_are_taken_one_by_one() {
 }
 
 fn drain(story: &mut Story, deadline: Option<Duration>) {
-    let drain = Drain {
-        inbound_only: false,
-        stop_accepting: true,
-        close_listeners_after: Duration::ZERO,
-        deadline,
-        immediate: true,
-    };
+    let drain = Drain::at_once(deadline);
     story.world.send(story.worker, Message::To(ToWorker::Drain(drain)));
 }
 

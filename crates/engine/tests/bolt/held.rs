@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_engine::message::Message;
-use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+use towpath_engine::snapshot::route::RetryOn;
 use towpath_proto::Input;
 use towpath_proto::bolt::{self, Status, Version};
 use towpath_sim::{Faults, Orders, Script};
 
-use super::{Ask, BOLT, Ending, Habits, Setting, Story, address, written};
+use super::{Ask, BOLT, Ending, Habits, Setting, Story, address, retries, written};
 
 #[test]
 fn a_client_whose_calls_are_too_long_together_is_read_as_they_are_answered() {
@@ -39,17 +39,7 @@ fn a_frame_is_let_go_when_it_is_sent_unless_a_policy_may_want_it_again() {
         1,
         Setting {
             adjust: |forward| {
-                forward.retry = Some(Arc::new(RetryPolicy {
-                    on: RetryOn::RESET,
-                    retries: 1,
-                    per_try_timeout: None,
-                    per_try_idle_timeout: None,
-                    statuses: Vec::new(),
-                    base_interval: Duration::from_millis(5),
-                    max_interval: Duration::from_millis(10),
-                    avoid_previous_hosts: false,
-                    host_attempts: 1,
-                }));
+                forward.retry = Some(Arc::new(retries(RetryOn::RESET, 1)));
             },
             ..Setting::default()
         },

@@ -18,7 +18,7 @@ use towpath_engine::snapshot::listener::{
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
-    Route, RouteTable, Text, VirtualHost,
+    RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
 };
 use towpath_engine::snapshot::{ClusterId, Snapshot};
 use towpath_engine::stats::Registry;
@@ -280,15 +280,24 @@ pub fn add_worker_for(
     worker
 }
 
+/// A policy that tries again so many times, soon and anywhere.
+pub fn retries(on: RetryOn, retries: u32) -> RetryPolicy {
+    RetryPolicy {
+        on,
+        retries,
+        per_try_timeout: None,
+        per_try_idle_timeout: None,
+        statuses: Vec::new(),
+        base_interval: Duration::from_millis(25),
+        max_interval: Duration::from_millis(250),
+        avoid_previous_hosts: false,
+        host_attempts: 1,
+    }
+}
+
 /// Drains the worker and checks that nothing is left of it.
 pub fn drain_and_check(world: &mut World<Message>, worker: NodeId) {
-    let drain = Drain {
-        inbound_only: false,
-        stop_accepting: true,
-        close_listeners_after: Duration::ZERO,
-        deadline: Some(Duration::from_secs(900)),
-        immediate: true,
-    };
+    let drain = Drain::at_once(Some(Duration::from_secs(900)));
     world.send(worker, Message::To(ToWorker::Drain(drain)));
     world.run_for(Duration::from_secs(1000));
     let messages = world.take_messages(worker);

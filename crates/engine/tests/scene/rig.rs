@@ -162,13 +162,7 @@ impl Rig {
     }
 
     pub fn drain_within(&mut self, deadline: Option<Duration>) {
-        let drain = Drain {
-            inbound_only: false,
-            stop_accepting: true,
-            close_listeners_after: Duration::ZERO,
-            deadline,
-            immediate: true,
-        };
+        let drain = Drain::at_once(deadline);
         self.give(Input::Message(Message::To(ToWorker::Drain(drain))));
         self.give(Input::Timeout);
     }
