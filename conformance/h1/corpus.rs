@@ -4,26 +4,26 @@
 
 /// One message, or several in a row, and what must become of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub(crate) struct Case {
     /// A short name, unique in its file.
-    pub name: String,
+    pub(crate) name: String,
     /// What goes over the wire.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Leniencies that the receiver has for this case (`with:`), by name.
-    pub with: Vec<String>,
+    pub(crate) with: Vec<String>,
     /// What a response answers (`to:`): a method, or `upgrade`; `GET` when the case does not say.
-    pub to: String,
+    pub(crate) to: String,
     /// Whether the sender closes after the bytes (`then: close`).
-    pub close: bool,
+    pub(crate) close: bool,
     /// What must become of it.
-    pub expect: Expect,
+    pub(crate) expect: Expect,
     /// The rule and where it stands.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// What must become of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub(crate) enum Expect {
     /// Exactly so many whole messages are understood, the last of them final.
     Accept(usize),
     /// An error; a request is answered with this status (0 in responses), and the connection closes.
@@ -33,7 +33,7 @@ pub enum Expect {
 }
 
 /// The cases of a corpus file, or the line that is wrong and why.
-pub fn parse(text: &str) -> Result<Vec<Case>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
     for (number, block) in blocks(text) {
         let case = parse_case(&block).map_err(|problem| format!("line {number}: {problem}"))?;

@@ -2,25 +2,24 @@
 //!
 //! What goes out of Towpath is well-formed without exception, so this takes one spelling of everything. Depends on
 //! nothing but the standard library, so that every test can take it by `#[path]`.
-#![allow(dead_code, unreachable_pub, reason = "each test reads one side")]
 
 /// One final response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Names in lower case.
-    pub fields: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
     http10: bool,
 }
 
 impl Answer {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether another response may follow on the same connection.
-    pub fn keeps_alive(&self) -> bool {
+    pub(crate) fn keeps_alive(&self) -> bool {
         match self.field("connection") {
             Some("close") => false,
             Some("keep-alive") => true,
@@ -31,13 +30,13 @@ impl Answer {
 
 /// What came over one connection: whole responses, and why what is behind them is none.
 #[derive(Clone, Debug, Default)]
-pub struct Answers {
-    pub whole: Vec<Answer>,
-    pub rest: Option<String>,
+pub(crate) struct Answers {
+    pub(crate) whole: Vec<Answer>,
+    pub(crate) rest: Option<String>,
 }
 
 /// Reads responses to requests of these methods, all of it when `ended` says that the connection has.
-pub fn answers(mut bytes: &[u8], methods: &[&str], ended: bool) -> Answers {
+pub(crate) fn answers(mut bytes: &[u8], methods: &[&str], ended: bool) -> Answers {
     let mut found = Answers::default();
     while !bytes.is_empty() {
         let method = methods.get(found.whole.len()).copied().unwrap_or("GET");
@@ -114,19 +113,19 @@ fn answer<'a>(
 
 /// One whole request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    pub method: String,
-    pub target: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) target: String,
     /// Names in lower case.
-    pub fields: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// The first request in the bytes and what is behind it; none when it is not whole yet.
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub fn request(bytes: &[u8]) -> Result<Option<(Request, &[u8])>, String> {
+pub(crate) fn request(bytes: &[u8]) -> Result<Option<(Request, &[u8])>, String> {
     let Some(end) = find(bytes, b"\r\n\r\n") else {
         return Ok(None);
     };

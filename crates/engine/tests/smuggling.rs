@@ -9,7 +9,6 @@
 
 mod scene;
 
-#[expect(unreachable_pub, reason = "the reader is shared by path")]
 #[path = "../../../conformance/h1/corpus.rs"]
 mod corpus;
 #[path = "scene/rig.rs"]

@@ -6,7 +6,6 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
-#[expect(unreachable_pub, reason = "the reader is shared by path")]
 #[path = "../../../conformance/h1/corpus.rs"]
 mod corpus;
 

@@ -6,7 +6,7 @@
 )]
 
 mod common;
-#[allow(dead_code, reason = "a part of the smuggling stories")]
+#[expect(dead_code, reason = "a part of the smuggling stories")]
 #[path = "smuggling/origins.rs"]
 mod origins;
 

@@ -11,11 +11,11 @@
 )]
 
 mod common;
-#[expect(unreachable_pub, reason = "the reader is shared by path")]
 #[path = "../../../conformance/h1/corpus.rs"]
 mod corpus;
 #[path = "smuggling/origins.rs"]
 mod origins;
+#[expect(dead_code, reason = "requests are read elsewhere")]
 #[path = "../../../conformance/h1/wire.rs"]
 mod wire;
 

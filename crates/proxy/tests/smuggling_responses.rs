@@ -8,9 +8,9 @@
 )]
 
 mod common;
-#[expect(unreachable_pub, reason = "the reader is shared by path")]
 #[path = "../../../conformance/h1/corpus.rs"]
 mod corpus;
+#[expect(dead_code, reason = "requests are read elsewhere")]
 #[path = "../../../conformance/h1/wire.rs"]
 mod wire;
 

@@ -1,5 +1,5 @@
 //! The real program with real sockets, for the stories in this folder.
-#![allow(dead_code, unreachable_pub, reason = "each story uses a part of it")]
+#![allow(dead_code, reason = "each story uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -117,12 +117,12 @@ impl Proxy {
     }
 
     /// Starts it and waits until its admin endpoint answers.
-    pub fn launch(scratch: Scratch, bootstrap: &str, flags: &[&str]) -> Self {
+    pub(crate) fn launch(scratch: Scratch, bootstrap: &str, flags: &[&str]) -> Self {
         Self::run(program(), scratch, bootstrap, flags)
     }
 
     /// As [`Proxy::launch`], with so many descriptors and never more.
-    pub fn launch_limited(
+    pub(crate) fn launch_limited(
         scratch: Scratch,
         bootstrap: &str,
         flags: &[&str],

@@ -17,6 +17,7 @@ mod nginx;
 mod origin;
 mod slow;
 mod tls;
+#[expect(dead_code, reason = "requests are read elsewhere")]
 #[path = "../../../../conformance/h1/wire.rs"]
 mod wire;
 

@@ -1,7 +1,5 @@
 //! Other people's servers, and what they say they understood.
 
-#![allow(unreachable_pub, reason = "a part of one test")]
-
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +9,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::common::{PATIENCE, Scratch, until};
 
 /// A server of another project, running.
-pub struct Origin {
-    pub name: &'static str,
+pub(crate) struct Origin {
+    pub(crate) name: &'static str,
     /// The `address` of an endpoint in front of it.
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     child: Child,
     heard: Arc<(Mutex<Heard>, Condvar)>,
     _scratch: Scratch,
@@ -22,31 +20,31 @@ pub struct Origin {
 
 /// A request's head as the server parsed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeadLine {
+pub(crate) struct HeadLine {
     /// Who sent it to the proxy.
-    pub client: String,
-    pub id: String,
-    pub method: String,
-    pub target: String,
-    pub length: String,
-    pub coding: String,
+    pub(crate) client: String,
+    pub(crate) id: String,
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) length: String,
+    pub(crate) coding: String,
 }
 
 /// Everything a server said.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
-    pub heads: Vec<HeadLine>,
+pub(crate) struct Heard {
+    pub(crate) heads: Vec<HeadLine>,
     /// Bytes of the bodies that came to their end, by id; none where the server does not count.
-    pub whole: HashMap<String, Option<u64>>,
+    pub(crate) whole: HashMap<String, Option<u64>>,
     /// Bytes that were no request.
-    pub refused: usize,
+    pub(crate) refused: usize,
     targets: BTreeSet<String>,
     port: Option<u16>,
 }
 
 impl Origin {
     /// nginx with its request buffering, so that it answers whole requests only.
-    pub fn nginx() -> Option<Self> {
+    pub(crate) fn nginx() -> Option<Self> {
         let nginx = peer("nginx")?;
         let scratch = Scratch::new();
         let (front, back) = (scratch.path("front"), scratch.path("back"));
@@ -65,7 +63,7 @@ impl Origin {
     }
 
     /// Node's `http`.
-    pub fn node() -> Option<Self> {
+    pub(crate) fn node() -> Option<Self> {
         let node = tool("node")?;
         let mut command = Command::new(node);
         command.arg("--max-http-header-size=131072").arg(scripts().join("node.mjs"));
@@ -73,7 +71,7 @@ impl Origin {
     }
 
     /// Go's `net/http`.
-    pub fn go() -> Option<Self> {
+    pub(crate) fn go() -> Option<Self> {
         let go = tool("go")?;
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-origin");
         let built = Command::new(go)
@@ -108,7 +106,7 @@ impl Origin {
     }
 
     /// Waits until a request for this target was heard, and everything that was said before.
-    pub fn hear(&self, target: &str) {
+    pub(crate) fn hear(&self, target: &str) {
         let heard = self.heard.0.lock().unwrap();
         let wanted = |heard: &mut Heard| !heard.targets.contains(target);
         let (heard, late) = self.heard.1.wait_timeout_while(heard, PATIENCE, wanted).unwrap();
@@ -117,7 +115,7 @@ impl Origin {
     }
 
     /// All that was said.
-    pub fn heard(&self) -> Heard {
+    pub(crate) fn heard(&self) -> Heard {
         self.heard.0.lock().unwrap().clone()
     }
 }
@@ -168,7 +166,7 @@ impl Heard {
 }
 
 /// A program that `cargo xtask peers` installed.
-pub fn peer(name: &str) -> Option<PathBuf> {
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TOWPATH_PEERS");
     let program = folder.map(|folder| Path::new(&folder).join(name)).filter(|path| path.exists());
     if program.is_none() {
@@ -178,7 +176,7 @@ pub fn peer(name: &str) -> Option<PathBuf> {
 }
 
 /// A program of this machine.
-pub fn tool(name: &str) -> Option<PathBuf> {
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|it| it.exists());
     if found.is_none() {
