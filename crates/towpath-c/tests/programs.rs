@@ -4,6 +4,8 @@
 //! and the static library, plain and under AddressSanitizer and UndefinedBehaviorSanitizer.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+#[path = "../../towpath/tests/authority/mod.rs"]
+mod authority;
 mod bolt;
 #[expect(dead_code, reason = "shared with tests that want more of it")]
 #[path = "../../towpath/tests/server/mod.rs"]
@@ -11,16 +13,13 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::mem::offset_of;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 
-use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use authority::Authority;
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
     Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
@@ -132,7 +131,9 @@ fn programs_of_clang_keep_every_promise() {
 /// Every program, in every way of building it.
 fn try_all(compiler: &Path, name: &str) {
     let origin = origin();
-    let secure = SecureOrigin::start();
+    let authority = Authority::new("ours");
+    let secure =
+        SecureOrigin { address: authority.serve("127.0.0.1"), roots_pem: authority.issuer.pem() };
     for sanitized in [false, true] {
         for link in [Link::Shared, Link::Static] {
             let folder = scratch(&format!("{name}-{link:?}-{sanitized}"));
@@ -251,36 +252,6 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
 struct SecureOrigin {
     address: SocketAddr,
     roots_pem: String,
-}
-
-impl SecureOrigin {
-    fn start() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-        let leaf = params.signed_by(&key, &issuer).unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        let config = Arc::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                let mut stream = StreamOwned::new(connection, stream.unwrap());
-                let mut head = [0; 4096];
-                let _ = stream.read(&mut head);
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret");
-                let _ = stream.flush();
-            }
-        });
-        Self { address, roots_pem: issuer.pem() }
-    }
 }
 
 /// The function that a line of the header declares.

@@ -1,6 +1,8 @@
 //! The library against servers that keep to the rules and servers that do not, on loopback.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+mod authority;
+mod block_on;
 mod faults;
 mod link;
 #[cfg(target_os = "linux")]
@@ -9,15 +11,13 @@ mod outbox;
 mod server;
 mod tls;
 
-use std::future::Future;
 use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use block_on::block_on;
 use bytes::Bytes;
 use server::{Server, answer, read_head, read_request};
 use towpath::request::Handler;
@@ -601,25 +601,6 @@ fn a_handler_may_give_its_request_up() {
     assert!(outcome.is_ok() || outcome == Err(Error::from(Failed::Cancelled)));
     sender.cancel();
     assert!(told.recv().is_err(), "nothing after the end");
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]

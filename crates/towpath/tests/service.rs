@@ -1,17 +1,18 @@
 //! The client as a `tower::Service`: under a runtime, and without one.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+mod block_on;
 #[expect(dead_code, reason = "shared with tests that want more of it")]
 mod server;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{Error, Write};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use block_on::block_on;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -200,23 +201,4 @@ async fn read(
         }
     }
     Ok((body, trailers, incoming))
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use towpath::{Engine, Error, Failed, Failure, Repeat, Tls};
 use towpath_proto::tls::{Distrust, Fault};
 
+use super::authority::Authority;
 use super::server::{Server, answer, read_request};
-use super::tls::Authority;
 
 const HERE: [u8; 4] = [127, 0, 0, 1];
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];

@@ -11,7 +11,7 @@ use towpath::{Engine, Failed, Question, Tls};
 use towpath_proto::tls::{Distrust, Fault};
 
 use super::{PATIENCE, Peer, TestServer};
-use crate::tls::Authority;
+use crate::authority::Authority;
 
 #[test]
 fn under_tls_the_server_s_name_is_sent_and_frames_of_any_size_go_both_ways() {
@@ -134,13 +134,7 @@ struct SecureServer {
 impl SecureServer {
     fn new(authority: &Authority, name: &str) -> Self {
         let server = TestServer { listener: TcpListener::bind("127.0.0.1:0").unwrap() };
-        let (leaf, key) = authority.sign(name);
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        Self { server, config: config.into() }
+        Self { server, config: authority.config(name) }
     }
 
     /// A link to it by its name.

@@ -51,7 +51,7 @@ impl Server {
 }
 
 /// One head with its empty line; `None` when the client hangs up.
-pub(crate) fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,76 +1,15 @@
 //! The library against TLS servers on loopback.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::io::Write;
+use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
-use rcgen::{Certificate, CertificateParams, CertifiedIssuer, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use towpath::{Engine, Error, Tls};
 use towpath_engine::local::message::Error as Failed;
 use towpath_proto::Failure;
 use towpath_proto::tls::{Distrust, Fault};
 
-pub(super) struct Authority {
-    pub(super) issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    pub(super) fn new(name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        Self { issuer: CertifiedIssuer::self_signed(params, key).unwrap() }
-    }
-
-    /// A certificate for a name, and its key.
-    pub(super) fn sign(&self, name: &str) -> (Certificate, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap(), key)
-    }
-
-    /// Serves one answer for each request, to a client that trusts us.
-    pub(super) fn serve(&self, name: &str) -> SocketAddr {
-        self.serve_at(name, SocketAddr::from(([127, 0, 0, 1], 0)))
-    }
-
-    pub(super) fn serve_at(&self, name: &str, address: SocketAddr) -> SocketAddr {
-        let (leaf, key) = self.sign(name);
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        let config = Arc::new(config);
-        let listener = TcpListener::bind(address).unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                let mut stream = StreamOwned::new(connection, stream.unwrap());
-                std::thread::spawn(move || while answer(&mut stream).is_some() {});
-            }
-        });
-        address
-    }
-}
-
-fn answer(stream: &mut (impl Read + Write)) -> Option<()> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
-        head.push(byte[0]);
-    }
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret").ok()?;
-    stream.flush().ok()
-}
+use crate::authority::Authority;
 
 fn engine(tls: Tls) -> Engine {
     let loopback = |_: &str| Ok::<_, Failure>(vec![IpAddr::from([127, 0, 0, 1])]);
