@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use towpath_engine::local::message::{
@@ -256,6 +256,20 @@ impl Call {
         }
     }
 
+    /// What `look` finds. While it finds nothing, the task is woken when something comes.
+    pub(crate) fn poll<T>(
+        &self,
+        context: &Context<'_>,
+        look: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<T> {
+        let mut state = self.state();
+        let found = look(&mut state);
+        if found.is_none() {
+            state.reader = Some(context.waker().clone());
+        }
+        found.map_or(Poll::Pending, Poll::Ready)
+    }
+
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
         self.shared.command(command)
     }
@@ -343,11 +357,6 @@ impl Call {
 }
 
 impl State {
-    /// Wants to be woken when something came.
-    pub(crate) fn wake_reader(&mut self, waker: &Waker) {
-        self.reader = Some(waker.clone());
-    }
-
     /// Wants to be woken when there is room.
     pub(crate) fn wake_writer(&mut self, waker: &Waker) {
         self.writer = Some(waker.clone());

@@ -66,25 +66,22 @@ impl Error {
     /// What happened to the request, where it was made.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
-        match self {
-            Self::Failed(failed) => failed.report.as_deref(),
-            Self::Url(_)
-            | Self::NotAToken(_)
-            | Self::Upload(_)
-            | Self::TooLarge(_)
-            | Self::Tls(_)
-            | Self::Engine(_)
-            | Self::Stopped => None,
-        }
+        self.request()?.report.as_deref()
     }
 
     /// Whether a limit on time passed, and which.
     #[must_use]
     pub const fn timed_out(&self) -> Option<Layer> {
+        match self.request() {
+            Some(FailedRequest { why: Failed::TimedOut(layer), .. }) => Some(*layer),
+            Some(_) | None => None,
+        }
+    }
+
+    const fn request(&self) -> Option<&FailedRequest> {
         match self {
-            Self::Failed(FailedRequest { why: Failed::TimedOut(layer), .. }) => Some(*layer),
-            Self::Failed(_)
-            | Self::Url(_)
+            Self::Failed(request) => Some(request),
+            Self::Url(_)
             | Self::NotAToken(_)
             | Self::Upload(_)
             | Self::TooLarge(_)

@@ -4,7 +4,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -212,17 +211,7 @@ impl Request {
     /// As [`Request::send`].
     pub async fn send_async(self) -> Result<Response, Error> {
         let guard = Guard(Some(self.open(|_| None)?));
-        let head = std::future::poll_fn(|context| {
-            let mut state = guard.call().state();
-            match begun(&mut state) {
-                Some(outcome) => Poll::Ready(outcome),
-                None => {
-                    state.wake_reader(context.waker());
-                    Poll::Pending
-                }
-            }
-        })
-        .await?;
+        let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
         Ok(Response::new(head, guard.release()))
     }
 

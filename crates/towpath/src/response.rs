@@ -154,13 +154,7 @@ impl Body {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
         }
         let Some(call) = self.call.clone() else { return Poll::Ready(Ok(None)) };
-        let mut state = call.state();
-        let Some(next) = look(&mut state) else {
-            state.wake_reader(context.waker());
-            return Poll::Pending;
-        };
-        drop(state);
-        Poll::Ready(self.took(&call, next))
+        call.poll(context, look).map(|next| self.took(&call, next))
     }
 
     /// The next piece, awaited.

@@ -166,17 +166,7 @@ impl Upload {
     /// As [`Upload::finish`].
     pub async fn finish_async(mut self) -> Result<Response, Error> {
         let call = self.end()?;
-        let head = std::future::poll_fn(|context| {
-            let mut state = call.state();
-            match begun(&mut state) {
-                Some(outcome) => Poll::Ready(outcome),
-                None => {
-                    state.wake_reader(context.waker());
-                    Poll::Pending
-                }
-            }
-        })
-        .await?;
+        let head = std::future::poll_fn(|context| call.poll(context, begun)).await?;
         self.call = None;
         Ok(Response::new(head, call))
     }
@@ -194,14 +184,10 @@ impl Upload {
         context: &mut Context<'_>,
     ) -> Poll<Result<Response, Error>> {
         let call = self.call()?;
-        let mut state = call.state();
-        let Some(begun) = begun(&mut state) else {
-            state.wake_reader(context.waker());
-            return Poll::Pending;
-        };
-        drop(state);
-        self.answered = true;
-        Poll::Ready(begun.map(|head| Response::new(head, call)))
+        call.poll(context, begun).map(|begun| {
+            self.answered = true;
+            begun.map(|head| Response::new(head, call))
+        })
     }
 
     fn end(&self) -> Result<Arc<Call>, Error> {
