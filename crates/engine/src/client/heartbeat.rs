@@ -300,6 +300,8 @@ impl Facts {
     fn next(&self, settings: &Settings, now: Instant) -> Duration {
         if let Some(at) = self.question_at {
             let questioned = self.failed.filter(|_| now >= at);
+            // The bounds may have been others when it was found.
+            let questioned = questioned.map(|failed| failed.max(settings.shortest));
             return questioned.unwrap_or_else(|| self.safe(settings));
         }
         let below = self.below(settings);
@@ -502,6 +504,19 @@ mod tests {
         wrong.restore(saved, Instant::ZERO);
         wrong.set_network("home");
         assert!(wrong.interval(Instant::ZERO) <= Settings::default().longest);
+    }
+
+    #[test]
+    fn what_was_found_within_other_bounds_makes_no_beat_come_too_soon() {
+        let mut heartbeat = Heartbeat::new(Settings::default());
+        let found = Saved {
+            network: Arc::from(""),
+            survived: Duration::ZERO,
+            failed: Some(SECOND / 1000),
+            settled: Some(HOUR * 24 * 30),
+        };
+        heartbeat.restore([found], Instant::ZERO);
+        assert_eq!(heartbeat.interval(Instant::ZERO), Settings::default().shortest);
     }
 
     #[test]
