@@ -58,6 +58,7 @@ impl Resumable {
         let encoding = response.get(Name::ContentEncoding);
         let length = response.get(Name::ContentLength).and_then(number);
         response.status() == 206
+            && received < self.total
             && response.get_bytes(b"content-range").and_then(range)
                 == Some((received, self.total - 1, self.total))
             && response.get(Name::Etag) == Some(&*self.etag)
@@ -182,6 +183,12 @@ mod tests {
             assert!(!with("content-range", range), "{range}");
         }
         assert!(!resumable().continues(&response(200, &rest()), 400));
+        let none = [("etag", "\"v1\""), ("content-range", "bytes 1000-999/1000")];
+        let with_length = [&none[..], &[("content-length", "0")]].concat();
+        assert!(
+            !resumable().continues(&response(206, &with_length), 1000),
+            "nothing is behind the end"
+        );
         let mut coded = rest();
         coded.push(("content-encoding", "gzip"));
         assert!(!resumable().continues(&response(206, &coded), 400));
