@@ -189,24 +189,26 @@ pub fn descriptors_run_out_and_come_back<R: Runner>() {
     let address = expect("listening ").parse().unwrap();
     let mut streams: Vec<TcpStream> = (0..60).map(|_| connect(address)).collect();
     say(&mut streams[0], b"the first is served");
-    let busy = cpu_time(child.id());
+    let (start, busy) = (Instant::now(), cpu_time(child.id()));
     thread::sleep(Duration::from_millis(600));
     let spent = cpu_time(child.id()) - busy;
     assert!(spent <= Duration::from_millis(100), "spinning: {spent:?}");
     streams[59].set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     streams[59].write_all(b"patience").unwrap();
-    writeln!(orders, "count").unwrap();
-    let exhausted: u64 = expect("exhausted ").parse().unwrap();
-    assert!((2..200).contains(&exhausted), "{exhausted} failed accepts in 600 ms");
+    let mut exhausted = 0;
+    while exhausted < 2 {
+        assert!(start.elapsed() < PATIENCE, "it does not try again");
+        writeln!(orders, "count").unwrap();
+        exhausted = expect("exhausted ").parse().unwrap();
+    }
+    assert!(exhausted < start.elapsed().as_millis() / 3, "{exhausted} failed accepts");
     // The first make room for the last.
     let mut last = streams.pop().unwrap();
     drop(streams);
     last.set_read_timeout(Some(PATIENCE)).unwrap();
-    let start = Instant::now();
     let mut words = [0; 8];
     std::io::Read::read_exact(&mut last, &mut words).unwrap();
     assert_eq!(&words, b"patience");
-    assert!(start.elapsed() < Duration::from_secs(2));
     writeln!(orders, "end").unwrap();
     assert!(child.wait().unwrap().success());
 }

@@ -283,14 +283,12 @@ pub fn a_loud_connection_does_not_drown_a_quiet_one<R: Runner>() {
         }
     });
     let mut quiet = connect(address);
-    let mut waits = Vec::new();
+    let mut answers = 0;
     while !shouting.is_finished() {
-        let start = Instant::now();
         say(&mut quiet, b"psst");
-        waits.push(start.elapsed());
+        answers += 1;
     }
     shouting.join().unwrap();
     assert_eq!(listening.join().unwrap(), 256 << 20);
-    waits.sort_unstable();
-    assert!(waits[waits.len() / 2] < Duration::from_millis(50), "{:?}", waits[waits.len() / 2]);
+    assert!(answers > 20, "{answers} answers while 256 MiB went by");
 }
