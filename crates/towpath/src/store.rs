@@ -40,6 +40,10 @@ pub(crate) struct Stored {
 
 /// Writes what is remembered. `unix_s` is the time in seconds since 1970.
 pub(crate) fn write(path: &Path, saved: &Stored, unix_s: u64) -> io::Result<()> {
+    replace(path, text(saved, unix_s).as_bytes()).map(drop)
+}
+
+fn text(saved: &Stored, unix_s: u64) -> String {
     let mut text = format!("{MAGIC} {VERSION} {unix_s}\n");
     let Stored { remembered, silences } = saved;
     for one in &remembered.addresses {
@@ -66,7 +70,7 @@ pub(crate) fn write(path: &Path, saved: &Stored, unix_s: u64) -> io::Result<()> 
         let (survived, label) = (one.survived.as_secs_f64(), label(&one.network));
         let _ = writeln!(text, "{SILENCE} {survived} {failed} {settled} {label}");
     }
-    replace(path, text.as_bytes()).map(drop)
+    text
 }
 
 /// As much of a label as fits in a line.
@@ -124,7 +128,7 @@ fn parse_silence(line: &str, since: Duration) -> Option<Silence> {
     };
     let (failed, settled) = (perhaps(LONGEST_SILENCE_S)?, perhaps(1e9)?);
     let network = words.next()?.into();
-    Some(Silence { network, survived, failed, settled: settled.map(|age| age + since) })
+    Some(Silence { network, survived, failed, settled: settled.map(|then| age(then, since)) })
 }
 
 fn parse_name(line: &str, since: Duration) -> Option<SavedAnswer> {
@@ -134,7 +138,8 @@ fn parse_name(line: &str, since: Duration) -> Option<SavedAnswer> {
     let addresses = words.next()?.split(',').take(MOST_OF_A_NAME);
     let addresses = addresses.map(|ip| ip.parse().ok()).collect::<Option<_>>()?;
     let network = words.next()?.into();
-    Some(SavedAnswer { network, name, addresses, age: Duration::from_secs(age_s) + since })
+    let age = age(Duration::from_secs(age_s), since);
+    Some(SavedAnswer { network, name, addresses, age })
 }
 
 fn parse_line(line: &str, since: Duration) -> Option<Saved> {
@@ -152,7 +157,12 @@ fn parse_line(line: &str, since: Duration) -> Option<Saved> {
     let in_row = in_row as u32;
     let connect = Duration::from_secs_f64(connect_ms / 1e3);
     let facts = Facts { successes, failures, in_row, connect, updated: Instant::ZERO };
-    Some(Saved { network, address, facts, age: Duration::from_secs_f64(age_s) + since })
+    Some(Saved { network, address, facts, age: age(Duration::from_secs_f64(age_s), since) })
+}
+
+/// What was so old when the file was written. A clock that was wrong then makes nothing so old that it would not be read again.
+fn age(then: Duration, since: Duration) -> Duration {
+    (then + since).min(OLDEST)
 }
 
 const MAGIC: &str = "towpath-memory";
@@ -163,6 +173,8 @@ const NAME: &str = "name ";
 const SILENCE: &str = "silence";
 /// One day, as nobody waits longer for a beat.
 const LONGEST_SILENCE_S: f64 = 86_400.0;
+/// Thirty years: older than anything that is of use.
+const OLDEST: Duration = Duration::from_secs(999_999_999);
 const MOST_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -247,6 +259,15 @@ mod tests {
             assert_eq!(found.silences.len(), 1, "{line}");
             assert_eq!(found.silences[0].failed, Some(SECOND * 90));
         }
+    }
+
+    #[test]
+    fn a_clock_that_began_in_1970_makes_nothing_unreadable() {
+        let lines = "10.0.0.1:1 1 1 1 1 9 x\nname 9 host 10.0.0.1 x\nsilence 60 90 9 x\n";
+        let found = parse(&format!("towpath-memory 3 1\n{lines}"), 2_000_000_000).unwrap();
+        assert_eq!(found.silences[0].settled, Some(OLDEST));
+        let again = parse(&text(&found, 2_000_000_000), 2_000_000_000).unwrap();
+        assert_eq!(again, found);
     }
 
     #[test]
