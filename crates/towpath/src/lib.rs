@@ -34,6 +34,8 @@ pub mod engine;
 pub mod error;
 mod file;
 mod finder;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod json;
 pub mod link;
 mod network;

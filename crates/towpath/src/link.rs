@@ -35,6 +35,8 @@
 mod channel;
 mod desk;
 mod dial;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod message;
 mod silences;
 #[cfg(test)]

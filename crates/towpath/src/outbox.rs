@@ -47,6 +47,8 @@ use crate::engine::{random_seed, unix_ns};
 use crate::request::Parts;
 
 use courier::{Courier, Order};
+#[cfg(fuzzing)]
+pub(crate) use log::fuzzing as log_fuzzing;
 use log::{Kept, Log, Places, Sync};
 use record::{Limits, Message, Record};
 use schedule::Schedule;

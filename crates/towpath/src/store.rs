@@ -177,6 +177,8 @@ const LONGEST_SILENCE_S: f64 = 86_400.0;
 const OLDEST: Duration = Duration::from_secs(999_999_999);
 const MOST_BYTES: u64 = 1 << 20;
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests {
     use std::fs;

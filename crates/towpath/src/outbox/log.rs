@@ -308,5 +308,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// What a file may have of no use, beside as much as is of use.
 const WASTE_BYTES: u64 = 64 * 1024;
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;

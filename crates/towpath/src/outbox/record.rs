@@ -65,12 +65,17 @@ impl Record {
             Self::Done { id } => begin(&mut payload, DONE, *id),
             Self::Next { id } => begin(&mut payload, NEXT, *id),
         }
+        Self::frame_of(&payload, salt)
+    }
+
+    /// Any payload in a frame.
+    pub(super) fn frame_of(payload: &[u8], salt: u64) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut frame = Vec::with_capacity(HEAD_BYTES + payload.len());
         frame.extend_from_slice(&marker(salt));
         frame.extend_from_slice(&length.to_le_bytes());
-        frame.extend_from_slice(&checksum(salt, length, &payload).to_le_bytes());
-        frame.extend_from_slice(&payload);
+        frame.extend_from_slice(&checksum(salt, length, payload).to_le_bytes());
+        frame.extend_from_slice(payload);
         frame
     }
 
