@@ -81,6 +81,25 @@ unsafe fn engine_options(options: *const EngineOptions) -> Result<EngineOptions>
     unsafe { read(options, "options") }
 }
 
+/// How long to wait: without end where it is negative.
+fn limit(timeout_ms: i32) -> Option<Duration> {
+    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+}
+
+/// Takes a handle back, whose end may wait for the thread of callbacks. Nothing is done for null.
+///
+/// # Safety
+/// It is null, or came out of a box and is given back once.
+unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    not_in_callback(function)?;
+    // SAFETY: the caller's promise is the same.
+    drop(unsafe { Box::from_raw(handle) });
+    Ok(())
+}
+
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
     let pins = options.pins.cast::<[u8; 32]>();
     // SAFETY: the header's rules for texts and arrays; they are used before the call returns.
@@ -226,8 +245,7 @@ pub unsafe extern "C" fn towpath_queue_next(
         if timeout_ms != 0 {
             not_in_callback("waiting for an event")?;
         }
-        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-        let taken = match queue.next(limit) {
+        let taken = match queue.next(limit(timeout_ms)) {
             Some((request, told)) => request.event(told),
             None => NOTHING,
         };

@@ -3,11 +3,22 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
+use std::time::Duration;
 
 use crate::abi::{
     Answer, AskOptions, EngineOptions, Event, LinkOptions, LinkState, OutboxOptions, RequestOptions,
 };
 use crate::failure::{Failure, Result};
+
+/// What an option wishes: 0 stands for its default.
+pub(crate) const fn or(wish: u32, usual: u32) -> u32 {
+    if wish == 0 { usual } else { wish }
+}
+
+/// The same of milliseconds.
+pub(crate) const fn ms(wish: u32, usual: u32) -> Duration {
+    Duration::from_millis(or(wish, usual) as u64)
+}
 
 /// A structure that begins with its size and grows at its end.
 ///

@@ -10,7 +10,7 @@ use towpath::link::{Answer, Canceller, Error, HeartbeatSettings, Status};
 use crate::abi::{self, Code, LinkState, OnAnswer, OnPush};
 use crate::engine::{Engine, call_app, not_in_callback};
 use crate::failure::{Failure, Result, c_text, failed_code};
-use crate::foreign::User;
+use crate::foreign::{User, ms, or};
 
 /// `towpath_link`.
 #[derive(Debug)]
@@ -72,8 +72,6 @@ pub(crate) struct Ask<'a> {
 
 impl Wishes<'_> {
     pub(crate) fn open(self, engine: &Engine) -> Result<Link> {
-        let or = |wish: u32, usual: u32| if wish == 0 { usual } else { wish };
-        let ms = |wish: u32, usual: u32| Duration::from_millis(or(wish, usual).into());
         let usual = HeartbeatSettings::default();
         let silence = |wish: u32, usual: Duration| match wish {
             0 => usual,

@@ -8,7 +8,7 @@ use towpath::outbox::{Ended, EntryId, Error, Outcome};
 use crate::abi::{Code, NONE, OnEnd, OutboxEnd, outcome};
 use crate::engine::{Engine, call_app};
 use crate::failure::{Failure, Result, c_text};
-use crate::foreign::User;
+use crate::foreign::{User, ms, or};
 use crate::request;
 
 /// `towpath_outbox`.
@@ -33,19 +33,13 @@ pub(crate) struct Wishes<'a> {
 
 impl Wishes<'_> {
     pub(crate) fn open(self, engine: &Engine) -> Result<Outbox> {
-        let or = |wish: u32, usual: u32| if wish == 0 { usual } else { wish };
         let max_bytes = if self.max_bytes == 0 { 16 << 20 } else { self.max_bytes };
-        let first_pause = or(self.first_pause_ms, 1000);
-        let longest_pause = or(self.longest_pause_ms, 300_000);
         let mut builder = engine
             .engine
             .outbox(self.path)
             .room(or(self.max_entries, 1000) as usize, max_bytes)
             .parallel(or(self.parallel, 4) as usize)
-            .pauses(
-                Duration::from_millis(first_pause.into()),
-                Duration::from_millis(longest_pause.into()),
-            );
+            .pauses(ms(self.first_pause_ms, 1000), ms(self.longest_pause_ms, 300_000));
         builder = match self.expires_after_s {
             0 => builder,
             NONE => builder.expires_after(Duration::ZERO),

@@ -1,10 +1,10 @@
 //! Links.
 
 use std::ffi::c_char;
-use std::time::Duration;
 
+use super::{free, limit};
 use crate::abi::{Answer, AskOptions, Bytes, Code, LinkOptions, LinkState};
-use crate::engine::{Engine, not_in_callback};
+use crate::engine::Engine;
 use crate::failure::{Failure, Result, guard, guard_or};
 use crate::foreign::{User, array, borrow, put, read, text, write};
 use crate::link::{Ask, Link, Push, Wishes};
@@ -170,9 +170,8 @@ pub unsafe extern "C" fn towpath_link_wait(
     timeout_ms: i32,
 ) -> i32 {
     guard(|| {
-        let limit = u64::try_from(timeout_ms).map(Duration::from_millis).ok();
         // SAFETY: the header's rules for handles.
-        if unsafe { borrow(link, "link") }?.wait(connected != 0, limit)? {
+        if unsafe { borrow(link, "link") }?.wait(connected != 0, limit(timeout_ms))? {
             return Ok(());
         }
         Err(Failure::new(Code::Absent, "it is not so"))
@@ -185,15 +184,8 @@ pub unsafe extern "C" fn towpath_link_wait(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn towpath_link_free(link: *mut Link) -> i32 {
-    guard(|| {
-        if link.is_null() {
-            return Ok(());
-        }
-        not_in_callback("towpath_link_free")?;
-        // SAFETY: it came out of a box in `towpath_link_open`, and is given back once.
-        drop(unsafe { Box::from_raw(link) });
-        Ok(())
-    })
+    // SAFETY: it came out of a box in `towpath_link_open`, and is given back once.
+    guard(|| unsafe { free(link, "towpath_link_free") })
 }
 
 /// See the header.

@@ -1,11 +1,10 @@
 //! Outboxes.
 
 use std::ffi::c_char;
-use std::time::Duration;
 
 use towpath::outbox::EntryId;
 
-use super::request_wishes;
+use super::{free, limit, request_wishes};
 use crate::abi::{Code, OutboxOptions, RequestOptions};
 use crate::engine::{Engine, not_in_callback};
 use crate::failure::{Failure, Result, guard, guard_or};
@@ -119,8 +118,7 @@ pub unsafe extern "C" fn towpath_outbox_wait(outbox: *const Outbox, timeout_ms: 
         // SAFETY: the header's rules for handles.
         let outbox = unsafe { borrow(outbox, "outbox") }?;
         not_in_callback("towpath_outbox_wait")?;
-        let limit = u64::try_from(timeout_ms).map(Duration::from_millis).ok();
-        if outbox.wait(limit) {
+        if outbox.wait(limit(timeout_ms)) {
             return Ok(());
         }
         Err(Failure::new(Code::Absent, "it is not empty"))
@@ -133,13 +131,6 @@ pub unsafe extern "C" fn towpath_outbox_wait(outbox: *const Outbox, timeout_ms: 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn towpath_outbox_free(outbox: *mut Outbox) -> i32 {
-    guard(|| {
-        if outbox.is_null() {
-            return Ok(());
-        }
-        not_in_callback("towpath_outbox_free")?;
-        // SAFETY: it came out of a box in `towpath_outbox_open`, and is given back once.
-        drop(unsafe { Box::from_raw(outbox) });
-        Ok(())
-    })
+    // SAFETY: it came out of a box in `towpath_outbox_open`, and is given back once.
+    guard(|| unsafe { free(outbox, "towpath_outbox_free") })
 }
