@@ -280,9 +280,14 @@ impl Outcome {
         }
         let busy = self.achieved_rps() * self.service.mean() / 1e9;
         let ratio = busy / plan.lanes() as f64;
-        if !(0.95..=1.03).contains(&ratio) {
+        if ratio > 1.03 {
             self.warnings.push(format!(
-                "Little's law: rate times mean service time is {busy:.1}, but {} requests were under way",
+                "Little's law: rate times mean service time is {busy:.1}, but at most {} requests were under way",
+                plan.lanes()
+            ));
+        } else if ratio < 0.95 {
+            self.warnings.push(format!(
+                "Little's law: of {} connections {busy:.1} had a request under way on average; the others waited for the generator",
                 plan.lanes()
             ));
         }
