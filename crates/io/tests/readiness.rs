@@ -6,12 +6,16 @@
 #[macro_use]
 mod suite;
 
+use std::io::Write;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use suite::puppet::{Puppet, Strings};
+use suite::scene::{PATIENCE, connect, loopback};
 use suite::{Runner, Running, Settings};
 use towpath_io::readiness::{Driver, Options};
-use towpath_proto::Machine;
+use towpath_proto::{Input, Instant, ListenerId, Machine, Output};
 
 struct Readiness;
 
@@ -157,7 +161,7 @@ mod gathering {
 fn a_turn_takes_no_longer_than_it_may() {
     let (back, came_back) = channel();
     std::thread::spawn(move || {
-        let puppet = suite::puppet::Puppet::default();
+        let puppet = Puppet::default();
         let mut driver = Driver::new(puppet, Options::default(), |_| {}).unwrap();
         driver.turn(None).unwrap();
         for limit in [Duration::from_millis(30), Duration::ZERO] {
@@ -167,7 +171,46 @@ fn a_turn_takes_no_longer_than_it_may() {
         }
     });
     // Nothing else would wake it.
-    let took = came_back.recv_timeout(suite::scene::PATIENCE).expect("it comes back");
+    let took = came_back.recv_timeout(PATIENCE).expect("it comes back");
     assert!(took >= Duration::from_millis(30), "{took:?}");
-    came_back.recv_timeout(suite::scene::PATIENCE).expect("it comes back");
+    came_back.recv_timeout(PATIENCE).expect("it comes back");
+}
+
+#[test]
+fn a_loud_connection_is_left_for_another_after_its_share() {
+    let (mailbox, told) = Strings::mailbox();
+    let options = Options { read_bytes: 2048, read_budget_bytes: 4096, ..Options::default() };
+    let mut driver = Driver::new(Puppet::default(), options, mailbox).unwrap();
+    let strings = Strings::new(driver.handle(), told);
+    let mut next = || loop {
+        match strings.told_within(Duration::ZERO) {
+            Some(told) => return told,
+            None => driver.turn(Some(PATIENCE)).unwrap(),
+        }
+    };
+    let (listener, address) = (ListenerId(0), loopback(0));
+    strings.order(Output::Listen { listener, address, options: Arc::default() });
+    let Input::Listening { outcome: Ok(bound), .. } = next() else { panic!("no listener") };
+    let mut accept = || {
+        let stream = connect(bound.ip().unwrap());
+        let Input::Accepted { connection, .. } = next() else { panic!("no connection") };
+        (stream, connection)
+    };
+    let ((mut loud, shouting), (mut quiet, _)) = (accept(), accept());
+    // What comes with a new connection is over, and all of the bytes are there before the driver has its next turn.
+    strings.order(Output::Wait(Instant::ZERO));
+    assert!(matches!(next(), Input::Timeout));
+    loud.write_all(&[7; 40_000]).unwrap();
+    quiet.write_all(b"psst").unwrap();
+    let mut loud_bytes = 0;
+    loop {
+        match next() {
+            Input::Received { connection, chunk } if connection == shouting => {
+                loud_bytes += chunk.len();
+            }
+            Input::Received { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(loud_bytes < 40_000, "the quiet one waited for all of it");
 }
