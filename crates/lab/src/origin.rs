@@ -274,11 +274,12 @@ impl Server {
             let (held, delay, work) = (&mut self.held, self.delay, self.work);
             let generation = peer.generation;
             let asks = self.next.is_some();
-            let mut count = 0;
+            let served = &self.wires.served;
             let mut questions = Vec::new();
             step =
                 peer.read(&mut self.scratch, &self.answers, asks || !delay.is_zero(), |answer| {
-                    count += 1;
+                    // Before the answer is sent: who has it finds it counted.
+                    served.fetch_add(1, Ordering::Relaxed);
                     keep_busy(work);
                     match answer {
                         Some(answer) if asks => questions.push(answer),
@@ -291,7 +292,6 @@ impl Server {
                         None => {}
                     }
                 });
-            self.wires.served.fetch_add(count, Ordering::Relaxed);
             self.settle(index, step);
             for question in questions {
                 self.ask(index, question);
