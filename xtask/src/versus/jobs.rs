@@ -41,7 +41,7 @@ pub(super) fn closed_loop(
     for &connections in &plan.connections {
         let mut rows = scene.rows(columns.len());
         for round in 0..=plan.rounds {
-            for (running, row) in scene.running.iter().zip(&mut rows) {
+            for (running, row) in turns(round, &scene.running, &mut rows) {
                 // The first round warms up, and counts system calls, which costs the one counted.
                 if round == 0 {
                     let calls = calls_per_request(programs, running, connections)?;
@@ -105,8 +105,8 @@ pub(super) fn stream(plan: &Plan, programs: &Programs, report: &mut Report) -> R
     ];
     let mut rows = scene.rows(columns.len());
     let gib = plan.stream_bytes as f64 / f64::from(1 << 30);
-    for _ in 0..plan.rounds {
-        for (running, row) in scene.running.iter().zip(&mut rows) {
+    for round in 0..plan.rounds {
+        for (running, row) in turns(round, &scene.running, &mut rows) {
             let before = running.process.cpu();
             let seconds = load::drain(running.port, plan.stream_bytes)
                 .map_err(|error| format!("{}: {error}", running.name))?;
@@ -136,10 +136,10 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
     let mut rows = scene.rows(columns.len());
     let mut direct = Row { who: "direct", figures: vec![Figure::default(); columns.len()] };
     let json = scene.folder.join("load.json");
-    for _ in 0..plan.rounds {
+    for round in 0..plan.rounds {
         let open = load::open(&programs.lab, scene.origin_port, RATE, plan.seconds, &json)?;
         add(&mut direct, [open.p99_us, open.p50_us, open.p999_us, f64::NAN, open.failed as f64]);
-        for (running, row) in scene.running.iter().zip(&mut rows) {
+        for (running, row) in turns(round, &scene.running, &mut rows) {
             let before = running.process.cpu();
             let open = load::open(&programs.lab, running.port, RATE, plan.seconds, &json)
                 .map_err(|error| format!("{}: {error}", running.name))?;
@@ -154,6 +154,19 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
     let title = format!("http: {RATE} requests/s, open loop, latency from when each was due");
     report.table(&title, "open", &columns, &rows);
     Ok(())
+}
+
+/// Who comes after whom: forwards and backwards in turns, so that nobody always has the same neighbour's heat.
+fn turns<'a>(
+    round: usize,
+    running: &'a [Running],
+    rows: &'a mut [Row],
+) -> Vec<(&'a Running, &'a mut Row)> {
+    let mut turns: Vec<_> = running.iter().zip(rows).collect();
+    if round % 2 == 1 {
+        turns.reverse();
+    }
+    turns
 }
 
 fn add<const N: usize>(row: &mut Row, values: [f64; N]) {
