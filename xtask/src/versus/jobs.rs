@@ -136,8 +136,10 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
     let mut rows = scene.rows(columns.len());
     let mut direct = Row { who: "direct", figures: vec![Figure::default(); columns.len()] };
     let json = scene.folder.join("load.json");
+    let mut calm = Vec::new();
     for round in 0..plan.rounds {
         let open = load::open(&programs.lab, scene.origin_port, RATE, plan.seconds, &json)?;
+        let mut most_stolen = open.stolen;
         add(&mut direct, [open.p99_us, open.p50_us, open.p999_us, f64::NAN, open.failed as f64]);
         for (running, row) in turns(round, &scene.running, &mut rows) {
             let before = running.process.cpu();
@@ -148,11 +150,22 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
             let requests = open.answered as f64 + RATE as f64 / 2.0;
             let cpu = cpu.total_ns as f64 / 1000.0 / requests;
             add(row, [open.p99_us, open.p50_us, open.p999_us, cpu, open.failed as f64]);
+            most_stolen = most_stolen.max(open.stolen);
         }
+        calm.push(most_stolen <= 0.0);
     }
     rows.insert(0, direct);
     let title = format!("http: {RATE} requests/s, open loop, latency from when each was due");
     report.table(&title, "open", &columns, &rows);
+    let rounds = calm.iter().filter(|calm| **calm).count();
+    if rounds > 0 && rounds < calm.len() {
+        let title = format!(
+            "the same, without the rounds in which the host gave a core to others: {rounds} of {}",
+            calm.len()
+        );
+        let rows: Vec<Row> = rows.iter().map(|row| row.only(&calm)).collect();
+        report.table(&title, "open-calm", &columns, &rows);
+    }
     Ok(())
 }
 

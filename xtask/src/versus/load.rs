@@ -75,6 +75,8 @@ pub(super) struct Open {
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
     pub(super) failed: u64,
+    /// The share of all cores' time that the machine's host took for others meanwhile.
+    pub(super) stolen: f64,
 }
 
 /// So many requests a second, whatever the answers do.
@@ -104,6 +106,7 @@ pub(super) fn open(lab: &Path, port: u16, rate: u64, seconds: u64, json: &Path) 
         p99_us: latency("p99")?,
         p999_us: latency("p999")?,
         failed,
+        stolen: outcome["noise"]["steal"].as_f64().ok_or("lab load tells no steal")?,
     })
 }
 

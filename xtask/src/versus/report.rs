@@ -42,6 +42,12 @@ impl Figure {
         }
     }
 
+    /// The values of some of the rounds.
+    fn only(&self, rounds: &[bool]) -> Self {
+        let kept = self.values.iter().zip(rounds).filter(|(_, keep)| **keep);
+        Self { values: kept.map(|(value, _)| *value).collect() }
+    }
+
     fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -76,6 +82,12 @@ pub(super) struct Row {
     pub(super) who: &'static str,
     /// In the order of the table's columns.
     pub(super) figures: Vec<Figure>,
+}
+
+impl Row {
+    pub(super) fn only(&self, rounds: &[bool]) -> Self {
+        Self { who: self.who, figures: self.figures.iter().map(|it| it.only(rounds)).collect() }
+    }
 }
 
 /// A column: its heading, its unit in JSON, and its decimals.
