@@ -240,9 +240,7 @@ impl Worker {
             let next = pool.pending.remove(next);
             cluster.left_queue(place);
             let Some(next) = next else { return Offer::Done };
-            if !self.takes_spare(next, now) {
-                return Offer::Refused;
-            }
+            let Some(next) = self.takes_spare(next, now) else { return Offer::Refused };
             let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Offer::Done };
             if cluster.load(place).requests < cluster.limits(place).requests {
                 self.attach(next, id, now);

@@ -436,6 +436,59 @@ fn an_answer_that_an_outage_swallowed_is_asked_for_again_after_it() {
 }
 
 #[test]
+fn an_answer_that_comes_after_an_outage_counts_where_the_one_asked_anew_does_not() {
+    for_each_seed(100, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        let log = Log::default();
+        // Of the two that reach it, the same request both, the second is never answered.
+        let habits = Habits { forgets: Some(2), ..Habits::default() };
+        let server = origin(scene::address(ORIGIN), Rc::clone(&log), habits);
+        let server = app.world.add(server);
+        let call = app.get(500, Options::default());
+        app.world.run_for(Duration::from_millis(50));
+        // What is connected stays so, nothing comes over it, and nothing else connects.
+        let outage = Duration::from_millis(6_000 + seed * 20);
+        app.world.freeze(server, outage + Duration::from_millis(600));
+        app.world.set_faults(Faults { hang_permille: 1000, ..path() });
+        app.run(outage);
+        app.restore_network();
+        let back = app.world.now();
+        app.run_until_ended(call, Duration::from_secs(5));
+        let state = &app.calls[&call];
+        assert_eq!(state.outcome(), Outcome::Complete, "{:?}", state.report());
+        assert!(state.ended_at() - back < Duration::from_millis(700), "{:?}", state.report());
+        assert_eq!(state.received, pattern(&state.id, 500));
+        let report = state.report();
+        assert_eq!((report.redone, report.hedges, report.tries.len()), (1, 0, 2), "{report:?}");
+        let troubles: Vec<&str> = report.tries.iter().map(|each| each.trouble).collect();
+        let late = "the other one answered first";
+        assert!(troubles == ["", late] || troubles == [late, ""], "{troubles:?}");
+        assert_eq!(log.borrow().times[&state.id], 2);
+        app.run(Duration::from_secs(1));
+        assert_eq!(app.world.machine::<Worker>(app.worker).streams(), 0);
+    });
+}
+
+#[test]
+fn an_old_answer_that_is_given_up_leaves_the_new_one_all_its_retries() {
+    for_each_seed(100, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        let log = app.serve(ORIGIN, Habits { forgets: Some(1), ..Habits::default() });
+        drop(log);
+        let call = app.get(500, Options::default());
+        app.world.run_for(Duration::from_millis(80));
+        app.world.set_faults(Faults { hang_permille: 1000, ..path() });
+        app.run(Duration::from_millis(4_000 + seed * 10));
+        app.restore_network();
+        app.run_until_ended(call, Duration::from_secs(40));
+        let state = &app.calls[&call];
+        assert_eq!(state.outcome(), Outcome::Failed(Error::TimedOut(Layer::FirstByte)));
+        let report = state.report();
+        assert_eq!((report.redone, report.retries), (1, 2), "{report:?}");
+    });
+}
+
+#[test]
 fn what_must_not_be_repeated_is_not_moved() {
     for_each_seed(50, |seed| {
         let mut app = App::new(seed, Settings::default());

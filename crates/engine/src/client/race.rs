@@ -24,7 +24,7 @@ use super::budget::Rate;
 pub struct Options {
     /// From one attempt of the first round to the next: 100 ms to 2 s, default 250 ms (RFC 8305 §8).
     pub stagger: Duration,
-    /// From one attempt to the next after the first round: 100 ms to 1 s, default 500 ms.
+    /// From one attempt to the next after the first round: 100 ms to 1 s, default 250 ms.
     pub step: Duration,
     /// How long one attempt may take: default 10 s.
     pub attempt_timeout: Duration,
@@ -38,7 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             stagger: STAGGER,
-            step: Duration::from_millis(500),
+            step: Duration::from_millis(250),
             attempt_timeout: Duration::from_secs(10),
             spares: 4,
             parallel: 6,

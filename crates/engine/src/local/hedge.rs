@@ -35,14 +35,22 @@ impl Worker {
             return false;
         };
         call.options.hedges
-            && !call.mute
             && call.report.hedges == 0
             && matches!(stream.upstream, UpstreamState::Active(_))
+            && self.may_have_twin(index)
+    }
+
+    fn may_have_twin(&self, index: StreamIndex) -> bool {
+        let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
+            return false;
+        };
+        !call.mute
+            && call.twin.is_none()
+            && call.resume.is_none()
             && stream.request_end == Direction::Ended
             && stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable
-            && call.resume.is_none()
     }
 
     /// It has taken too long.
@@ -50,14 +58,44 @@ impl Worker {
         let Some(stream) = self.streams.get(index) else { return };
         let begun = self.response_has_begun(stream);
         let rests = self.is_resting(stream.cluster, now);
-        if self.may_hedge(index) && !begun && !rests && self.local.budget.spend() {
-            self.open_twin(index, now);
+        if !self.may_hedge(index) || begun || rests || !self.local.budget.spend() {
+            return;
         }
+        let Some(second) = self.open_twin(index, now) else { return };
+        if let Some(call) = self.call_mut(index) {
+            call.report.hedges += 1;
+        }
+        self.place_stream(second, now);
     }
 
-    fn open_twin(&mut self, index: StreamIndex, now: Instant) {
-        let Some(call) = self.call_mut(index) else { return };
-        call.report.hedges += 1;
+    /// The network was away, and is back: the request begins anew, and the one that is out is its mute twin from here on.
+    /// The server may have had that one, and its kernel may be about to repeat the answer.
+    pub(super) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+        if !self.may_have_twin(index) {
+            return None;
+        }
+        let second = self.open_twin(index, now)?;
+        let retries = std::mem::take(&mut self.streams.get_mut(index)?.retries.remaining);
+        let stream = self.streams.get_mut(second)?;
+        stream.retries.remaining = retries;
+        let downstream = stream.downstream;
+        let first = self.call_mut(index)?;
+        // Should the new one fail, the old one may find out once more that there is no network.
+        (first.mute, first.silent_asked) = (true, false);
+        let waited = first.waited_until;
+        let mut report = std::mem::take(&mut first.report);
+        let (id, network) = (first.id, std::sync::Arc::clone(&report.network));
+        (first.report.priority, first.report.network) = (report.priority, network);
+        // What becomes of the last try is the old one's to tell.
+        first.report.tries.extend(report.tries.pop());
+        let call = self.call_mut(second)?;
+        (call.mute, call.report, call.waited_until) = (false, report, waited);
+        self.local.calls.insert(id, downstream);
+        Some(second)
+    }
+
+    fn open_twin(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+        let call = self.call(index)?;
         let report = Report {
             priority: call.report.priority,
             network: std::sync::Arc::clone(&call.report.network),
@@ -65,13 +103,13 @@ impl Worker {
         };
         let (id, options, began) = (call.id, call.options.clone(), call.began);
         let total = options.total;
-        let Some(first) = self.streams.get(index).map(|stream| stream.downstream) else { return };
+        let first = self.streams.get(index)?.downstream;
         let mut twin = Call::new(id, options, report, began);
         (twin.mute, twin.twin) = (true, Some(first));
-        let Some(second) = self.open_local_stream(twin, now) else { return };
+        let second = self.open_local_stream(twin, now)?;
         self.copy_request(index, second);
         self.prepare_retries(second);
-        let Some(stream) = self.streams.get_mut(second) else { return };
+        let stream = self.streams.get_mut(second)?;
         // Whatever holds the first up, the second is not to share.
         stream.retries.wants_fresh = true;
         stream.retries.remaining = 0;
@@ -82,7 +120,7 @@ impl Worker {
         if let Some(total) = total {
             self.set_stream_timer(second, StreamTimer::MaxDuration, began + total);
         }
-        self.place_stream(second, now);
+        Some(second)
     }
 
     fn copy_request(&mut self, from: StreamIndex, to: StreamIndex) {

@@ -547,7 +547,11 @@ impl Worker {
         let (Some(sent), Some(received)) = (sent, record.upstream_first_received) else {
             return;
         };
+        // An answer that an outage held up tells how long the outage was.
+        let last = report.tries.last();
+        let was_held_up = report.redone > 0 && last.is_some_and(|last| last.began > sent);
         if outcome == Outcome::Complete
+            && !was_held_up
             && let Some(origin) = self.local.origins.get_mut(&cluster)
         {
             origin.first_byte[size_class(record.bytes_received)].record(received - sent);

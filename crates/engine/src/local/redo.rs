@@ -9,7 +9,8 @@
 //!
 //! A connection is suspected on the kernel's evidence: bytes that nobody acknowledges. Where all is acknowledged and no
 //! answer comes, the server may be slow or its answer lost; a spare connection tells them apart. If it is usable at
-//! once the network is well, and the request stays where it is; if it had to wait, so had everything else.
+//! once the network is well, and the request stays where it is; if it had to wait, so had everything else. Then it is
+//! sent anew beside the one that is out, for the server's kernel may be about to repeat the answer: the first one counts.
 
 use std::time::Duration;
 
@@ -204,7 +205,8 @@ impl Worker {
             }
             return;
         }
-        let asked_before = call.silent_asked && reason == SpareReason::Silent;
+        // One that is mute has a better one beside it.
+        let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
         let rests = self.is_resting(place.cluster, now);
         if !movable || asked_before || rests || !self.local.budget.spend() {
             return;
@@ -223,41 +225,47 @@ impl Worker {
         self.race_for(place.cluster, now);
     }
 
-    /// A spare connection is usable: whether the request that asked for it should move there.
-    pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> bool {
+    /// A spare connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
+    pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
         let is_on = self
             .streams
             .get(index)
             .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Active(_)));
         if !is_on {
-            return true;
+            return Some(index);
         }
         let has_moved = self.has_moved(index);
         let (resumes, unanswered) = (
             self.may_resume(index),
             self.streams.get(index).is_some_and(|stream| stream.is_unanswered()),
         );
-        let Some(call) = self.call_mut(index) else { return true };
-        let Some(spare) = call.spare.take() else { return false };
+        let Some(call) = self.call_mut(index) else { return Some(index) };
+        let spare = call.spare.take()?;
         let moves = (unanswered || resumes)
             && match spare.reason {
                 SpareReason::Stuck => true,
                 SpareReason::Silent => now - spare.since >= OUT_AFTER && !has_moved,
             };
-        if moves {
-            call.report.redone += 1;
-            call.waited_until = Some(now);
-            if let Some(last) = call.report.tries.last_mut() {
-                last.trouble = match spare.reason {
-                    SpareReason::Stuck => "nothing was acknowledged",
-                    SpareReason::Silent => "the network was away",
-                };
-            }
+        if !moves {
+            return None;
         }
-        if moves && !unanswered {
+        call.report.redone += 1;
+        call.waited_until = Some(now);
+        if spare.reason == SpareReason::Silent
+            && let Some(again) = self.begin_beside(index, now)
+        {
+            return Some(again);
+        }
+        if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
+            last.trouble = match spare.reason {
+                SpareReason::Stuck => "nothing was acknowledged",
+                SpareReason::Silent => "the network was away",
+            };
+        }
+        if !unanswered {
             self.ask_for_rest(index, Error::Disconnected, now);
         }
-        moves
+        Some(index)
     }
 
     /// The request needs no other connection any more.
