@@ -75,20 +75,21 @@ pub(super) struct Open {
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
     pub(super) failed: u64,
-    /// The share of all cores' time that the machine's host took for others meanwhile.
-    pub(super) stolen: f64,
 }
 
+/// Until everything is connected and warm.
+pub(super) const WARM_UP: Duration = Duration::from_millis(200);
+
 /// So many requests a second, whatever the answers do.
-pub(super) fn open(lab: &Path, port: u16, rate: u64, seconds: u64, json: &Path) -> Result<Open> {
+pub(super) fn open(lab: &Path, port: u16, rate: u64, time: Duration, json: &Path) -> Result<Open> {
     let command = [
         lab.display().to_string(),
         "lab".to_owned(),
         "load".to_owned(),
         format!("--rate={rate}"),
         "--connections=64".to_owned(),
-        format!("--duration={seconds}s"),
-        "--warmup=500ms".to_owned(),
+        format!("--duration={}ms", time.as_millis()),
+        format!("--warmup={}ms", WARM_UP.as_millis()),
         format!("--json={}", json.display()),
         format!("http://127.0.0.1:{port}/small"),
     ];
@@ -106,7 +107,6 @@ pub(super) fn open(lab: &Path, port: u16, rate: u64, seconds: u64, json: &Path) 
         p99_us: latency("p99")?,
         p999_us: latency("p999")?,
         failed,
-        stolen: outcome["noise"]["steal"].as_f64().ok_or("lab load tells no steal")?,
     })
 }
 

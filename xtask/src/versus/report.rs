@@ -42,12 +42,6 @@ impl Figure {
         }
     }
 
-    /// The values of some of the rounds.
-    fn only(&self, rounds: &[bool]) -> Self {
-        let kept = self.values.iter().zip(rounds).filter(|(_, keep)| **keep);
-        Self { values: kept.map(|(value, _)| *value).collect() }
-    }
-
     fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -84,12 +78,6 @@ pub(super) struct Row {
     pub(super) figures: Vec<Figure>,
 }
 
-impl Row {
-    pub(super) fn only(&self, rounds: &[bool]) -> Self {
-        Self { who: self.who, figures: self.figures.iter().map(|it| it.only(rounds)).collect() }
-    }
-}
-
 /// A column: its heading, its unit in JSON, and its decimals.
 pub(super) struct Column {
     pub(super) heading: &'static str,
@@ -110,14 +98,14 @@ impl Report {
     }
 
     /// Prints a table. Its first column is the one that ratios and spread are of; lower is better. A ratio is the median
-    /// of the rounds' ratios, with the interval of that median.
+    /// of the rounds' ratios. Both have the interval of a median of more rounds; of less than six, the extremes.
     pub(super) fn table(&mut self, title: &str, case: &str, columns: &[Column], rows: &[Row]) {
         println!("\n{title}");
         print!("  {:<9}", "");
         for column in columns {
             print!("{:>12}", column.heading);
         }
-        println!("{:>16}{:>20}{:>20}", "low–high", "× floor", "× towpath");
+        println!("{:>16}{:>20}{:>20}", "95 % of median", "× floor", "× towpath");
         let first =
             |who: &str| rows.iter().find(|row| row.who == who).map(|row| row.figures[0].clone());
         let (floor, towpath) = (first("floor"), first("towpath"));
@@ -128,8 +116,8 @@ impl Report {
             }
             let main = &row.figures[0];
             let decimals = columns[0].decimals;
-            let spread =
-                format!("{}–{}", number(main.low(), decimals), number(main.high(), decimals));
+            let (from, to) = main.interval();
+            let spread = format!("{}–{}", number(from, decimals), number(to, decimals));
             let over = |base: &Option<Figure>| base.as_ref().map(|base| main.over(base));
             let ratios = [over(&floor), over(&towpath)];
             let [of_floor, of_towpath] =
