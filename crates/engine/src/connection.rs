@@ -357,6 +357,18 @@ impl Codec {
         }
     }
 
+    /// The head of a request that was refused while it was read.
+    pub(crate) fn refused(&mut self) -> Option<Head> {
+        match self {
+            Self::Server(server) => server.refused(),
+            Self::Client(_)
+            | Self::Raw(_)
+            | Self::Local(_)
+            | Self::BoltServer(_)
+            | Self::BoltClient(_) => None,
+        }
+    }
+
     pub(crate) fn encode_head(&mut self, head: &Head, end: bool, out: &mut Out) {
         match self {
             Self::Server(server) => server.encode_head(head, end, out),

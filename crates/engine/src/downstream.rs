@@ -117,14 +117,12 @@ impl Worker {
         error: http1::Error,
         now: Instant,
     ) {
-        let Some(downstream) =
-            self.connections.get(id).and_then(|connection| connection.downstream())
-        else {
-            return;
-        };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let refused = connection.codec.refused();
+        let Some(downstream) = connection.downstream() else { return };
         // A head that is well-formed and says too little is answered as any other request, except that the connection
         // ends with it.
-        let formed = matches!(error, http1::Error::MissingHost | http1::Error::FragmentInTarget);
+        let formed = error.is_formed();
         if let Some(http) = downstream.door.http() {
             if error == http1::Error::FragmentInTarget {
                 http.stats.downstream_rq_failed_path_normalization.inc();
@@ -145,7 +143,7 @@ impl Worker {
                     http.stats.downstream_rq_active.inc();
                 }
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.request = Head::unread();
+                    stream.request = refused.unwrap_or_else(Head::unread);
                     stream.trace_begin(Part::Reply);
                     stream.record.protocol = Some(Version::Http11);
                     if formed {

@@ -359,6 +359,56 @@ fn after_an_error_one_closing_answer_can_be_written() {
 }
 
 #[test]
+fn a_head_that_says_too_little_or_too_much_is_kept_to_be_told_of() {
+    let fields = "Host: a\r\nX-Id: 7\r\n\r\n";
+    for (text, error, kept) in [
+        (
+            "GET /x HTTP/1.1\r\nX-Id: 7\r\n\r\n".to_owned(),
+            Error::MissingHost,
+            Some(("/x", "", "7")),
+        ),
+        (
+            format!("GET /x?y#z HTTP/1.1\r\n{fields}"),
+            Error::FragmentInTarget,
+            Some(("/x?y#z", "a", "7")),
+        ),
+        (
+            format!("\r\nGET /x#y#z HTTP/1.1\r\n{fields}"),
+            Error::FragmentInTarget,
+            Some(("/x#y#z", "a", "7")),
+        ),
+        ("GET /x#z HTTP/1.1\r\nHost:".to_owned(), Error::FragmentInTarget, Some(("/x#z", "", ""))),
+        (format!("GET /x# y HTTP/1.1\r\n{fields}"), Error::FragmentInTarget, None),
+        (format!("GET /x#\u{a} HTTP/1.1\r\n{fields}"), Error::BareLf, None),
+        ("GET /x HTTP/1.1\r\nno colon\r\n\r\n".to_owned(), Error::MissingColon, None),
+    ] {
+        for pieces in [text.len(), 1] {
+            let mut pool = HeadPool::default();
+            let mut server = server(Options::default());
+            let mut failed = None;
+            for piece in text.as_bytes().chunks(pieces) {
+                server.receive(Bytes::copy_from_slice(piece));
+                failed = failed.or_else(|| server.poll(&mut pool).err());
+            }
+            assert_eq!(failed, Some(error), "{text:?}");
+            let head = server.refused();
+            // What comes a byte at a time is refused as soon as its first line is there.
+            let early = pieces == 1 && error == Error::FragmentInTarget;
+            let found = head.as_ref().map(|head| {
+                let id = head.get_bytes(b"x-id").unwrap_or_default();
+                [head.path(), head.authority(), id]
+                    .map(|it| String::from_utf8_lossy(it).into_owned())
+            });
+            let wanted = kept.map(|(path, host, id)| {
+                if early { [path, "", ""] } else { [path, host, id] }.map(str::to_owned)
+            });
+            assert_eq!(found, wanted, "{text:?}");
+            assert!(server.refused().is_none());
+        }
+    }
+}
+
+#[test]
 fn an_end_inside_a_request_is_an_error_and_between_requests_is_none() {
     let mut pool = HeadPool::default();
     for (bytes, cut_short) in

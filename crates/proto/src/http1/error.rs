@@ -87,6 +87,12 @@ impl Error {
     pub const fn must_close(self) -> bool {
         true
     }
+
+    /// Whether the request is HTTP, and is refused for what it says or does not say.
+    #[must_use]
+    pub const fn is_formed(self) -> bool {
+        matches!(self, Self::MissingHost | Self::FragmentInTarget)
+    }
 }
 
 impl fmt::Display for Error {

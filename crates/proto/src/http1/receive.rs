@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::Event;
 use super::body::{Body, Piece};
+use super::chars::is_authority;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
@@ -103,7 +104,8 @@ impl Receiver {
                     self.partial = Some(Box::new(Partial { bytes, cursor, head, facts }));
                 }
                 Err(error) => {
-                    pool.give(head);
+                    let input = std::mem::take(&mut self.input);
+                    self.refuse_line(&input, head, error, pool);
                     return Err(error);
                 }
             }
@@ -139,7 +141,8 @@ impl Receiver {
                     self.refill();
                 }
                 Err(error) => {
-                    pool.give(partial.head);
+                    let Partial { bytes, head, .. } = *partial;
+                    self.refuse_line(&bytes, head, error, pool);
                     return Err(error);
                 }
             }
@@ -232,13 +235,68 @@ impl Receiver {
         None
     }
 
-    /// Notes an error, so that every further call repeats it, and lets go of everything.
+    /// A head was refused for its opening line, or for a field.
+    #[cold]
+    fn refuse_line(&mut self, bytes: &[u8], mut head: Head, error: Error, pool: &mut HeadPool) {
+        if error == Error::FragmentInTarget && !self.read_with_fragment(bytes, &mut head) {
+            return pool.give(head);
+        }
+        self.refuse(head, error, pool);
+    }
+
+    /// Reads a head of which nothing is wrong but the fragment in its target: all of it if it is there, else its request
+    /// line. Answers whether there is nothing else wrong.
+    fn read_with_fragment(&self, bytes: &[u8], head: &mut Head) -> bool {
+        let bytes = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
+        let find = |wanted: &[u8]| bytes.windows(wanted.len()).position(|it| it == wanted);
+        let Some(line) = find(b"\r\n") else { return false };
+        let mut whole = match find(b"\r\n\r\n") {
+            Some(at) => bytes[..at + 4].to_vec(),
+            None => [&bytes[..line], b"\r\n\r\n"].concat(),
+        };
+        let marks: Vec<usize> = (0..line).filter(|&at| whole[at] == b'#').collect();
+        marks.iter().for_each(|&at| whole[at] = b'_');
+        let (mut facts, mut cursor) = (Facts::default(), Cursor::new(Opening::RequestLine));
+        head.reset();
+        if !matches!(
+            cursor.advance(&whole, head, &mut facts, &self.options),
+            Ok(Progress::Whole(_))
+        ) {
+            return false;
+        }
+        marks.iter().for_each(|&at| whole[at] = b'#');
+        head.attach(whole.into());
+        if let Some(host) = facts.host.filter(|host| is_authority(&head.raw()[host.raw_range()])) {
+            head.set_authority_span(host);
+        }
+        true
+    }
+
+    /// Keeps the head of a message that is well-formed and refused all the same.
+    #[cold]
+    pub(super) fn refuse(&mut self, head: Head, error: Error, pool: &mut HeadPool) {
+        if !error.is_formed() {
+            return pool.give(head);
+        }
+        let (bytes, cursor) = (BytesMut::new(), Cursor::new(Opening::Nothing));
+        self.partial = Some(Box::new(Partial { bytes, cursor, head, facts: Facts::default() }));
+    }
+
+    /// That head, once.
+    pub(super) fn take_refused(&mut self) -> Option<Head> {
+        let is_refused = matches!(self.stage, Stage::Failed(error) if error.is_formed());
+        self.partial.take_if(|_| is_refused).map(|partial| partial.head)
+    }
+
+    /// Notes an error, so that every further call repeats it, and lets go of everything but a head that was refused.
     #[cold]
     pub(super) fn fail(&mut self, error: Error) -> Error {
         self.stage = Stage::Failed(error);
         self.input = Bytes::new();
         self.more = VecDeque::new();
-        self.partial = None;
+        if !error.is_formed() {
+            self.partial = None;
+        }
         error
     }
 

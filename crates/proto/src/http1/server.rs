@@ -205,6 +205,12 @@ impl Server {
         self.receiver.buffered()
     }
 
+    /// The head of the request that was refused, where the request was HTTP all the same ([`Error::is_formed`]): its
+    /// method, its target and what was read of its fields. It is given once.
+    pub fn refused(&mut self) -> Option<Head> {
+        self.receiver.take_refused()
+    }
+
     /// Whether the whole request was reported.
     #[must_use]
     pub fn request_complete(&self) -> bool {
@@ -241,7 +247,7 @@ impl Server {
         let request = match request::finish(&mut head, &facts, &self.receiver.options) {
             Ok(request) => request,
             Err(error) => {
-                pool.give(head);
+                self.receiver.refuse(head, error, pool);
                 return Err(error);
             }
         };
