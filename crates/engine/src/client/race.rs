@@ -28,7 +28,7 @@ pub struct Options {
     pub step: Duration,
     /// How long one attempt may take: default 10 s.
     pub attempt_timeout: Duration,
-    /// Attempts under way beyond those that are wanted: default 4, at least 1.
+    /// Attempts under way beyond those that are wanted: default 5, at least 1.
     pub spares: usize,
     /// Connections that are opened at the same time for as many waiting requests: default 6.
     pub parallel: usize,
@@ -40,7 +40,7 @@ impl Default for Options {
             stagger: STAGGER,
             step: Duration::from_millis(250),
             attempt_timeout: Duration::from_secs(10),
-            spares: 4,
+            spares: 5,
             parallel: 6,
         }
     }
