@@ -6,6 +6,8 @@
 //! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that there
 //! is one end. The other is given up, and what it went through is told in the report of the one that stays.
 
+use std::time::Duration;
+
 use towpath_proto::Instant;
 
 use super::Call;
@@ -76,6 +78,12 @@ impl Worker {
         }
         let second = self.open_twin(index, now)?;
         let retries = std::mem::take(&mut self.streams.get_mut(index)?.retries.remaining);
+        if let Some(layers) = self.call(index)?.report.layers {
+            // It has as long as the new one has, and is out of the way when that one is tried again.
+            let before = |limit: Duration| now + limit.saturating_sub(Duration::from_millis(1));
+            self.set_stream_timer(index, StreamTimer::PerTry, before(layers.first_byte));
+            self.set_stream_timer(index, StreamTimer::Response, before(layers.attempt));
+        }
         let stream = self.streams.get_mut(second)?;
         stream.retries.remaining = retries;
         let downstream = stream.downstream;

@@ -6,6 +6,7 @@
 use towpath_proto::{Close, Instant};
 
 use super::message::{Error, Layer};
+use super::redo::AGAIN;
 use super::report::Try;
 use crate::client::timeouts::{Layers, Size};
 use crate::retry::Trouble;
@@ -94,8 +95,8 @@ impl Worker {
         now: Instant,
     ) {
         match timer {
-            StreamTimer::PerTry => self.time_out_try(index, Layer::FirstByte, now),
-            StreamTimer::Response => self.time_out_try(index, Layer::Attempt, now),
+            StreamTimer::PerTry => self.time_out_try(index, timer, Layer::FirstByte, now),
+            StreamTimer::Response => self.time_out_try(index, timer, Layer::Attempt, now),
             StreamTimer::Idle => self.time_out(index, Layer::Gap, now),
             StreamTimer::MaxDuration => self.time_out(index, Layer::Total, now),
             StreamTimer::PerTryIdle => self.watch(index, now),
@@ -111,11 +112,15 @@ impl Worker {
         }
     }
 
-    fn time_out_try(&mut self, index: StreamIndex, layer: Layer, now: Instant) {
+    fn time_out_try(&mut self, index: StreamIndex, timer: StreamTimer, layer: Layer, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let is_on = matches!(stream.upstream, UpstreamState::Active(_));
         if !is_on || !stream.is_unanswered() {
             return;
+        }
+        if self.finds_no_network(index, now) {
+            // Nothing better is to be had, and its answer may be the first that comes through.
+            return self.set_stream_timer(index, timer, now + AGAIN);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.fired = Some(layer);

@@ -225,6 +225,12 @@ impl Worker {
         self.race_for(place.cluster, now);
     }
 
+    /// Whether a request waits where it is because no other connection can be had.
+    pub(super) fn finds_no_network(&self, index: StreamIndex, now: Instant) -> bool {
+        let spare = self.call(index).and_then(|call| call.spare);
+        spare.is_some_and(|it| it.reason == SpareReason::Silent && now - it.since >= OUT_AFTER)
+    }
+
     /// A spare connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
     pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
         let is_on = self
