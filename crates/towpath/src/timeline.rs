@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use towpath_engine::client::priority::Priority;
-use towpath_engine::local::report::{AttemptOutcome, Report};
+use towpath_engine::local::report::{AttemptOutcome, OTHER_FIRST, Report};
 use towpath_proto::Instant;
 
 /// One thing that happened.
@@ -77,7 +77,10 @@ pub fn entries(report: &Report) -> Vec<Entry> {
             each.began,
             format!("{again} on connection {} to {} ({reused})", each.connection, each.peer),
         );
-        if !each.trouble.is_empty() {
+        if each.trouble == OTHER_FIRST {
+            let at = record.upstream_first_received.or(record.end).unwrap_or(each.began);
+            add(at, format!("given up on connection {}: {OTHER_FIRST}", each.connection));
+        } else if !each.trouble.is_empty() {
             let next = report.tries.get(number + 1).map(|next| next.began).or(record.end);
             add(next.unwrap_or(each.began), format!("given up there: {}", each.trouble));
         }

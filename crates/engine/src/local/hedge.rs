@@ -12,7 +12,7 @@ use towpath_proto::Instant;
 
 use super::Call;
 use super::message::{Error, Layer, Outcome};
-use super::report::Report;
+use super::report::{OTHER_FIRST, Report};
 use crate::stream::{Direction, StreamIndex, StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
@@ -178,7 +178,7 @@ impl Worker {
     fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
         let Some(twin) = self.call_mut(index).and_then(|call| call.twin.take()) else { return };
         let Some(other) = self.connections.get(twin).and_then(|twin| twin.stream) else { return };
-        self.blame_last_try(other, "the other one answered first");
+        self.blame_last_try(other, OTHER_FIRST);
         let Some(call) = self.call_mut(other) else { return };
         (call.twin, call.mute) = (None, true);
         let (report, waited) = (std::mem::take(&mut call.report), call.waited_until);

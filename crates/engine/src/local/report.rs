@@ -84,6 +84,9 @@ pub enum AttemptOutcome {
     GivenUp,
 }
 
+/// The [`Try::trouble`] of one that another beside it was quicker than: it went on until then.
+pub const OTHER_FIRST: &str = "the other one answered first";
+
 /// One time that a request was given to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Try {
