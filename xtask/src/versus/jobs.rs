@@ -126,6 +126,8 @@ const RATE: u64 = 5000;
 /// Few enough milliseconds that most slices are free of the machine's own stalls, which are longer than what is measured
 /// and would be the 99th percentile of every longer run; fifteen requests are beyond it.
 const SLICE: Duration = Duration::from_millis(300);
+/// Of each second that a round is asked to have: about as many requests are measured as by one run of that length.
+const SLICES_PER_SECOND: usize = 4;
 
 /// A fixed rate, below what anyone can do: what a proxy adds to the latency.
 pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
@@ -140,7 +142,7 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
     let mut rows = scene.rows(columns.len());
     let mut direct = Row { who: "direct", figures: vec![Figure::default(); columns.len()] };
     let json = scene.folder.join("load.json");
-    let slices = plan.rounds * usize::try_from(plan.seconds)? * 4;
+    let slices = plan.rounds * usize::try_from(plan.seconds)? * SLICES_PER_SECOND;
     for round in 0..slices {
         let open = load::open(&programs.lab, scene.origin_port, RATE, SLICE, &json)?;
         add(&mut direct, [open.p99_us, open.p50_us, open.p999_us, f64::NAN, open.failed as f64]);

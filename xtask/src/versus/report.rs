@@ -60,12 +60,13 @@ impl Figure {
 /// How many of so many values may lie beyond either end of a 95 % interval of the median: that more do has a chance of
 /// 2.5 % at most, when each lies on either side of the median like a coin.
 fn ranks_beyond(values: usize) -> usize {
-    let mut chance = 0.5_f64.powi(i32::try_from(values).unwrap_or(i32::MAX));
-    let mut sum = chance;
+    // By logarithms, for half to the power of a thousand is zero.
+    let mut log_chance = values as f64 * 0.5_f64.ln();
+    let mut sum = log_chance.exp();
     let mut beyond = 0;
     while sum <= 0.025 && beyond < values / 2 {
-        chance *= (values - beyond) as f64 / (beyond + 1) as f64;
-        sum += chance;
+        log_chance += ((values - beyond) as f64 / (beyond + 1) as f64).ln();
+        sum += log_chance.exp();
         beyond += 1;
     }
     beyond.saturating_sub(1)
@@ -190,6 +191,9 @@ mod tests {
     fn an_interval_leaves_as_many_out_as_a_coin_allows() {
         // The ranks of the sign test's tables: of 6 none, of 9 one, of 20 five, of 60 twenty-one.
         assert_eq!([1, 5, 6, 9, 20, 60].map(ranks_beyond), [0, 0, 0, 1, 5, 21]);
+        // Of many, half less a standard deviation (half a root) and nearly another.
+        let most = ranks_beyond(10_000);
+        assert!((4900..=4904).contains(&most), "{most}");
         let figure = Figure { values: (1..=20).map(f64::from).collect() };
         assert_eq!(figure.interval(), (6.0, 15.0));
         let none = Figure::default().interval();
