@@ -224,7 +224,13 @@ impl Worker {
             cluster.left_queue(place);
         }
         let serial = self.serial.next_connection();
-        let role = Role::Upstream(Upstream { place, requests: 0, retired: false, serial });
+        let role = Role::Upstream(Upstream {
+            place,
+            requests: 0,
+            retired: false,
+            serial,
+            slow_start: None,
+        });
         let made = self.connections.insert(Connection::new(
             connection,
             codec,
@@ -267,6 +273,7 @@ impl Worker {
                     stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }
                 if attempt.target.is_some() {
+                    self.begin_slowly(connection, connected - attempt.started, now);
                     self.on_race_won(place.cluster, id, now);
                 }
                 self.begin_pulse(connection, now);

@@ -15,6 +15,7 @@ use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant};
 
 use crate::bolt;
+use crate::client::slow_start::SlowStart;
 use crate::deadlines::Deadlines;
 use crate::listener::Door;
 use crate::local::Call;
@@ -99,6 +100,8 @@ pub(crate) struct Upstream {
     /// Not to be used again: its host is gone, or it is too old.
     pub(crate) retired: bool,
     pub(crate) serial: u64,
+    /// An app's over a long way.
+    pub(crate) slow_start: Option<Box<SlowStart>>,
 }
 
 /// Deadlines of a connection.

@@ -93,8 +93,8 @@ impl Worker {
         let downstream = stream.downstream;
         if !silent {
             stream.record.bytes_sent += body.len() as u64;
-            self.write(downstream, Item::Data(body));
-            self.write(downstream, Item::End);
+            self.write(downstream, Item::Data(body), now);
+            self.write(downstream, Item::End, now);
         }
         self.on_response_ended(index, now);
     }

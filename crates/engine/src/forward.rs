@@ -148,7 +148,7 @@ impl Worker {
             stream.trace_sent();
         }
         if let Some(target) = target {
-            self.write(target, item);
+            self.write(target, item, now);
         }
         if ends {
             match side {
@@ -161,11 +161,11 @@ impl Worker {
     }
 
     /// Encodes one piece for a connection.
-    pub(crate) fn write(&mut self, id: ConnectionId, item: Item) {
+    pub(crate) fn write(&mut self, id: ConnectionId, item: Item, now: Instant) {
         self.encode_for(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         if matches!(connection.codec, Codec::Local(_)) {
-            return self.deliver(id, item);
+            return self.deliver(id, item, now);
         }
         match item {
             Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.out),
@@ -346,7 +346,7 @@ impl Worker {
     }
 
     /// Sends what a stream has kept to the connection that it just got.
-    pub(crate) fn replay(&mut self, index: StreamIndex, upstream: ConnectionId) {
+    pub(crate) fn replay(&mut self, index: StreamIndex, upstream: ConnectionId, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let mut chunks = std::mem::take(&mut stream.body.chunks);
         let ended = stream.request_end == Direction::Ended;
@@ -354,11 +354,11 @@ impl Worker {
             stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.body.whole;
         if keeps {
             for chunk in &chunks {
-                self.write(upstream, Item::Data(chunk.clone()));
+                self.write(upstream, Item::Data(chunk.clone()), now);
             }
         } else {
             for chunk in chunks.drain(..) {
-                self.write(upstream, Item::Data(chunk));
+                self.write(upstream, Item::Data(chunk), now);
             }
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -370,8 +370,8 @@ impl Worker {
         let trailers =
             if keeps { stream.body.trailers.clone() } else { stream.body.trailers.take() };
         match trailers {
-            Some(trailers) => self.write(upstream, Item::Trailers(trailers)),
-            None if ended => self.write(upstream, Item::End),
+            Some(trailers) => self.write(upstream, Item::Trailers(trailers), now),
+            None if ended => self.write(upstream, Item::End, now),
             None => {}
         }
     }

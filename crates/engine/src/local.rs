@@ -9,6 +9,7 @@
 
 mod avalanche;
 mod finder;
+mod flow;
 mod hedge;
 mod limits;
 pub mod message;
@@ -316,6 +317,7 @@ impl Worker {
         }
         self.forward(index, Side::Request, Item::Data(chunk), now);
         self.restart_first_byte(index, now);
+        self.extend_body(index, bytes, now);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let held_back = connection.reading == Reading::Off;
         let Codec::Local(call) = &mut connection.codec else { return };
@@ -341,7 +343,7 @@ impl Worker {
     }
 
     /// Hands a piece of the response to the app.
-    pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item) {
+    pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Codec::Local(state) = &connection.codec else { return };
         let call = state.id;
@@ -352,7 +354,9 @@ impl Worker {
                 let backs_up =
                     !connection.congested && connection.outstanding > connection.high_watermark;
                 connection.congested |= backs_up;
+                let (bytes, stream) = (chunk.len(), connection.stream);
                 self.tell_app(Event::Data { call, chunk });
+                self.receive_slowly(stream, bytes, now);
                 if backs_up && let Some(source) = self.other_side(id) {
                     self.update_reading(source);
                 }

@@ -74,7 +74,7 @@ impl Worker {
         let ends_connect = stream.upgrade == Upgrade::ConnectHere;
         self.note(place, if tunnels { Sign::Served } else { Sign::Reached });
         if tunnels {
-            self.replay(index, id);
+            self.replay(index, id, now);
         } else if ends_connect {
             let mut head = self.heads.take();
             head.set_status(200);
@@ -110,7 +110,7 @@ impl Worker {
         if carries_many {
             self.encode_call(index, id);
         } else if !end {
-            self.replay(index, id);
+            self.replay(index, id, now);
         }
         if let Some(stream) = self.streams.get_mut(index)
             && stream.request_end == Direction::Ended

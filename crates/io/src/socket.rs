@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
-use towpath_proto::{Address, ConnectOptions, Keepalive, ListenOptions, SocketOption, SocketState};
+use towpath_proto::{
+    Address, ConnectOptions, FlowLimit, Keepalive, ListenOptions, SocketOption, SocketState,
+};
 
 use crate::failure::RefusedOption;
 use crate::sys;
@@ -96,6 +98,36 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
         Err(error) => Err(error),
     }
 }
+
+/// Bounds what a TCP connection has under way, where the kernel can take the bound back (Linux 5.15 for what comes).
+pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let set =
+            |level, name, value: u32| sys::set_option(socket, level, name, &value.to_ne_bytes());
+        // What cannot be set is a bound that is not there.
+        let _ = match limit {
+            FlowLimit::Receive(Some(bytes)) => set(libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)
+                .and_then(|()| set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)),
+            // The kernel sizes it again, and from what a new connection has.
+            FlowLimit::Receive(None) => set(libc::SOL_SOCKET, libc::SO_RCVBUF, USUAL_BYTES / 2)
+                .and_then(|()| set(libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0))
+                .and_then(|()| set(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, MOST_BYTES)),
+            FlowLimit::Send(rate) => {
+                set(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.unwrap_or(u32::MAX))
+            }
+        };
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = (socket, limit);
+}
+
+/// What Linux gives a new connection for what comes (`net.ipv4.tcp_rmem`), bytes; asked for by half of it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USUAL_BYTES: u32 = 128 << 10;
+/// More than a window can be before its scale is known to be used up.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const MOST_BYTES: u32 = 16 << 20;
 
 /// Our address of a connected or listening socket.
 pub(crate) fn local_address(socket: &Socket) -> io::Result<Address> {

@@ -54,6 +54,10 @@ pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
         round_trip: Duration::from_micros(facts.tcpi_rtt.into()),
         unacknowledged: facts.tcpi_unacked,
         since_ack: Duration::from_millis(facts.tcpi_last_ack_recv.into()),
+        // An older kernel writes less, and what it does not write stays zero.
+        least_round_trip: Duration::from_micros(facts.tcpi_min_rtt.into()),
+        acknowledged: facts.tcpi_bytes_acked,
+        delivery_rate: facts.tcpi_delivery_rate,
     })
 }
 

@@ -90,6 +90,8 @@ driver_suite! { Readiness:
         what_is_not_read_stays_with_the_peer,
         what_arrived_while_not_read_comes_when_it_is,
         sent_counts_every_byte_the_kernel_took,
+        a_bound_on_what_comes_is_kept_and_taken_back,
+        a_bound_on_what_goes_is_kept_and_taken_back,
         a_gigabyte_streams_through_in_bounded_memory,
         a_loud_connection_does_not_drown_a_quiet_one,
     }

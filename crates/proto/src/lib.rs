@@ -26,7 +26,7 @@ pub mod tls;
 
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
 pub use machine::{
-    Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, Input, Keepalive,
+    Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input, Keepalive,
     ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest, SocketOption,
     SocketState,
 };

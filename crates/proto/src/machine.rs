@@ -186,6 +186,13 @@ pub enum Output<M> {
         /// The name.
         name: String,
     },
+    /// Bound what a connection has under way. A driver that cannot leaves it as it is.
+    LimitFlow {
+        /// Which connection.
+        connection: ConnectionId,
+        /// The direction, and how much.
+        limit: FlowLimit,
+    },
     /// Ask what the kernel knows of a connection's path; answered by [`Input::Inspected`] unless the connection ends first.
     Inspect {
         /// Which connection.
@@ -208,6 +215,21 @@ pub struct PathFacts {
     pub unacknowledged: u32,
     /// How long ago the peer's kernel last acknowledged anything.
     pub since_ack: Duration,
+    /// The shortest round trip that was ever measured; zero where the kernel does not say.
+    pub least_round_trip: Duration,
+    /// Bytes that the peer's kernel has acknowledged so far.
+    pub acknowledged: u64,
+    /// Bytes per second that arrived there lately; 0 where the kernel does not say.
+    pub delivery_rate: u64,
+}
+
+/// A bound on what a connection has under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowLimit {
+    /// The peer may have about so many bytes under way to us; `None`: as many as the kernel thinks right.
+    Receive(Option<u32>),
+    /// Send no more bytes per second; `None`: as many as congestion control lets.
+    Send(Option<u32>),
 }
 
 /// Whether a connection is read.

@@ -4,9 +4,9 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use towpath_engine::local::report::{
-    Attempt, AttemptOutcome, Lookup, Report, Rested, Resumed, Try,
+    Attempt, AttemptOutcome, Limited, Lookup, Report, Rested, Resumed, Try,
 };
-use towpath_proto::Instant;
+use towpath_proto::{FlowLimit, Instant};
 
 /// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not happen is `null`.
 ///
@@ -23,6 +23,7 @@ use towpath_proto::Instant;
 /// | `retries`, `redone` | repetitions after a failure; on a spare connection |
 /// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
+/// | `limits` | bounds on what its connection has under way, because its path is slow: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back |
 /// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
 /// | `timed_out` | the limit on time that ended it |
 /// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
@@ -47,6 +48,7 @@ pub fn to_json(report: &Report) -> String {
     add("redone", &report.redone);
     add("hedges", &report.hedges);
     add("resumed", &list(&report.resumed, |one| resumed(one, at)));
+    add("limits", &list(&report.limits, |one| limited(one, at)));
     add("rests", &list(&report.rests, |one| rested(one, at)));
     add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
     add("sent_ms", &OrNull(record.upstream_last_sent.map(at)));
@@ -98,6 +100,14 @@ fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn resumed(one: &Resumed, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!("{{\"at_ms\":{},\"from\":{}}}", at(one.at), one.from)
+}
+
+fn limited(one: &Limited, at: impl Fn(Instant) -> Milliseconds) -> String {
+    let (key, value) = match one.limit {
+        FlowLimit::Receive(bytes) => ("receive_bytes", bytes),
+        FlowLimit::Send(rate) => ("send_bytes_per_s", rate),
+    };
+    format!("{{\"at_ms\":{},\"{key}\":{}}}", at(one.at), OrNull(value))
 }
 
 fn rested(one: &Rested, at: impl Fn(Instant) -> Milliseconds) -> String {
@@ -165,7 +175,7 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"rests\":[],\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"limits\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::client::priority::Priority;
 use towpath_engine::local::report::{AttemptOutcome, OTHER_FIRST, Report};
-use towpath_proto::Instant;
+use towpath_proto::{FlowLimit, Instant};
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,21 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     }
     for resumed in &report.resumed {
         add(resumed.at, format!("response goes on behind byte {}", resumed.from));
+    }
+    for limited in &report.limits {
+        add(
+            limited.at,
+            match limited.limit {
+                FlowLimit::Receive(Some(bytes)) => {
+                    format!("a long way: the server may have {} KiB under way", bytes >> 10)
+                }
+                FlowLimit::Receive(None) => "the way bears more than that".to_owned(),
+                FlowLimit::Send(Some(rate)) => {
+                    format!("a queue stands: send {} KiB/s, as the way delivers", rate >> 10)
+                }
+                FlowLimit::Send(None) => "send as congestion control lets".to_owned(),
+            },
+        );
     }
     for rest in &report.rests {
         let whom = match rest.status {

@@ -14,6 +14,7 @@
 //! | [`rest`] | how long an origin that has too much to do is left alone |
 //! | [`resume`] | whether a response that broke off can go on where it stopped |
 //! | [`retry_after`] | how long it asked for |
+//! | [`slow_start`] | how much a slow path is given at first |
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
 
@@ -28,4 +29,5 @@ pub mod race;
 pub mod rest;
 pub mod resume;
 pub mod retry_after;
+pub mod slow_start;
 pub mod timeouts;

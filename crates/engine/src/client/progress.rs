@@ -54,7 +54,12 @@ mod tests {
     }
 
     fn facts(round_trip: u64, unacknowledged: u32, since_ack: u64) -> PathFacts {
-        PathFacts { round_trip: ms(round_trip), unacknowledged, since_ack: ms(since_ack) }
+        PathFacts {
+            round_trip: ms(round_trip),
+            unacknowledged,
+            since_ack: ms(since_ack),
+            ..PathFacts::default()
+        }
     }
 
     fn at(ms: u64) -> Instant {

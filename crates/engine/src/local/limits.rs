@@ -42,7 +42,8 @@ impl Worker {
         let Some(layers) = layers else { return };
         self.set_stream_timer(index, StreamTimer::PerTry, now + layers.first_byte);
         self.set_stream_timer(index, StreamTimer::Response, now + layers.attempt);
-        self.watch_at(index, now + WATCH);
+        let first_look = self.begin_body(index, now).map_or(WATCH, |look| look.min(WATCH));
+        self.watch_at(index, now + first_look);
         self.arm_hedge(index, now);
     }
 

@@ -160,6 +160,7 @@ impl Worker {
             return;
         }
         let began = stream.record.upstream_first_sent.unwrap_or(now);
+        let soon = facts.and_then(|facts| self.pace(index, &facts, now));
         let verdict =
             facts.map_or(Verdict::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
         match verdict {
@@ -176,7 +177,8 @@ impl Worker {
                 if now - began >= SILENT_AFTER {
                     self.want_spare(index, SpareReason::Silent, now);
                 }
-                self.watch_at(index, again.max(now + SOONEST));
+                let again = again.max(now + SOONEST);
+                self.watch_at(index, soon.map_or(again, |soon| again.min(now + soon)));
             }
         }
     }

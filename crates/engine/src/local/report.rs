@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use towpath_proto::tls::Fault;
-use towpath_proto::{Address, Failure, Instant};
+use towpath_proto::{Address, Failure, FlowLimit, Instant};
 
 use super::message::Layer;
 use crate::client::priority::Priority;
@@ -39,6 +39,8 @@ pub struct Report {
     pub hedges: u32,
     /// Times that its response went on on another connection; the first 32.
     pub resumed: Vec<Resumed>,
+    /// Bounds on what its connection has under way, while it was on it; the first 32.
+    pub limits: Vec<Limited>,
     /// Times that it waited because its origin had too much to do; the first 32.
     pub rests: Vec<Rested>,
 }
@@ -111,6 +113,15 @@ pub struct Resumed {
     pub at: Instant,
     /// Bytes of the body that the app had already.
     pub from: u64,
+}
+
+/// A bound on what a connection has under way, because its path is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// Since when.
+    pub at: Instant,
+    /// Which direction, and how much.
+    pub limit: FlowLimit,
 }
 
 /// A wait because the origin had answered 429 or 503.

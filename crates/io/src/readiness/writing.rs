@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use towpath_proto::{
-    Close, ConnectionId, Failure, Input, Instant, Machine, Output, QueryId, ReadInterest,
+    Close, ConnectionId, Failure, FlowLimit, Input, Instant, Machine, Output, QueryId, ReadInterest,
 };
 
 use crate::buffers::Size;
-use crate::sys;
+use crate::{socket, sys};
 
 use super::Driver;
 use super::connection::{Ours, Phase};
@@ -44,6 +44,7 @@ where
                 Output::Unlisten { listener } => self.unlisten(listener),
                 Output::Resolve { query, name } => self.resolve(query, name),
                 Output::Inspect { connection } => self.inspect(connection),
+                Output::LimitFlow { connection, limit } => self.limit_flow(connection, limit),
                 Output::Message(message) => (self.mailbox)(message),
             }
         }
@@ -213,6 +214,12 @@ where
         if let Some(connection) = self.connections.open(id) {
             let facts = sys::path_facts(&connection.socket);
             self.answers.push(Input::Inspected { connection: id, facts });
+        }
+    }
+
+    pub(super) fn limit_flow(&mut self, id: ConnectionId, limit: FlowLimit) {
+        if let Some(connection) = self.connections.open(id) {
+            socket::limit_flow(&connection.socket, limit);
         }
     }
 

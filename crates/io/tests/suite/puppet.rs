@@ -88,6 +88,7 @@ impl Puppet {
             Output::Close { connection, how } => Output::Close { connection, how },
             Output::Resolve { query, name } => Output::Resolve { query, name },
             Output::Inspect { connection } => Output::Inspect { connection },
+            Output::LimitFlow { connection, limit } => Output::LimitFlow { connection, limit },
         };
         self.outputs.push_back(output);
     }

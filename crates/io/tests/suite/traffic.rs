@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use towpath_proto::{Address, Input, ListenOptions, ListenerId, Machine, Output, ReadInterest};
+use towpath_proto::{
+    Address, FlowLimit, Input, ListenOptions, ListenerId, Machine, Output, ReadInterest,
+};
 
 use super::forward::{Forward, WATERMARK};
 use super::scene::{
@@ -222,6 +224,71 @@ fn block(number: u64) -> Vec<u8> {
 }
 
 const BLOCK: usize = 128 * 1024;
+
+#[cfg(target_os = "linux")]
+pub fn a_bound_on_what_comes_is_kept_and_taken_back<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let address = scene.listen();
+    let taken = |limit: Option<FlowLimit>| {
+        let (mut stream, connection) = scene.accept(address);
+        if let Some(limit) = limit {
+            scene.order(Output::LimitFlow { connection, limit });
+        }
+        scene.stop_reading(connection);
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, 4096).unwrap();
+        let bytes = push_until_stuck(&mut stream);
+        (stream, connection, bytes)
+    };
+    let (_free, _, usual) = taken(None);
+    let (mut stream, connection, bounded) = taken(Some(FlowLimit::Receive(Some(4096))));
+    assert!(bounded * 2 < usual, "{bounded} of {usual}");
+    scene.order(Output::LimitFlow { connection, limit: FlowLimit::Receive(None) });
+    scene.read(connection, ReadInterest::On);
+    scene.expect_bytes(connection, &vec![7; bounded]);
+    scene.stop_reading(connection);
+    let bytes = push_until_stuck(&mut stream);
+    assert!(bytes * 3 > usual * 2, "{bytes} of {usual}");
+}
+
+/// What a peer takes that reads nothing.
+#[cfg(target_os = "linux")]
+fn push_until_stuck(stream: &mut TcpStream) -> usize {
+    stream.set_nonblocking(true).unwrap();
+    let (mut bytes, mut tries) = (0, 0);
+    while tries < 30 {
+        match stream.write(&[7; 1024]) {
+            Ok(count) => (bytes, tries) = (bytes + count, 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                thread::sleep(Duration::from_millis(10));
+                tries += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    bytes
+}
+
+/// Linux does not pace the first ten segments, and loopback's are of 64 KiB.
+#[cfg(target_os = "linux")]
+pub fn a_bound_on_what_goes_is_kept_and_taken_back<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let (mut stream, connection) = scene.pair();
+    let all = vec![7; 3 << 20];
+    let mut read = vec![0; all.len()];
+    scene.order(Output::LimitFlow { connection, limit: FlowLimit::Send(Some(8 << 20)) });
+    let began = Instant::now();
+    scene.send(connection, all.clone());
+    stream.read_exact(&mut read).unwrap();
+    assert!(began.elapsed() > Duration::from_millis(200), "{:?}", began.elapsed());
+    for rate in [Some(64 << 10), None] {
+        scene.order(Output::LimitFlow { connection, limit: FlowLimit::Send(rate) });
+    }
+    // At that rate it would take four times as long as anybody's patience.
+    let began = Instant::now();
+    scene.send(connection, all);
+    stream.read_exact(&mut read).unwrap();
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
 
 pub fn a_gigabyte_streams_through_in_bounded_memory<R: Runner>() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();

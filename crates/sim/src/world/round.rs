@@ -216,6 +216,7 @@ impl<T: 'static> World<T> {
                 | Output::Close { .. }
                 | Output::Resolve { .. }
                 | Output::Inspect { .. }
+                | Output::LimitFlow { .. }
                 | Output::Message(_)) => self.apply(index, output, &mut answers),
             }
         }
@@ -281,6 +282,11 @@ impl<T: 'static> World<T> {
                 let now = self.now;
                 self.nodes[index].messages.push_back((now, message));
             }
+            Output::LimitFlow { connection, .. } => {
+                // Its streams have no slow start.
+                self.note(index, false, "limit", subject(connection), 0);
+                let _ = self.promised(index, connection, "limits");
+            }
             // Its streams have no packets.
             Output::Push { connection } => {
                 self.note(index, false, "push", subject(connection), 0);
@@ -296,7 +302,12 @@ impl<T: 'static> World<T> {
         let now = self.now;
         let this = self.end(end);
         let unacknowledged = u32::try_from(this.in_flight).unwrap_or(u32::MAX);
-        PathFacts { round_trip, unacknowledged, since_ack: now - this.acknowledged }
+        PathFacts {
+            round_trip,
+            unacknowledged,
+            since_ack: now - this.acknowledged,
+            ..PathFacts::default()
+        }
     }
 
     fn send_chunk(&mut self, index: usize, id: ConnectionId, chunk: bytes::Bytes) {

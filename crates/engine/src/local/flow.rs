@@ -1,0 +1,119 @@
+//! What an app's connection over a long way has under way: little at first.
+//!
+//! Arrives: a connection that took long to make, pieces of responses, looks at bodies on their way. Leaves: bounds for the
+//! driver, as [`SlowStart`] wants them, each with a note in the report.
+
+use std::time::Duration;
+
+use towpath_proto::{ConnectionId, FlowLimit, Instant, Output, PathFacts};
+
+use super::INITIAL_WINDOW_BYTES;
+use super::report::Limited;
+use crate::client::slow_start::{SlowStart, WINDOW};
+use crate::stream::{StreamIndex, UpstreamState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// A connection to an origin took so long to make.
+    pub(crate) fn begin_slowly(&mut self, id: ConnectionId, took: Duration, now: Instant) {
+        let Some(state) = SlowStart::new(took, now) else { return };
+        let upstream = self.connections.get_mut(id).and_then(|it| it.upstream_mut());
+        let Some(upstream) = upstream else { return };
+        upstream.slow_start = Some(Box::new(state));
+        let limit = FlowLimit::Receive(Some(WINDOW));
+        self.push(Output::LimitFlow { connection: id, limit });
+    }
+
+    /// A request was given to a connection: when to look at its body, if that is to be looked after.
+    pub(super) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
+        let (id, state) = self.slow_start(index)?;
+        let (is_held, was_paced) = (state.is_held(), state.begin_body());
+        let round_trip = state.round_trip();
+        if was_paced {
+            self.limit_flow(index, id, FlowLimit::Send(None), now);
+        }
+        if is_held {
+            self.note_limit(index, FlowLimit::Receive(Some(WINDOW)), now);
+        }
+        self.is_large_upload(index).then_some(round_trip)
+    }
+
+    /// A piece of a body whose length nobody said was sent: whether it is to be looked after begins to matter.
+    pub(super) fn extend_body(&mut self, index: StreamIndex, bytes: usize, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let so_far = stream.record.bytes_received;
+        let crosses =
+            so_far > INITIAL_WINDOW_BYTES && so_far - bytes as u64 <= INITIAL_WINDOW_BYTES;
+        if !crosses || self.is_large_upload(index) {
+            return;
+        }
+        if let Some((_, state)) = self.slow_start(index) {
+            let first_look = now + state.round_trip();
+            self.watch_at(index, first_look);
+        }
+    }
+
+    /// A piece of a response has come for the app.
+    #[inline]
+    pub(super) fn receive_slowly(
+        &mut self,
+        index: Option<StreamIndex>,
+        bytes: usize,
+        now: Instant,
+    ) {
+        if let Some(index) = index
+            && let Some((id, state)) = self.slow_start(index)
+            && state.receive(bytes, now)
+        {
+            self.limit_flow(index, id, FlowLimit::Receive(None), now);
+        }
+    }
+
+    /// What the kernel says of a connection on which a request is; answers when to look again, where that is sooner than
+    /// otherwise.
+    pub(super) fn pace(
+        &mut self,
+        index: StreamIndex,
+        facts: &PathFacts,
+        now: Instant,
+    ) -> Option<Duration> {
+        let is_large = self
+            .streams
+            .get(index)
+            .is_some_and(|stream| stream.record.bytes_received > INITIAL_WINDOW_BYTES);
+        let (id, state) = self.slow_start(index)?;
+        let limit = if is_large { state.judge(facts) } else { None };
+        let soon = state.look_after(facts).filter(|_| is_large);
+        if let Some(limit) = limit {
+            self.limit_flow(index, id, limit, now);
+        }
+        soon
+    }
+
+    fn limit_flow(&mut self, index: StreamIndex, id: ConnectionId, limit: FlowLimit, now: Instant) {
+        self.push(Output::LimitFlow { connection: id, limit });
+        self.note_limit(index, limit, now);
+    }
+
+    fn note_limit(&mut self, index: StreamIndex, limit: FlowLimit, at: Instant) {
+        let Some(call) = self.call_mut(index) else { return };
+        let notes = &mut call.report.limits;
+        // A pace follows what the path delivers: the first says enough.
+        let repeats = matches!(
+            (notes.last().map(|note: &Limited| note.limit), limit),
+            (Some(FlowLimit::Send(Some(_))), FlowLimit::Send(Some(_)))
+        );
+        if !repeats && notes.len() < MOST_NOTES {
+            notes.push(Limited { at, limit });
+        }
+    }
+
+    fn slow_start(&mut self, index: StreamIndex) -> Option<(ConnectionId, &mut SlowStart)> {
+        let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
+        let upstream = self.connections.get_mut(id)?.upstream_mut()?;
+        Some((id, upstream.slow_start.as_deref_mut()?))
+    }
+}
+
+/// Bounds that are remembered for a report.
+const MOST_NOTES: usize = 32;
