@@ -7,6 +7,8 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "local/flow.rs"]
+mod flow;
 #[path = "local/hedge.rs"]
 mod hedge;
 #[path = "local/priority.rs"]

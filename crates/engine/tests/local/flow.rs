@@ -1,0 +1,132 @@
+//! A connection over a long way has little under way at first, in either direction.
+
+use towpath_proto::{FlowLimit, PathFacts};
+
+use super::*;
+
+const HELD: FlowLimit = FlowLimit::Receive(Some(32 << 10));
+const FREE: FlowLimit = FlowLimit::Receive(None);
+
+fn long_way() -> Faults {
+    let latency = Duration::from_millis(60)..=Duration::from_millis(65);
+    Faults { latency, buffer_bytes: 262_144..=262_144, ..path() }
+}
+
+fn limits(app: &App, call: CallId) -> Vec<FlowLimit> {
+    app.calls[&call].report().limits.iter().map(|note| note.limit).collect()
+}
+
+#[test]
+fn a_long_way_gets_a_small_window_until_it_shows_that_it_bears_more() {
+    for_each_seed(20, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        let _log = app.serve(ORIGIN, Habits::default());
+        app.world.set_faults(long_way());
+        let sizes = [(500, &[HELD][..]), (100_000, &[HELD, FREE]), (100_000, &[])];
+        for (size, expected) in sizes {
+            let call = app.get(size, Options::default());
+            app.run_until_ended(call, Duration::from_secs(10));
+            assert_eq!(app.calls[&call].outcome(), Outcome::Complete);
+            assert_eq!(limits(&app, call), expected, "{size}");
+        }
+    });
+}
+
+#[test]
+fn a_short_way_is_let_alone() {
+    let mut app = App::new(1, Settings::default());
+    let _log = app.serve(ORIGIN, Habits::default());
+    let call = app.get(100_000, Options::default());
+    app.run_until_ended(call, Duration::from_secs(10));
+    assert_eq!(limits(&app, call), []);
+}
+
+/// Tells the engine of a path on which a queue stands for so many looks, and writes down what it bounds and when it looks.
+struct Queued {
+    worker: Worker,
+    until: u64,
+    looks: Rc<RefCell<Vec<Instant>>>,
+    seen: Rc<RefCell<Vec<FlowLimit>>>,
+}
+
+impl Machine for Queued {
+    type Message = Message;
+
+    fn handle(&mut self, input: Input<Message>, now: Instant) {
+        let input = match input {
+            Input::Inspected { connection, .. } => {
+                let look = self.looks.borrow().len() as u64;
+                self.looks.borrow_mut().push(now);
+                let least_round_trip = Duration::from_millis(120);
+                let facts = PathFacts {
+                    round_trip: least_round_trip * if look < self.until { 2 } else { 1 },
+                    least_round_trip,
+                    unacknowledged: 20,
+                    acknowledged: look * 6_000,
+                    delivery_rate: 90_000,
+                    ..PathFacts::default()
+                };
+                Input::Inspected { connection, facts: Some(facts) }
+            }
+            other => other,
+        };
+        self.worker.handle(input, now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Output<Message> {
+        let output = self.worker.poll(now);
+        if let Output::LimitFlow { limit, .. } = output {
+            self.seen.borrow_mut().push(limit);
+        }
+        output
+    }
+}
+
+/// What is bounded, what the report says of it, and the looks, for an upload that is never answered.
+fn upload(body: usize, chunked: bool) -> (Vec<FlowLimit>, Vec<FlowLimit>, Vec<Duration>) {
+    let (looks, seen) = (Rc::default(), Rc::default());
+    let mut app = App::with(1, Settings::default(), |worker| Queued {
+        worker,
+        until: 8,
+        looks: Rc::clone(&looks),
+        seen: Rc::clone(&seen),
+    });
+    let _log = app.serve(ORIGIN, Habits { silent: true, ..Habits::default() });
+    app.world.set_faults(long_way());
+    let ask = Ask {
+        id: "u".to_owned(),
+        method: "POST",
+        body,
+        chunked,
+        answer: 10,
+        answer_chunked: false,
+        pause: Duration::ZERO,
+    };
+    let body_bytes = if chunked { 0 } else { body as u64 };
+    let total = Some(Duration::from_secs(5));
+    let call = app.ask(&ask, "10.0.1.1", Options { body_bytes, total, ..Options::default() });
+    app.run_until_ended(call, Duration::from_secs(10));
+    let gaps = looks.borrow().windows(2).map(|pair: &[Instant]| pair[1] - pair[0]).collect();
+    (seen.take(), limits(&app, call), gaps)
+}
+
+#[test]
+fn a_large_upload_is_paced_as_long_as_a_queue_stands() {
+    for chunked in [false, true] {
+        let (seen, told, gaps) = upload(100_000, chunked);
+        let paced = FlowLimit::Send(Some(90_000));
+        assert_eq!(seen, [HELD, paced, FlowLimit::Send(None)], "chunked: {chunked}");
+        assert_eq!(told, seen);
+        let quarter = Duration::from_millis(30)..Duration::from_millis(33);
+        assert!(gaps[..8].iter().all(|gap| quarter.contains(gap)), "{gaps:?}");
+        // 256 KiB are acknowledged.
+        assert!(gaps.iter().filter(|gap| quarter.contains(gap)).count() < 45, "{gaps:?}");
+    }
+}
+
+#[test]
+fn a_small_upload_is_looked_at_no_more_often_than_any_request() {
+    let (seen, _, gaps) = upload(14_000, false);
+    assert_eq!(seen, [HELD]);
+    assert!(gaps.iter().all(|gap| *gap >= Duration::from_millis(100)), "{gaps:?}");
+}
