@@ -176,7 +176,7 @@ fn cells(options: &Options, clients: &[Client]) -> Vec<Cell> {
                 ..networked(LOSSES, name.to_owned(), client)
             });
         }
-        for client in &one_shot {
+        for client in fixed.iter().filter(|client| client.connects_anew()) {
             for kibibytes in SIZES {
                 let case = format!("{name}, {kibibytes} KiB");
                 let successes = if quick { 3 } else { 50 };

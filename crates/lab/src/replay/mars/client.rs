@@ -114,6 +114,19 @@ impl Client {
         matches!(self, Self::SharedCommand(..) | Self::SharedOkHttp(_))
     }
 
+    /// Whether it makes a connection for each request.
+    pub(super) fn connects_anew(&self) -> bool {
+        match self {
+            Self::SharedCommand(_, _, words) => *words == NO_REUSE,
+            Self::SharedOkHttp(_) => false,
+            Self::KernelLinear
+            | Self::KernelClassic
+            | Self::Staggered
+            | Self::Command(..)
+            | Self::OkHttp(_) => true,
+        }
+    }
+
     /// Does everything that takes time but makes no request.
     pub(super) fn prepare(&self, link: &Link, job: Job) -> io::Result<Ready<'_>> {
         let lines = match self {
@@ -159,6 +172,9 @@ fn java(compiled: &Compiled, is_fresh: bool, link: &Link, job: Job) -> io::Resul
 fn one_engine(path: &Path, words: &[&str], link: &Link, job: Job) -> io::Result<Lines> {
     let mut command = Command::new(path);
     command.args(["get", "--each", "--count", &job.successes.saturating_mul(100).to_string()]);
+    if job.request > 0 {
+        command.arg("-d").arg(String::from_utf8(filler(job.request)).unwrap_or_default());
+    }
     command.args(words).arg(url());
     spawn_lines(command, link)
 }
@@ -327,7 +343,8 @@ fn url() -> String {
 
 /// One engine for all requests: with connections that are kept, as apps have it, and with a new one for each, as Mars was measured.
 const ONE_ENGINE: [(&str, &[&str]); 2] =
-    [("towpath, one engine", &[]), ("towpath, one engine, new connections", &["--no-reuse"])];
+    [("towpath, one engine", &[]), ("towpath, one engine, new connections", NO_REUSE)];
+const NO_REUSE: &[&str] = &["--no-reuse"];
 /// Where the server listens.
 pub(super) const PORT: u16 = 8080;
 /// The original raised OkHttp's to this for its outages.
