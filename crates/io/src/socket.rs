@@ -86,6 +86,13 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
         if let Some(keepalive) = &options.keepalive {
             set_keepalive(&socket, keepalive)?;
         }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(least) = options.least_rto {
+            let micros = u32::try_from(least.as_micros()).unwrap_or(u32::MAX);
+            // Not every kernel knows it, and none needs it.
+            let _ =
+                sys::set_option(&socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, &micros.to_ne_bytes());
+        }
     }
     set_options(&socket, &options.socket_options, SocketState::PreBind)
         .map_err(|refused| refused.error)?;
@@ -122,6 +129,9 @@ pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
     let _ = (socket, limit);
 }
 
+/// From Linux's `include/uapi/linux/tcp.h`; the C library's headers have it later.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const TCP_RTO_MIN_US: i32 = 45;
 /// What Linux gives a new connection for what comes (`net.ipv4.tcp_rmem`), bytes; asked for by half of it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USUAL_BYTES: u32 = 128 << 10;
@@ -288,6 +298,26 @@ mod tests {
         let address = Address::Unix(Arc::from(Path::new("/run/towpath.sock")));
         assert_eq!(from_system(&to_system(&address).unwrap()), address);
         assert_eq!(file(&address), Some(Path::new("/run/towpath.sock")));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_kernel_repeats_as_soon_as_it_is_told_to() {
+        let repeats_after = |least_rto| {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let address = Address::Ip(listener.local_addr().unwrap());
+            let options = ConnectOptions { least_rto, ..ConnectOptions::default() };
+            let (socket, _) = connect(&address, &options).unwrap();
+            let _peer = listener.accept().unwrap();
+            sys::tcp_info(&socket).unwrap().tcpi_rto
+        };
+        let asked = repeats_after(Some(std::time::Duration::from_millis(50)));
+        let usual = repeats_after(None);
+        let any = open(&Address::unspecified()).unwrap();
+        let known =
+            sys::set_option(&any, libc::IPPROTO_TCP, TCP_RTO_MIN_US, &50_000_u32.to_ne_bytes());
+        assert!(usual >= 200_000, "{usual}");
+        assert_eq!(asked < 100_000, known.is_ok(), "{asked}, {known:?}");
     }
 
     #[test]

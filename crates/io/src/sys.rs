@@ -36,6 +36,19 @@ pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8])
 /// What the kernel knows of a TCP connection's path; none for other sockets.
 #[cfg(target_os = "linux")]
 pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
+    tcp_info(socket).map(|facts| PathFacts {
+        round_trip: Duration::from_micros(facts.tcpi_rtt.into()),
+        unacknowledged: facts.tcpi_unacked,
+        since_ack: Duration::from_millis(facts.tcpi_last_ack_recv.into()),
+        least_round_trip: Duration::from_micros(facts.tcpi_min_rtt.into()),
+        acknowledged: facts.tcpi_bytes_acked,
+        delivery_rate: facts.tcpi_delivery_rate,
+    })
+}
+
+/// `TCP_INFO`; what an older kernel does not know is 0.
+#[cfg(target_os = "linux")]
+pub(crate) fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
     // SAFETY: `tcp_info` is made of integers only, for which all zeros is a value.
     let mut facts: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
@@ -50,15 +63,7 @@ pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
             &raw mut length,
         )
     };
-    (result == 0).then(|| PathFacts {
-        round_trip: Duration::from_micros(facts.tcpi_rtt.into()),
-        unacknowledged: facts.tcpi_unacked,
-        since_ack: Duration::from_millis(facts.tcpi_last_ack_recv.into()),
-        // An older kernel writes less, and what it does not write stays zero.
-        least_round_trip: Duration::from_micros(facts.tcpi_min_rtt.into()),
-        acknowledged: facts.tcpi_bytes_acked,
-        delivery_rate: facts.tcpi_delivery_rate,
-    })
+    (result == 0).then_some(facts)
 }
 
 /// Elsewhere it does not say.

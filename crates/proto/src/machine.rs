@@ -399,6 +399,9 @@ pub struct ConnectOptions {
     pub keepalive: Option<Keepalive>,
     /// Further options, set before `connect`.
     pub socket_options: Vec<SocketOption>,
+    /// What the kernel adds to a round trip at least before it sends again what nobody acknowledged (RFC 6298 has a second, Linux 200 ms); `None`, and
+    /// where the kernel lets nobody choose (Linux before 6.15): its own.
+    pub least_rto: Option<Duration>,
 }
 
 /// TCP keep-alive; `None` leaves the system's value.

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::tls::ServerName;
-use towpath_proto::{Address, AttemptId, Close, ConnectOptions, Failure, Instant, QueryId, http1};
+use towpath_proto::{Address, AttemptId, Close, Failure, Instant, QueryId, http1};
 
 use super::message::{Error, NetworkChange, Origin, Outcome, Transport};
 use super::report::{Attempt, AttemptOutcome, Lookup, Report};
 use super::{Call, Local, SpareReason};
+use crate::client::progress::connect_options;
 use crate::client::race::{Order, Outlook, Race, Why};
 use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
@@ -159,7 +160,7 @@ impl Worker {
             endpoints: Arc::from([endpoint]),
             balancer: Balancer::RoundRobin,
             connect_timeout: settings.race.attempt_timeout,
-            connect: Arc::new(ConnectOptions::default()),
+            connect: Arc::new(connect_options()),
             buffer_limit: settings.window_bytes,
             limits,
             high_limits: limits,

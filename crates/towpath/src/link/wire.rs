@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use towpath_engine::client::heartbeat::{Facts, Heartbeat, Saved};
+use towpath_engine::client::progress::connect_options;
 use towpath_engine::local::message::{Error as Failed, Found, NetworkChange};
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
 use towpath_proto::tls::Fault;
-use towpath_proto::{
-    AttemptId, Close, ConnectOptions, ConnectionId, Input, Instant, Machine, Output,
-};
+use towpath_proto::{AttemptId, Close, ConnectionId, Input, Instant, Machine, Output};
 
 use super::channel::{Channel, Opened, Security};
 use super::dial::{Attempt, Dial};
@@ -356,7 +355,7 @@ impl Wire {
             let attempt = AttemptId(self.next_attempt);
             self.next_attempt += 1;
             dial.started(attempt, address, now);
-            let options = Arc::new(ConnectOptions::default());
+            let options = Arc::new(connect_options());
             self.out.push_back(Output::Connect { attempt, address: address.into(), options });
         }
         if let Some(why) = dial.is_over() {
