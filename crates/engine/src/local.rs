@@ -356,7 +356,7 @@ impl Worker {
                 connection.congested |= backs_up;
                 let (bytes, stream) = (chunk.len(), connection.stream);
                 self.tell_app(Event::Data { call, chunk });
-                self.receive_slowly(stream, bytes, now);
+                self.receive_piece(stream, bytes, now);
                 if backs_up && let Some(source) = self.other_side(id) {
                     self.update_reading(source);
                 }

@@ -200,6 +200,7 @@ impl Worker {
     /// slice that somebody keeps holds a piece at most.
     pub(crate) fn on_sealed(&mut self, id: ConnectionId, chunk: &Bytes, now: Instant) {
         self.handshakes.clock.set(self.clock.since_1970(now));
+        self.receive_slowly(id, chunk.len(), now);
         for piece in chunk.chunks(PIECE_BYTES) {
             let Some(connection) = self.connections.get_mut(id) else { return };
             let Some(layer) = &mut connection.tls else { return };

@@ -56,6 +56,11 @@ impl SlowStart {
         self.is_held
     }
 
+    /// The window is the kernel's affair from now on; answers whether it was not yet.
+    pub fn release(&mut self) -> bool {
+        std::mem::take(&mut self.is_held)
+    }
+
     /// Bytes have come. Whether the window is the kernel's affair from now on.
     pub fn receive(&mut self, bytes: usize, now: Instant) -> bool {
         if !self.is_held {

@@ -26,13 +26,18 @@ impl Worker {
 
     /// A request was given to a connection: when to look at its body, if that is to be looked after.
     pub(super) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
+        let is_first = !self.streams.get(index)?.retries.reused;
         let (id, state) = self.slow_start(index)?;
-        let (is_held, was_paced) = (state.is_held(), state.begin_body());
+        let was_paced = state.begin_body();
+        // What the server has learned of the path in slow start it knows at the second response.
+        let (is_held, is_released) = (state.is_held(), !is_first && state.release());
         let round_trip = state.round_trip();
         if was_paced {
             self.limit_flow(index, id, FlowLimit::Send(None), now);
         }
-        if is_held {
+        if is_released {
+            self.limit_flow(index, id, FlowLimit::Receive(None), now);
+        } else if is_held {
             self.note_limit(index, FlowLimit::Receive(Some(WINDOW)), now);
         }
         self.is_large_upload(index).then_some(round_trip)
@@ -54,18 +59,27 @@ impl Worker {
     }
 
     /// A piece of a response has come for the app.
-    #[inline]
-    pub(super) fn receive_slowly(
-        &mut self,
-        index: Option<StreamIndex>,
-        bytes: usize,
-        now: Instant,
-    ) {
-        if let Some(index) = index
-            && let Some((id, state)) = self.slow_start(index)
-            && state.receive(bytes, now)
-        {
-            self.limit_flow(index, id, FlowLimit::Receive(None), now);
+    pub(super) fn receive_piece(&mut self, index: Option<StreamIndex>, bytes: usize, now: Instant) {
+        let upstream = index.and_then(|index| self.streams.get(index)).map(|it| it.upstream);
+        let Some(UpstreamState::Active(id)) = upstream else { return };
+        // What is in a record comes when the whole record is there: its bytes are counted before that.
+        if self.connections.get(id).is_some_and(|connection| connection.tls.is_none()) {
+            self.receive_slowly(id, bytes, now);
+        }
+    }
+
+    /// Bytes have come over a connection.
+    pub(crate) fn receive_slowly(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let index = connection.stream;
+        let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start.as_mut());
+        if !state.is_some_and(|state| state.receive(bytes, now)) {
+            return;
+        }
+        let limit = FlowLimit::Receive(None);
+        self.push(Output::LimitFlow { connection: id, limit });
+        if let Some(index) = index {
+            self.note_limit(index, limit, now);
         }
     }
 
