@@ -47,8 +47,8 @@ impl Worker {
     pub(super) fn extend_body(&mut self, index: StreamIndex, bytes: usize, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let so_far = stream.record.bytes_received;
-        let crosses =
-            so_far > INITIAL_WINDOW_BYTES && so_far - bytes as u64 <= INITIAL_WINDOW_BYTES;
+        let before = so_far.saturating_sub(bytes as u64);
+        let crosses = before <= INITIAL_WINDOW_BYTES && so_far > INITIAL_WINDOW_BYTES;
         if !crosses || self.is_large_upload(index) {
             return;
         }
