@@ -85,7 +85,7 @@ const SMALLEST: Way = Way {
     folder: "smallest",
     c_flags: "-fno-asynchronous-unwind-tables -DOPENSSL_SMALL -DMY_ASSEMBLER_IS_TOO_OLD_FOR_ADX_AVX2 \
               -DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX",
-    link_flags: &["-Clink-arg=-Wl,-z,pack-relative-relocs"],
+    link_flags: &["-Clink-arg=-Wl,-z,pack-relative-relocs", "-Clink-arg=-Wl,-O2"],
     has_goal: true,
 };
 

@@ -66,10 +66,9 @@ impl SlowStart {
         if !self.is_held {
             return false;
         }
-        let per_round_trip = (now - self.emptied).as_nanos() * u128::from(LEAK);
-        let leaks = per_round_trip / self.round_trip.as_nanos().max(1);
+        let leaks = micros(now - self.emptied).saturating_mul(LEAK) / micros(self.round_trip);
         self.emptied = now;
-        self.bucket = self.bucket.saturating_sub(u64::try_from(leaks).unwrap_or(u64::MAX));
+        self.bucket = self.bucket.saturating_sub(leaks);
         self.bucket += bytes as u64;
         self.received += bytes as u64;
         self.is_held = self.bucket <= BUCKET && self.received < PROTECTED;
@@ -117,16 +116,19 @@ impl SlowStart {
 
 /// Four segments for each of the shortest round trips: no pace is slower, lest one bad measure hold up what follows it.
 fn least_rate(facts: &PathFacts) -> u64 {
-    let per_second = u128::from(INITIAL_WINDOW * 2 / 5) * 1_000_000_000;
-    let rate = per_second / facts.least_round_trip.as_nanos().max(1);
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    INITIAL_WINDOW * 2 / 5 * 1_000_000 / micros(facts.least_round_trip)
+}
+
+/// Microseconds, at least one.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// What the peer may have under way at first, bytes. A kernel doubles it for its own bookkeeping and offers between
 /// one and two times as much.
 pub const WINDOW: u32 = 32 << 10;
 /// What may come for good in a round trip without saying so, bytes: less than the kernel offers of that window, more than 2G bears.
-const LEAK: u32 = 28 << 10;
+const LEAK: u64 = 28 << 10;
 /// What may come at once without saying that the path is fast, bytes: less than the first flight.
 const BUCKET: u64 = 10 << 10;
 /// What a kernel sends before anything is acknowledged: ten segments (RFC 6928).
