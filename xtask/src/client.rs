@@ -11,8 +11,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::shell::{Result, cargo, run as run_command, target};
-use crate::sizes;
+use crate::shell::{Result, cargo, has, run as run_command, target};
+use crate::{peers, sizes};
 
 struct Figures {
     rows: Vec<Row>,
@@ -79,11 +79,17 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 
 /// Runs a replay; answers where its figures are.
 fn replay(recipe: &str, is_quick: bool) -> Result<PathBuf> {
+    // A goal beside somebody who is not there would be left out.
+    peers::ensure("okhttp")?;
+    let class_path = peers::folder().join("okhttp").join("*");
+    if let Some(missing) = ["curl", "javac"].iter().find(|program| !has(program)) {
+        return Err(format!("{missing} is needed for what the library is measured beside").into());
+    }
     run_command(cargo().args(["build", "--release", "--quiet", "--package", "towpath-cli"]))?;
     let json = folder()?.join(format!("{recipe}.json"));
     let mut command = Command::new(target().join("release/towpath"));
     command.args(["lab", "replay", recipe, "--json"]).arg(&json);
-    command.arg("--report").arg(json.with_extension("html"));
+    command.arg("--report").arg(json.with_extension("html")).env("TOWPATH_OKHTTP", class_path);
     if is_quick {
         command.arg("--quick");
     }
