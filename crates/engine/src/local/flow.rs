@@ -10,6 +10,7 @@ use towpath_proto::{ConnectionId, FlowLimit, Instant, Output, PathFacts};
 use super::INITIAL_WINDOW_BYTES;
 use super::report::Limited;
 use crate::client::slow_start::{SlowStart, WINDOW};
+use crate::connection::Upstream;
 use crate::stream::{StreamIndex, UpstreamState};
 use crate::worker::Worker;
 
@@ -26,8 +27,10 @@ impl Worker {
 
     /// A request was given to a connection: when to look at its body, if that is to be looked after.
     pub(super) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
-        let is_first = !self.streams.get(index)?.retries.reused;
-        let (id, state) = self.slow_start(index)?;
+        let (id, upstream) = self.upstream_of(index)?;
+        // One that lost its race has waited, and has had none.
+        let is_first = upstream.requests == 1;
+        let state = upstream.slow_start.as_deref_mut()?;
         let was_paced = state.begin_body();
         // What the server has learned of the path in slow start it knows at the second response.
         let (is_held, is_released) = (state.is_held(), !is_first && state.release());
@@ -123,9 +126,13 @@ impl Worker {
     }
 
     fn slow_start(&mut self, index: StreamIndex) -> Option<(ConnectionId, &mut SlowStart)> {
-        let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
-        let upstream = self.connections.get_mut(id)?.upstream_mut()?;
+        let (id, upstream) = self.upstream_of(index)?;
         Some((id, upstream.slow_start.as_deref_mut()?))
+    }
+
+    fn upstream_of(&mut self, index: StreamIndex) -> Option<(ConnectionId, &mut Upstream)> {
+        let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
+        Some((id, self.connections.get_mut(id)?.upstream_mut()?))
     }
 }
 

@@ -37,6 +37,22 @@ fn a_long_way_gets_a_small_window_until_it_shows_that_it_bears_more() {
 }
 
 #[test]
+fn a_connection_that_lost_its_race_has_a_small_window_for_its_first_request() {
+    let settings = Settings { requests_per_connection: 1, ..Settings::default() };
+    let mut app = App::new(1, settings);
+    let _log = app.serve(ORIGIN, Habits::default());
+    let latency = Duration::from_millis(150)..=Duration::from_millis(150);
+    app.world.set_faults(Faults { latency, ..long_way() });
+    // The second connection is there before the first answer.
+    for tries in [2, 0] {
+        let call = app.get(500, Options::default());
+        app.run_until_ended(call, Duration::from_secs(10));
+        assert_eq!(app.calls[&call].report().attempts.len(), tries);
+        assert_eq!(limits(&app, call), [HELD]);
+    }
+}
+
+#[test]
 fn a_short_way_is_let_alone() {
     let mut app = App::new(1, Settings::default());
     let _log = app.serve(ORIGIN, Habits::default());
