@@ -28,8 +28,6 @@
     reason = "a value is matched for the one kind that its field can have; every other kind means the same"
 )]
 
-#[cfg(test)]
-mod conformance;
 mod convert;
 mod dump;
 mod error;
@@ -47,3 +45,8 @@ pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsTag};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use load::{Checked, Loaded, Options, check, load};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
+
+#[cfg(test)]
+mod tests {
+    mod conformance;
+}
