@@ -13,6 +13,7 @@ mod shell;
 mod sizes;
 mod test;
 mod tidy;
+mod toolchains;
 mod versus;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ cargo xtask COMMAND
                                     every figure that the client library is to reach, in one report, what is missed included
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
   sanitize                          the tracing crate's unit tests under the address sanitizer
+  toolchains [--all]                the tracing crate with the oldest compiler promised, and for other systems; --all: none may be absent
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
@@ -66,6 +68,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),
+        "toolchains" => toolchains::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -5,7 +5,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::shell::{Result, Share, cargo, output, run as run_command};
-use crate::{fuzz, instructions, peers, sanitize, tidy};
+use crate::{fuzz, instructions, peers, sanitize, tidy, toolchains};
 
 /// `[--quick]` leaves out fuzzing and the peers.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         let fetched = Aside::start(scope, "fetch peers", || peers::run(&[]));
         clippy()?;
         // A build's last links and nearly all tests leave processors idle.
-        let spare = Aside::start(scope, "instructions and fuzz targets", in_spare_time);
+        let spare = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
         build()?;
         fetched.finish()?;
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
@@ -61,6 +61,7 @@ const WORKSPACE: [&str; 2] = ["test", "--workspace"];
 
 /// What has target folders of its own, and whose outcome does not depend on how long it takes.
 fn in_spare_time() -> Result<()> {
+    toolchains::check(Share::Spare)?;
     fuzz::build(Share::Spare)?;
     instructions::check(false, Share::Spare)
 }

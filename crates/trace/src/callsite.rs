@@ -145,6 +145,7 @@ pub(crate) fn since(known: usize) -> Vec<&'static Callsite> {
     table.get(known..).unwrap_or_default().to_vec()
 }
 
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<&'static Callsite>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -149,7 +149,9 @@ pub(crate) fn counter() -> u64 {
 /// The TSC counts at one rate on all cores, and the kernel itself has not found it unstable.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn trusted() -> bool {
-    let leaf = core::arch::x86_64::__cpuid;
+    #[allow(unused_unsafe, reason = "a call of `__cpuid` is unsafe before Rust 1.94")]
+    // SAFETY: every x86-64 processor has the instruction.
+    let leaf = |number| unsafe { core::arch::x86_64::__cpuid(number) };
     let power = 0x8000_0007;
     let invariant = leaf(0x8000_0000).eax >= power && leaf(power).edx & (1 << 8) != 0;
     // A kernel on kvm-clock or Hyper-V's page derives its time from the same TSC.

@@ -93,6 +93,7 @@ fn turn() {
 }
 
 /// Ends recording without running hooks: the child's side of a fork, where a lock may be held for ever.
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn shut_after_fork() {
     RECORDED.iter().for_each(|mask| mask.store(0, Relaxed));
     turn();

@@ -57,6 +57,7 @@ pub(crate) fn set_pid(pid: u32) {
 }
 
 /// A forked child has a number of its own.
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn forget_pid() {
     PID.store(0, Relaxed);
 }

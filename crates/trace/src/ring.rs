@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use crate::record::{LONGEST, Words};
+#[cfg(all(unix, not(miri)))]
 use crate::{gate, marker, value};
 use std::sync::atomic::AtomicBool as AtomicFlag;
 

@@ -139,6 +139,7 @@ pub(crate) fn text(number: Text) -> Option<Arc<str>> {
     table.as_ref()?.texts.get(index).cloned()
 }
 
+#[cfg(all(unix, not(miri)))]
 pub(crate) fn lock() -> std::sync::MutexGuard<'static, Option<Interned>> {
     INTERNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
