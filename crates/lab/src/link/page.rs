@@ -137,10 +137,17 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         "awake",
         "battery, % per minute",
     ]);
+    let mut warnings = Vec::new();
     for radio in [LTE, UMTS, WIFI] {
         for (arm, packets) in arms {
             let energy = radio.model(packets, duration);
             let name = label(arm, radio.name);
+            warnings.extend(energy.beyond.map(|it| {
+                format!(
+                    "Warning: {:.0} Mbit/s {} are more than the {:.1} for which the model of {name} holds: its figures mean nothing here.",
+                    it.rate, it.direction, it.limit
+                )
+            }));
             bars.bars.push((name.clone(), vec![energy.joules]));
             bars.bands.push((energy.low_joules, energy.high_joules));
             table.row([
@@ -155,10 +162,13 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         }
     }
     page.bars(
-        "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of 2 to 12 s, active power ± 30 %.",
+        "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of 2 to 12 s, power while active and for each bit ± 30 %.",
         &bars,
     );
     page.table(table);
+    for warning in warnings {
+        page.text(warning);
+    }
     let series = arms.iter().map(|(arm, packets)| Series {
         name: label(arm, LTE.name),
         points: LTE.power(packets, duration, POINTS),
