@@ -32,6 +32,8 @@ pub struct Cost {
     pub user_ns: u64,
     /// Of that, in the kernel.
     pub system_ns: u64,
+    /// CPU time of the thread that took most.
+    pub busiest_thread_ns: u64,
     /// Time spent runnable but not running: others had the CPU.
     pub run_queue_wait_ns: u64,
     /// Context switches because the process waited for something.
@@ -84,7 +86,7 @@ impl Meter {
         let mut cost = Cost::default();
         for pid in self.family() {
             let Some(end) = Reading::take(pid) else { continue };
-            let begin = self.begin.get(&pid).copied().unwrap_or_default();
+            let begin = self.begin.get(&pid).cloned().unwrap_or_default();
             end.add_difference(&begin, &mut cost);
         }
         cost
@@ -126,6 +128,7 @@ impl Cost {
         self.cpu_ns += other.cpu_ns;
         self.user_ns += other.user_ns;
         self.system_ns += other.system_ns;
+        self.busiest_thread_ns += other.busiest_thread_ns;
         self.run_queue_wait_ns += other.run_queue_wait_ns;
         self.voluntary_switches += other.voluntary_switches;
         self.involuntary_switches += other.involuntary_switches;
@@ -140,6 +143,20 @@ impl Cost {
 pub fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Clock ticks that the calling thread spent in user space and in the kernel. They are coarse: good for the share,
+/// not for the sum.
+pub fn thread_ticks() -> (u64, u64) {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    process::ticks(&stat).unwrap_or_default()
+}
+
+/// Splits CPU time as ticks were split; evenly, when it took none.
+pub fn split(cpu_ns: u64, (user, system): (u64, u64)) -> (u64, u64) {
+    let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
+    let user_ns = (cpu_ns as f64 * share) as u64;
+    (user_ns, cpu_ns - user_ns)
 }
 
 /// Time that the calling thread was runnable but had no CPU.
@@ -176,7 +193,28 @@ mod tests {
         child.wait().unwrap();
         assert!(cost.processes >= 2, "the shell and its busy child: {cost:?}");
         assert!(cost.cpu_ns >= 20_000_000, "{cost:?}");
+        // Only the child is busy, and it has one thread.
+        assert!((10_000_000..=cost.cpu_ns * 2).contains(&cost.busiest_thread_ns), "{cost:?}");
         assert!(cost.rss_bytes > 0 && cost.peak_bytes >= cost.rss_bytes / 2, "{cost:?}");
+    }
+
+    #[test]
+    fn a_threads_own_time_is_split_as_the_kernel_counts_it() {
+        let ((user, system), begin_ns) = (thread_ticks(), thread_cpu_ns());
+        // Arithmetic until a tick has seen it, however little of a CPU there is.
+        let mut number = 1_u64;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while thread_ticks().0 < user + 10 && Instant::now() < deadline {
+            for _ in 0..1_000_000 {
+                number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005) + 1);
+            }
+        }
+        let after = thread_ticks();
+        let cpu_ns = thread_cpu_ns() - begin_ns;
+        let (user_ns, system_ns) = split(cpu_ns, (after.0 - user, after.1 - system));
+        assert_eq!(user_ns + system_ns, cpu_ns);
+        assert!(user_ns > cpu_ns / 2, "{user_ns} of {cpu_ns}: arithmetic is no system call");
+        assert_eq!(split(10, (0, 0)), (5, 5));
     }
 
     #[test]

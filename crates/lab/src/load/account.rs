@@ -30,6 +30,7 @@ struct Begin {
     payers: Vec<(String, Meter)>,
     noise: NoiseMeter,
     cpu_ns: u64,
+    ticks: (u64, u64),
     wait_ns: u64,
 }
 
@@ -58,6 +59,7 @@ impl<'p> Account<'p> {
             payers: self.plan.payers.iter().map(payer).collect::<Result<_, MeterError>>()?,
             noise: NoiseMeter::begin(),
             cpu_ns: meter::thread_cpu_ns(),
+            ticks: meter::thread_ticks(),
             wait_ns: meter::thread_run_queue_wait_ns(),
         });
         Ok(())
@@ -67,8 +69,13 @@ impl<'p> Account<'p> {
     pub(super) fn end(&mut self, answered: u64, connections: usize) {
         let Some(begin) = &self.begin else { return };
         let cpu_ns = meter::thread_cpu_ns() - begin.cpu_ns;
+        let ticks = meter::thread_ticks();
+        let ticks = (ticks.0.saturating_sub(begin.ticks.0), ticks.1.saturating_sub(begin.ticks.1));
+        let (user_ns, system_ns) = meter::split(cpu_ns, ticks);
         let generator = GeneratorCost {
             cpu_ns,
+            user_ns,
+            system_ns,
             cpu_fraction: cpu_ns as f64 / self.plan.duration.as_nanos() as f64,
             run_queue_wait_ns: meter::thread_run_queue_wait_ns().saturating_sub(begin.wait_ns),
             send_lateness: Nanoseconds::new(),

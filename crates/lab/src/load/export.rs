@@ -153,14 +153,16 @@ impl Outcome {
     fn cost_bars(&self) -> Bars {
         let answered = self.answered.max(1) as f64;
         let per_request = |ns: u64| ns as f64 / answered / 1e3;
-        let mut bars =
-            vec![("load generator".to_owned(), vec![0.0, per_request(self.generator.cpu_ns)])];
+        let own = &self.generator;
+        let mut bars = vec![(
+            "load generator".to_owned(),
+            vec![per_request(own.user_ns), per_request(own.system_ns)],
+        )];
         let payers = self.payers.iter().map(|(name, cost)| (name.clone(), *cost));
         let target = self.target.map(|target| ("target".to_owned(), target.cost));
         for (name, cost) in target.into_iter().chain(payers) {
             bars.push((name, vec![per_request(cost.user_ns), per_request(cost.system_ns)]));
         }
-        // The generator's own split is not read: it is nearly all the kernel's.
         Bars {
             unit: "µs".to_owned(),
             parts: vec!["user".to_owned(), "kernel".to_owned()],

@@ -12,7 +12,7 @@ use crate::meter::Cost;
 pub use crate::meter::Noise;
 
 /// What a run showed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Requests per second that the arrivals intended, for loops that have such a rate.
     pub intended_rps: Option<f64>,
@@ -71,7 +71,11 @@ pub struct TargetCost {
 pub struct GeneratorCost {
     /// CPU time in the measured time.
     pub cpu_ns: u64,
-    /// That as a share of one CPU.
+    /// Of that, in user mode, by the kernel's coarse ticks.
+    pub user_ns: u64,
+    /// Of that, in the kernel.
+    pub system_ns: u64,
+    /// All of it as a share of one CPU.
     pub cpu_fraction: f64,
     /// Time it was runnable but had no CPU.
     pub run_queue_wait_ns: u64,
@@ -171,6 +175,8 @@ impl Outcome {
             }
         }
         self.generator.cpu_ns += other.generator.cpu_ns;
+        self.generator.user_ns += other.generator.user_ns;
+        self.generator.system_ns += other.generator.system_ns;
         self.generator.run_queue_wait_ns += other.generator.run_queue_wait_ns;
         self.generator.send_lateness.merge(&other.generator.send_lateness);
         for warning in &other.warnings {
@@ -188,6 +194,7 @@ impl Outcome {
                 "cpu_ns": target.cost.cpu_ns,
                 "user_ns": target.cost.user_ns,
                 "system_ns": target.cost.system_ns,
+                "busiest_thread_ns": target.cost.busiest_thread_ns,
                 "run_queue_wait_ns": target.cost.run_queue_wait_ns,
                 "context_switches": target.cost.voluntary_switches + target.cost.involuntary_switches,
                 "rss_bytes": target.cost.rss_bytes,
@@ -216,6 +223,8 @@ impl Outcome {
             "payers": self.payers.iter().cloned().collect::<BTreeMap<String, Cost>>(),
             "generator": {
                 "cpu_ns": self.generator.cpu_ns,
+                "user_ns": self.generator.user_ns,
+                "system_ns": self.generator.system_ns,
                 "cpu_fraction": self.generator.cpu_fraction,
                 "run_queue_wait_ns": self.generator.run_queue_wait_ns,
                 "send_lateness_ns": self.generator.send_lateness.percentiles(),

@@ -1,5 +1,6 @@
 //! One process's lines in `/proc`.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use nix::time::{ClockId, clock_getcpuclockid};
@@ -8,7 +9,7 @@ use nix::unistd::Pid;
 use super::Cost;
 
 /// Counters that only grow.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
     cpu_ns: u64,
     user_ticks: u64,
@@ -16,32 +17,30 @@ pub(super) struct Reading {
     run_queue_wait_ns: u64,
     voluntary_switches: u64,
     involuntary_switches: u64,
+    /// CPU nanoseconds of each thread, by its id.
+    threads: BTreeMap<u32, u64>,
 }
 
 impl Reading {
     /// `None` when the process is gone.
     pub(super) fn take(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses, which may contain anything.
-        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
-        let mut reading = Self {
-            user_ticks: fields.get(11)?.parse().ok()?,
-            system_ticks: fields.get(12)?.parse().ok()?,
-            ..Self::default()
-        };
-        let mut of_threads_ns = 0;
+        let (user_ticks, system_ticks) = ticks(&stat)?;
+        let mut reading = Self { user_ticks, system_ticks, ..Self::default() };
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
             let path = task.path();
             let schedstat = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
             let mut numbers =
                 schedstat.split_ascii_whitespace().filter_map(|text| text.parse::<u64>().ok());
-            of_threads_ns += numbers.next().unwrap_or(0);
+            let cpu_ns = numbers.next().unwrap_or(0);
+            let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+            reading.threads.extend(tid.map(|tid: u32| (tid, cpu_ns)));
             reading.run_queue_wait_ns += numbers.next().unwrap_or(0);
             let status = fs::read_to_string(path.join("status")).unwrap_or_default();
             reading.voluntary_switches += line_number(&status, "voluntary_ctxt_switches:");
             reading.involuntary_switches += line_number(&status, "nonvoluntary_ctxt_switches:");
         }
-        reading.cpu_ns = clock_ns(pid).unwrap_or(of_threads_ns);
+        reading.cpu_ns = clock_ns(pid).unwrap_or_else(|| reading.threads.values().sum());
         Some(reading)
     }
 
@@ -49,19 +48,27 @@ impl Reading {
         let cpu_ns = self.cpu_ns.saturating_sub(begin.cpu_ns);
         let user = self.user_ticks.saturating_sub(begin.user_ticks);
         let system = self.system_ticks.saturating_sub(begin.system_ticks);
-        // Ticks are 10 ms: good for the share, not for the sum.
-        let user_share =
-            if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
-        let user_ns = (cpu_ns as f64 * user_share) as u64;
+        let (user_ns, system_ns) = super::split(cpu_ns, (user, system));
         cost.cpu_ns += cpu_ns;
         cost.user_ns += user_ns;
-        cost.system_ns += cpu_ns - user_ns;
+        cost.system_ns += system_ns;
+        let spent = self.threads.iter().map(|(tid, cpu_ns)| {
+            cpu_ns.saturating_sub(begin.threads.get(tid).copied().unwrap_or(0))
+        });
+        cost.busiest_thread_ns = spent.fold(cost.busiest_thread_ns, u64::max);
         cost.run_queue_wait_ns += self.run_queue_wait_ns.saturating_sub(begin.run_queue_wait_ns);
         cost.voluntary_switches += self.voluntary_switches.saturating_sub(begin.voluntary_switches);
         cost.involuntary_switches +=
             self.involuntary_switches.saturating_sub(begin.involuntary_switches);
         cost.processes += 1;
     }
+}
+
+/// Ticks in user space and in the kernel, of a line of `stat`.
+pub(super) fn ticks(stat: &str) -> Option<(u64, u64)> {
+    // The second field is the program's name in parentheses, which may contain anything.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// The processes that `pid`'s threads have started and that are alive.
