@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::load::{Arrivals, LoadError, Outcome, Plan, run};
+use crate::load::{Arrivals, LoadError, Noise, Outcome, Plan, TargetCost, run};
 use crate::stats::{Decision, Interval, Scalability, Sequential, wilson};
 
 /// What to look for.
@@ -48,6 +48,8 @@ pub struct Knee {
     pub sweep: Vec<(f64, f64)>,
     /// What was scarce at the first rate that failed.
     pub limiter: String,
+    /// Reasons to doubt it, from the runs at the last rate that held and the last that did not.
+    pub warnings: Vec<String>,
 }
 
 /// One rate.
@@ -67,25 +69,29 @@ pub struct Step {
     pub share: Interval,
     /// What that says.
     pub decision: Decision,
+    /// What else the machine was doing, over all windows.
+    pub noise: Noise,
 }
 
 /// Searches; `progress` is told what is being done.
 pub fn search(search: &Search, progress: &mut dyn FnMut(&str)) -> Result<Knee, LoadError> {
-    let mut trials = Trials { search, steps: Vec::new(), worst: None };
+    let mut trials = Trials { search, steps: Vec::new(), best: None, worst: None };
     let (rate, broken) = trials.bracket(progress)?;
     let (rate, broken) = trials.confirm(rate, broken, progress)?;
+    let warnings = trials.warnings();
     let Trials { steps, worst, .. } = trials;
     let sweep = sweep(search, progress)?;
-    let limiter = worst
-        .as_ref()
-        .map_or_else(|| "nothing: the highest rate tried met the objective".to_owned(), limiter);
-    Ok(Knee { rate, broken, steps, law: Scalability::fit(&sweep), sweep, limiter })
+    let limiter =
+        worst.as_ref().map_or_else(|| NO_LIMIT.to_owned(), |outcome| limiter(search, outcome));
+    Ok(Knee { rate, broken, steps, law: Scalability::fit(&sweep), sweep, limiter, warnings })
 }
 
 /// The rates tried so far.
 struct Trials<'s> {
     search: &'s Search,
     steps: Vec<Step>,
+    /// All windows of the last rate that held.
+    best: Option<Outcome>,
     /// All windows of the last rate that was not shown to hold.
     worst: Option<Outcome>,
 }
@@ -158,12 +164,20 @@ impl Trials<'_> {
             missed: test.missed(),
             share: wilson(test.met(), test.met() + test.missed()),
             decision,
+            noise: outcome.noise,
         });
         let holds = decision == Decision::Holds;
-        if !holds {
-            self.worst = Some(outcome);
-        }
+        *(if holds { &mut self.best } else { &mut self.worst }) = Some(outcome);
         Ok(holds)
+    }
+
+    /// What the load generator has to say about the two rates that the answer rests on.
+    fn warnings(&self) -> Vec<String> {
+        let of = |outcome: &Option<Outcome>, what: &str| -> Vec<String> {
+            let warnings = outcome.iter().flat_map(|outcome| &outcome.warnings);
+            warnings.map(|warning| format!("at the last rate that {what}, {warning}")).collect()
+        };
+        [of(&self.best, "held"), of(&self.worst, "did not hold")].concat()
     }
 
     fn window(
@@ -211,7 +225,7 @@ fn sweep(search: &Search, progress: &mut dyn FnMut(&str)) -> Result<Vec<(f64, f6
 }
 
 /// Names what was scarce, from what was spent.
-fn limiter(outcome: &Outcome) -> String {
+fn limiter(search: &Search, outcome: &Outcome) -> String {
     let seconds = outcome.duration.as_nanos() as f64;
     let of_cpu = |ns: u64| ns as f64 / seconds;
     let wait = of_cpu(outcome.generator.run_queue_wait_ns);
@@ -221,29 +235,63 @@ fn limiter(outcome: &Outcome) -> String {
             outcome.generator.cpu_fraction * 100.0
         );
     }
-    if let Some(target) = outcome.target {
-        let (busy, starved) = (of_cpu(target.cost.cpu_ns), of_cpu(target.cost.run_queue_wait_ns));
+    if let Some(target) = &outcome.target {
+        let (running, ready) = (of_cpu(target.cost.cpu_ns), of_cpu(target.cost.run_queue_wait_ns));
+        let starved = ready / (running + ready).max(1e-9);
         if starved > 0.3 {
             return format!(
-                "the machine: the target was ready to run but had no CPU {:.0} % of the time",
+                "the machine: of the time in which the target was ready to run it had no CPU for {:.0} %",
                 starved * 100.0
             );
         }
-        if busy > 0.85 {
-            return format!("the target's CPU: it used {busy:.2} CPUs");
+        if let Some(text) = limited_by_cpu(search, outcome, target) {
+            return text;
         }
     }
-    if wait > 0.2 {
+    let late = outcome.generator.send_lateness.quantile(search.percentile);
+    if wait > 0.2 || u128::from(late) * 2 > search.objective.as_nanos() {
         return format!(
-            "the machine: the load generator waited for a CPU {:.0} % of the time",
-            wait * 100.0
+            "the machine: the load generator waited for a CPU {:.0} % of the time and sent up to {:.1} ms late",
+            wait * 100.0,
+            late as f64 / 1e6
         );
     }
     if outcome.waited_for_connection * 10 > outcome.sent {
         let share = outcome.waited_for_connection as f64 / outcome.sent.max(1) as f64 * 100.0;
         return format!("connections: {share:.0} % of arrivals found none free");
     }
-    "not the CPU of what was watched: look at what the target waits for".to_owned()
+    match outcome.target {
+        Some(_) => "not the CPU of what was watched: look at what the target waits for".to_owned(),
+        None => "not known, because no process was watched".to_owned(),
+    }
+}
+
+/// One thread answers one request at a time: with random arrivals it has a queue long before it is always busy.
+/// The queue's length is that of M/D/1, whose waiting times are about exponential beyond their first part.
+fn limited_by_cpu(search: &Search, outcome: &Outcome, target: &TargetCost) -> Option<String> {
+    let busy = target.cost.busiest_thread_ns as f64 / outcome.duration.as_nanos() as f64;
+    let cost_ns = target.cpu_ns_per_request()?;
+    let seen_ns = outcome.latency.quantile(search.percentile) as f64;
+    let is_random = matches!(search.plan.arrivals, Arrivals::Poisson { .. });
+    let queue = if is_random { queue(busy, search.percentile) } else { 0.0 };
+    let explained_ns = cost_ns * (1.0 + queue);
+    let text = format!("the target's CPU: its busiest thread used {:.0} % of one", busy * 100.0);
+    if busy > 0.85 {
+        return Some(text);
+    }
+    (explained_ns * 2.0 > seen_ns).then(|| {
+        format!(
+            "{text}, and with random arrivals the queue before it explains {:.1} of {:.1} ms",
+            explained_ns.min(seen_ns) / 1e6,
+            seen_ns / 1e6
+        )
+    })
+}
+
+/// How many times its own length a request waits at this percentile (M/D/1).
+fn queue(busy: f64, percentile: f64) -> f64 {
+    let tail = (busy / (1.0 - percentile)).ln().max(0.0);
+    tail / (2.0 * (1.0 - busy).max(1e-3))
 }
 
 impl Knee {
@@ -279,9 +327,12 @@ impl Knee {
             "law": self.law,
             "peak_concurrency": self.law.map(|law| law.peak()).filter(|peak| peak.is_finite()),
             "limiter": self.limiter,
+            "warnings": self.warnings,
         })
     }
 }
+
+const NO_LIMIT: &str = "nothing: the highest rate tried met the objective";
 
 #[cfg(test)]
 mod tests {
@@ -299,12 +350,89 @@ mod tests {
             let law = knee.law.unwrap();
             if rate >= 140.0 && (16.0..=21.0).contains(&law.lambda) {
                 assert!(knee.limiter.starts_with("connections"), "{}", knee.limiter);
+                assert!(knee.to_json()["steps"][0]["noise"]["load"].is_number());
+                assert!(knee.to_json()["warnings"].is_array());
                 assert!(knee.to_page(&it, "again").to_html().contains("knee"));
                 return;
             }
             low.push((rate, law, knee.steps));
         }
         panic!("{low:#?}");
+    }
+
+    /// A second at 778 requests/s to a server whose only thread needs 1 ms for each.
+    fn busy_outcome() -> (Search, Outcome) {
+        let mut plan = Plan::new("127.0.0.1:1".parse().unwrap());
+        plan.arrivals = Arrivals::Poisson { rate: 778.0 };
+        let search = Search {
+            plan,
+            percentile: 0.99,
+            objective: Duration::from_millis(10),
+            from: 100.0,
+            to: 1000.0,
+            precision: 0.05,
+        };
+        let mut outcome = Outcome {
+            duration: Duration::from_secs(1),
+            sent: 778,
+            answered: 778,
+            ..Outcome::default()
+        };
+        let mut target = TargetCost { answered: 778, ..TargetCost::default() };
+        (target.cost.cpu_ns, target.cost.busiest_thread_ns) = (790_000_000, 790_000_000);
+        outcome.target = Some(target);
+        outcome.latency.record(11_000_000);
+        (search, outcome)
+    }
+
+    #[test]
+    fn a_single_thread_is_the_limit_before_it_is_always_busy() {
+        let (search, outcome) = busy_outcome();
+        let text = limiter(&search, &outcome);
+        assert!(
+            text.starts_with("the target's CPU: its busiest thread used 79 % of one"),
+            "{text}"
+        );
+        // Sixteen threads with a twentieth of a CPU each are not busy, though together they use 0.8 CPUs.
+        let mut idle = outcome.clone();
+        idle.target.as_mut().unwrap().cost.busiest_thread_ns = 50_000_000;
+        idle.latency.record(80_000_000);
+        assert!(limiter(&search, &idle).starts_with("not the CPU"), "{}", limiter(&search, &idle));
+        // Evenly spaced requests have no queue before they overlap.
+        let mut paced = search.clone();
+        paced.plan.arrivals = Arrivals::Paced { rate: 778.0 };
+        assert!(limiter(&paced, &outcome).starts_with("not the CPU"));
+    }
+
+    #[test]
+    fn an_oversubscribed_machine_is_named() {
+        let (search, mut outcome) = busy_outcome();
+        outcome.target.as_mut().unwrap().cost.run_queue_wait_ns = 500_000_000;
+        assert!(limiter(&search, &outcome).contains("it had no CPU for 39 %"));
+        outcome.target = None;
+        assert_eq!(limiter(&search, &outcome), "not known, because no process was watched");
+        outcome.generator.send_lateness.record(7_000_000);
+        let text = limiter(&search, &outcome);
+        assert!(
+            text.starts_with("the machine: the load generator") && text.contains("7.0 ms late"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_makes_the_answer_doubtful_is_told_with_it() {
+        let (search, outcome) = busy_outcome();
+        let doubtful =
+            |warning: &str| Outcome { warnings: vec![warning.to_owned()], ..outcome.clone() };
+        let trials = Trials {
+            search: &search,
+            steps: Vec::new(),
+            best: Some(doubtful("it was late")),
+            worst: Some(doubtful("it waited")),
+        };
+        let told = trials.warnings();
+        assert_eq!(told[0], "at the last rate that held, it was late");
+        assert_eq!(told[1], "at the last rate that did not hold, it waited");
     }
 
     /// Ten connections and 50 ms each: 200 requests per second and no more.

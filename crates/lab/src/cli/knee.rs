@@ -94,7 +94,8 @@ impl Knee {
             super::write_json(path, &found.to_json())?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            super::print(&format!("{}\n", found.sentence(&search)));
+            let warnings = found.warnings.iter().map(|warning| format!("  warning    {warning}\n"));
+            super::print(&format!("{}\n{}", found.sentence(&search), warnings.collect::<String>()));
         }
         Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

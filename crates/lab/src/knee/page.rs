@@ -11,6 +11,9 @@ impl Knee {
             format!("Knee of {}", search.plan.target),
             format!("{}.", self.sentence(search)),
         );
+        for warning in &self.warnings {
+            page.text(format!("Warning: {warning}."));
+        }
         page.heading("Rate and latency");
         let mut points: Vec<(f64, f64)> =
             self.steps.iter().map(|step| (step.rate, step.latency_ns as f64 / 1e6)).collect();
