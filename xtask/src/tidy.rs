@@ -45,11 +45,12 @@ const FLOORS: &[Floor] = &[
         may: &[],
         tests_may: &[],
         runtime: Runtime::None,
-        // Besides ring and clock: a probe that debuggers attach to, and Android's own C functions.
+        // Besides ring and clock: a probe that debuggers attach to, system calls about threads, and Android's own C functions.
         unsafety: Unsafety::In(&[
             "src/ring.rs",
             "src/clock.rs",
             "src/probe.rs",
+            "src/thread.rs",
             "src/atrace/property.rs",
         ]),
     },

@@ -18,7 +18,7 @@ use crate::process::Process;
 use crate::record::{self, Kind};
 use crate::ring::{self, Plan, Ring, Thread};
 use crate::timeline::Timeline;
-use crate::{clock, gate};
+use crate::{clock, gate, thread};
 
 /// What to record, and into how much memory.
 #[derive(Debug, Clone)]
@@ -140,8 +140,7 @@ impl Options {
             stop: stop.clone(),
             every: self.drain_every,
         };
-        let thread = std::thread::Builder::new().name("towpath-trace".to_owned());
-        let thread = thread.spawn(move || writer.run()).map_err(StartError::Io)?;
+        let thread = thread::spawn(move || writer.run()).map_err(StartError::Io)?;
         Ok(FileRecording { on, stop, thread: Some(thread) })
     }
 }
@@ -349,8 +348,7 @@ impl Drop for Recording {
 /// Reads the clocks once a second, so that a capture hours later places its records to the nanosecond.
 fn keep_time(timeline: &SharedTimeline) -> io::Result<JoinHandle<()>> {
     let timeline = Arc::downgrade(timeline);
-    let thread = std::thread::Builder::new().name("towpath-trace".to_owned());
-    thread.spawn(move || {
+    thread::spawn(move || {
         while let Some(timeline) = timeline.upgrade() {
             timeline.0.lock().unwrap_or_else(PoisonError::into_inner).add(Reading::take());
             drop(timeline);

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use crate::record::{LONGEST, Words};
+use crate::thread;
 #[cfg(all(unix, not(miri)))]
 use crate::{gate, marker, value};
 use std::sync::atomic::AtomicBool as AtomicFlag;
@@ -492,7 +493,8 @@ impl Registry {
             return None;
         }
         self.serial = self.free_serial();
-        let ring = Arc::new(Ring::new(plan.capacity, self.serial, plan.flight, this_thread()));
+        let ring =
+            Arc::new(Ring::new(plan.capacity, self.serial, plan.flight, this_thread(self.serial)));
         self.rings.push(ring.clone());
         Some(ring)
     }
@@ -518,16 +520,14 @@ impl Registry {
 /// Asked before the registry's lock when an event finds no ring: probes may be attached with no recording on.
 static RECORDING: AtomicFlag = AtomicFlag::new(false);
 
-fn this_thread() -> Thread {
-    // `/proc/thread-self` is a link to `PID/task/TID`.
-    let link = std::fs::read_link("/proc/thread-self").ok();
-    let tid = link.as_deref().and_then(|path| path.file_name()?.to_str()?.parse().ok());
-    let current = std::thread::current();
-    Thread {
-        tid: tid.unwrap_or_else(std::process::id),
-        name: current.name().unwrap_or_default().to_owned(),
-    }
+fn this_thread(serial: u64) -> Thread {
+    // Where the system gives no number, one above those that processes have.
+    let unnumbered = || UNNUMBERED + (serial % SERIALS) as u32;
+    Thread { tid: thread::number().unwrap_or_else(unnumbered), name: thread::name() }
 }
+
+/// Linux numbers processes and threads below 2^22.
+const UNNUMBERED: u32 = 1 << 30;
 
 /// The registry, locked.
 pub(crate) fn registry() -> MutexGuard<'static, Registry> {

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::time::Duration;
 
 use crate::category::{Category, Level};
-use crate::{gate, marker};
+use crate::{gate, marker, thread};
 
 /// Follows the properties from a thread of its own, so that no event pays for looking.
 pub(super) fn watch() {
@@ -19,8 +19,7 @@ pub(super) fn watch() {
         }
     };
     look();
-    let thread = std::thread::Builder::new().name("towpath-atrace".to_owned());
-    let _ = thread.spawn(move || {
+    let _ = thread::spawn(move || {
         loop {
             std::thread::sleep(EVERY);
             look();
