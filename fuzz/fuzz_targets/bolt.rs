@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use towpath_proto::bolt::{Decoder, Error, Options};
-use towpath_proto::http1::Out;
+use towpath_proto::Out;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((seed, bytes)) = data.split_first_chunk::<8>() else { return };

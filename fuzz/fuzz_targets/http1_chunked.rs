@@ -5,7 +5,8 @@
 use bytes::{Bytes, BytesMut};
 use towpath_fuzz::{check_requests, check_responses, cut, options, requests};
 use towpath_proto::Head;
-use towpath_proto::http1::{Client, Out};
+use towpath_proto::http1::Client;
+use towpath_proto::Out;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first_chunk::<9>() else { return };

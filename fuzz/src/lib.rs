@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::http1::{Client, Error, Event, Next, Options, Out, Server};
+use towpath_proto::http1::{Client, Error, Options, Server};
+use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Method, Name};
 
 /// A message as a reader of it would remember it.

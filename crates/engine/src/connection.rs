@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::head::{Head, HeadPool};
-use towpath_proto::http1::{self, Event, Out};
+use towpath_proto::http1;
 use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant};
+use towpath_proto::{Event, Out};
 
 use crate::bolt;
 use crate::client::slow_start::SlowStart;

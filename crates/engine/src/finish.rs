@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_proto::Next;
 use towpath_proto::head::Head;
-use towpath_proto::http1::Next;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 

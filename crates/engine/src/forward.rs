@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_proto::Event;
 use towpath_proto::head::Head;
-use towpath_proto::http1::Event;
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::bolt::Crossing;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::http1::Out;
+use towpath_proto::Out;
 use towpath_proto::tls::{self, Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::Out;
 use towpath_proto::head::HeadPool;
-use towpath_proto::http1::Out;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Failure, Input, Instant, Machine, Output, Timers};
 

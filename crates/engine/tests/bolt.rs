@@ -34,8 +34,8 @@ use towpath_engine::snapshot::route::{Action, Forward, RetryOn, RetryPolicy};
 use towpath_engine::snapshot::{Cluster, Snapshot};
 use towpath_engine::stats::{Query, Registry};
 use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::Out;
 use towpath_proto::bolt::{self, Command, Decoder, Kind, Options, Status, Version, write_header};
-use towpath_proto::http1::Out;
 use towpath_proto::{Address, Close, ConnectionId, Input, Instant};
 use towpath_sim::{Faults, NodeId, Orders, Random, Script, World, for_each_seed};
 

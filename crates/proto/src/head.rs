@@ -24,7 +24,7 @@ pub use self::header_name::{HeaderName, InvalidName};
 pub use self::pool::HeadPool;
 pub(crate) use self::types::{Field, Span};
 pub use self::types::{FieldRef, Method, Version};
-use crate::http1::chars::{hex, is_scheme, is_token, trim};
+use crate::chars::{hex, is_scheme, is_token, trim};
 use crate::name::Name;
 
 /// The longest name that a field can have; a well-formed one never comes near it.

@@ -3,6 +3,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`bolt`] | Bolt v1 and v2: frames out of chunks, and frames of our own |
+//! | [`Event`], [`Next`], [`Out`] | what arrives, what follows an exchange, what is to be written: of no protocol in particular |
 //! | [`head`] | [`Head`]: a message head as ranges over the bytes it came in |
 //! | [`name`] | [`Name`]: well-known header names as small integers |
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
@@ -16,14 +17,18 @@
 #![forbid(unsafe_code)]
 
 pub mod bolt;
+mod chars;
+mod event;
 pub mod head;
 pub mod http1;
 pub mod machine;
 pub mod name;
+mod out;
 pub mod time;
 pub mod timer;
 pub mod tls;
 
+pub use event::{Event, Next};
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
 pub use machine::{
     Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input, Keepalive,
@@ -31,5 +36,6 @@ pub use machine::{
     SocketState,
 };
 pub use name::Name;
+pub use out::{COPY_LIMIT, Out};
 pub use time::Instant;
 pub use timer::Timers;

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::http1::{Client, Event, Next, Options, Out, Server};
+use towpath_proto::http1::{Client, Options, Server};
+use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Name};
 
 #[test]

@@ -10,7 +10,8 @@ mod wire;
 
 use std::sync::Arc;
 
-use towpath_proto::http1::{Client, Error, Event, Options, Out};
+use towpath_proto::http1::{Client, Error, Options};
+use towpath_proto::{Event, Out};
 use towpath_proto::{Head, HeadPool, Name};
 use wire::{collect, head, poll_all};
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corpus::{Case, Expect};
-use towpath_proto::http1::{Client, Error, Event, Next, Options, Out, Server, Underscores};
+use towpath_proto::http1::{Client, Error, Options, Server, Underscores};
+use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Name};
 
 #[test]

@@ -11,7 +11,8 @@ mod wire;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::http1::{COPY_LIMIT, Client, Error, Options, Out, Server};
+use towpath_proto::http1::{Client, Error, Options, Server};
+use towpath_proto::{COPY_LIMIT, Out};
 use towpath_proto::{Head, HeadPool};
 use wire::poll_all;
 
@@ -133,7 +134,7 @@ fn connections_are_small() {
     assert!(size_of::<Server>() <= 200, "{}", size_of::<Server>());
     assert!(size_of::<Client>() <= 200, "{}", size_of::<Client>());
     assert_eq!(size_of::<Head>(), size_of::<usize>());
-    assert!(size_of::<towpath_proto::http1::Event>() <= 48);
+    assert!(size_of::<towpath_proto::Event>() <= 48);
 }
 
 /// Feeds a request in two pieces; the error, if that is how it ends.

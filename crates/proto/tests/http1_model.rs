@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_proto::Event;
 use towpath_proto::HeadPool;
-use towpath_proto::http1::{Event, Options, Server};
+use towpath_proto::http1::{Options, Server};
 
 #[test]
 fn random_requests_are_read_as_the_model_reads_them() {

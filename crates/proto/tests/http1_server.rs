@@ -11,7 +11,8 @@ mod wire;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::http1::{Error, Event, NameCase, Next, Options, Out, Server, Underscores};
+use towpath_proto::http1::{Error, NameCase, Options, Server, Underscores};
+use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Name, Version};
 use wire::{collect, head, poll_all};
 

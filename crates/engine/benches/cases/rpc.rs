@@ -13,8 +13,8 @@ use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::Action;
 use towpath_engine::snapshot::{Cluster, Snapshot};
 use towpath_engine::worker::Worker;
+use towpath_proto::Out;
 use towpath_proto::bolt::{self, Options, Status, Version, write_header};
-use towpath_proto::http1::Out;
 use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
 use super::scene;

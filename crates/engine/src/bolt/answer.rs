@@ -96,7 +96,7 @@ impl Worker {
 }
 
 /// The answer under the number of the call, and in its version.
-fn write_answer(asked: Asked, answer: &Frame, out: &mut towpath_proto::http1::Out) {
+fn write_answer(asked: Asked, answer: &Frame, out: &mut towpath_proto::Out) {
     if answer.version() == asked.version {
         answer.write_as(asked.number, out);
         return;

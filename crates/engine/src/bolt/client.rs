@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_proto::Event;
 use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Status};
 use towpath_proto::head::HeadPool;
-use towpath_proto::http1::Event;
 
 use super::Reply;
 use super::slots::{Owner, Slots};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_proto::Event;
 use towpath_proto::Instant;
 use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
 use towpath_proto::head::HeadPool;
-use towpath_proto::http1::Event;
 
 use super::{Call, Reply};
 use crate::snapshot::BoltProxy;

@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_proto::Out;
 use towpath_proto::head::HeadPool;
-use towpath_proto::http1::Out;
 use towpath_proto::{
     Address, AttemptId, Close, ConnectionId, Input, Instant, Machine, Output, Timers, tls,
 };

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::bolt::{Command, Decoder, Kind, Message, Options, Status};
 use towpath_proto::head::{Head, HeadPool};
-use towpath_proto::http1::{Client, Event, Out};
+use towpath_proto::http1::Client;
 use towpath_proto::name::Name;
+use towpath_proto::{Event, Out};
 
 use crate::format::Facts;
 use crate::header_ops::{Scratch, Subject};

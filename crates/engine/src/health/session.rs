@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::http1::Out;
+use towpath_proto::Out;
 use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, ConnectionId};
 

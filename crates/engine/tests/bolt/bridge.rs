@@ -6,7 +6,8 @@ use super::scene::{HTTP, Plan, add_counted_worker, drain_and_check};
 use super::*;
 use towpath_engine::snapshot::bolt::{Bridge, ToBolt, ToHttp};
 use towpath_proto::head::{Head, HeadPool};
-use towpath_proto::http1::{self, Event, Next};
+use towpath_proto::http1;
+use towpath_proto::{Event, Next};
 
 const SERVICE: &str = "com.example.Orders";
 const MOST: usize = 5000;

@@ -13,8 +13,8 @@ use towpath_engine::snapshot::health::{
 };
 use towpath_engine::snapshot::{BoltUpstream, ClusterId};
 use towpath_engine::stats::Registry;
+use towpath_proto::Out;
 use towpath_proto::bolt::{self, Command, Decoder, Kind, Status};
-use towpath_proto::http1::Out;
 use towpath_proto::{Close, ConnectionId, Input, Machine};
 use towpath_sim::{Faults, NodeId, Orders, Script, World};
 

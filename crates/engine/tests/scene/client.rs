@@ -9,8 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_engine::message::Message;
 use towpath_proto::head::{Head, HeadPool, Method};
-use towpath_proto::http1::{Client, Event, Out};
+use towpath_proto::http1::Client;
 use towpath_proto::{Address, Close, ConnectionId, Input, Instant};
+use towpath_proto::{Event, Out};
 use towpath_sim::{Orders, Random, Script};
 
 use super::origin::{pattern, text};

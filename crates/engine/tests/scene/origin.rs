@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_engine::message::Message;
 use towpath_proto::head::{Head, HeadPool};
-use towpath_proto::http1::{Event, Next, Out, Server};
+use towpath_proto::http1::Server;
 use towpath_proto::{Address, Close, ConnectionId, Input, Instant};
+use towpath_proto::{Event, Next, Out};
 use towpath_sim::{Orders, Script};
 
 /// How often each request arrived whole, and broken bodies.

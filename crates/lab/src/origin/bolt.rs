@@ -1,8 +1,8 @@
 //! The test server in Bolt: frames in, one item each out, and the answers.
 
 use bytes::{Bytes, BytesMut};
+use towpath_proto::Out;
 use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Options, Status};
-use towpath_proto::http1::Out;
 
 use super::Origin;
 

@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::http1::{Client, Event, Next, Options, Out, Server};
+use towpath_proto::http1::{Client, Options, Server};
+use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Name};
 
 /// Eight fields, as an HTTP client of today sends them.

@@ -9,7 +9,7 @@ use super::frame::{Command, Frame, Kind};
 use super::layout::{CHECKSUM, CHECKSUM_LENGTH, COMMAND_VERSION, Version};
 use super::options::MAX_SHORT;
 use super::status::Status;
-use crate::http1::Out;
+use crate::Out;
 
 /// What a frame says, before it is one.
 #[derive(Clone, Debug)]

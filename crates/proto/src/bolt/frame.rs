@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::headers::{Headers, Malformed};
 use super::layout::{CHECKSUM_LENGTH, Layout, Version};
 use super::status::Status;
-use crate::http1::Out;
+use crate::Out;
 
 /// Which way a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use super::frame::{Frame, Kind};
 use super::headers::Malformed;
 use super::status::Status;
+use crate::chars::{is_token, trim};
 use crate::head::{Field, Head, HeadPool, Span};
-use crate::http1::chars::{is_token, trim};
 use crate::name::Name;
 
 impl Frame {

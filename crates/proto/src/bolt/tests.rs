@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::http1::Out;
+use crate::Out;
 
 const V1: Version = Version::V1;
 const V2: Version = Version::V2 { checksums: false };

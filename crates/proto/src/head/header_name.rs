@@ -8,7 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::http1::chars::is_token;
+use crate::chars::is_token;
 use crate::name::Name;
 
 /// A valid field name in lower case: a well-known one by number, another by its bytes.

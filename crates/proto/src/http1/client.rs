@@ -13,14 +13,15 @@ use super::body::Body;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
-use super::out::Out;
 use super::parse::Opening;
 use super::receive::{Receiver, Stage};
 use super::response::{Asked, Response};
 use super::send::{Sending, promised_length};
-use super::{Event, encode, response};
+use super::{encode, response};
+use crate::event::Event;
 use crate::head::{Head, HeadPool, Method};
 use crate::name::Name;
+use crate::out::Out;
 
 /// One connection to a server, with one exchange at a time: [`Client::encode_head`] begins the next.
 #[derive(Debug)]

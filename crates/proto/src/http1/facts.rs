@@ -1,7 +1,7 @@
 //! What framing and connection handling must know of a head, gathered while its lines are parsed.
 
-use super::chars::{is_token, list, trim};
 use super::error::Error;
+use crate::chars::{is_token, list, trim};
 use crate::head::Span;
 use crate::name::Name;
 

@@ -8,11 +8,11 @@
 //! it. So the fast way need not tell errors apart, and the slow one can accept nothing. Judgement
 //! waits for the end of the line: the answer does not depend on how the bytes were cut.
 
-use super::chars::{has_underscore, is_scheme, is_token};
 use super::error::Error;
 use super::facts::Facts;
 use super::options::{Options, Underscores};
 use super::scan;
+use crate::chars::{has_underscore, is_scheme, is_token};
 use crate::head::{Field, Head, Method, Span, Version};
 use crate::name::Name;
 

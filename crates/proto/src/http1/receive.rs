@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::Event;
 use super::body::{Body, Piece};
-use super::chars::is_authority;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
 use super::parse::{Cursor, Opening, Progress};
+use crate::chars::is_authority;
+use crate::event::Event;
 use crate::head::{Head, HeadPool};
 use crate::name::Name;
 

@@ -1,11 +1,11 @@
 //! What a request head means: target, host, framing, connection (RFC 9112 §3, §6, §9).
 
 use super::body::{Body, Chunked};
-use super::chars::{is_authority, is_connect_authority};
 use super::error::Error;
 use super::facts::{Coding, Facts};
 use super::options::Options;
 use super::parse::Target;
+use crate::chars::{is_authority, is_connect_authority};
 use crate::head::{Head, Method, Span, Version};
 use crate::name::Name;
 

@@ -4,9 +4,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::encode;
 use super::options::NameCase;
-use super::out::Out;
 use crate::head::Head;
 use crate::name::Name;
+use crate::out::Out;
 
 /// How the body of the message being written is framed, and how far it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

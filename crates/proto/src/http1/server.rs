@@ -13,14 +13,15 @@ use super::body::Body;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
-use super::out::Out;
 use super::parse::Opening;
 use super::receive::{Receiver, Stage};
 use super::response::is_bodiless;
 use super::send::{Sending, promised_length};
-use super::{Event, Next, encode, request};
+use super::{encode, request};
+use crate::event::{Event, Next};
 use crate::head::{Head, HeadPool, Method, Version};
 use crate::name::Name;
+use crate::out::Out;
 
 /// One connection from a client.
 ///

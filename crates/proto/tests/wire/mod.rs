@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each story takes what it needs")]
 
 use bytes::BytesMut;
-use towpath_proto::http1::{Error, Event, Out};
+use towpath_proto::http1::Error;
+use towpath_proto::{Event, Out};
 use towpath_proto::{Head, HeadPool};
 
 /// Everything that waits to be written.

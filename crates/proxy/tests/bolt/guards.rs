@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use towpath_proto::Out;
 use towpath_proto::bolt::{Decoder, Frame, Kind, Message, Options, Status, Version, write_header};
-use towpath_proto::http1::Out;
 
 use crate::common::{PATIENCE, Proxy, Scratch, until};
 use crate::config::{routed, server};

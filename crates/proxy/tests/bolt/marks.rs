@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use towpath_proto::Out;
 use towpath_proto::bolt::{Decoder, Message, Options, Status, Version};
-use towpath_proto::http1::Out;
 
 use crate::common::{PATIENCE, Proxy};
 

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, sockopt};
+use towpath_proto::Out;
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Status, write_header};
-use towpath_proto::http1::Out;
 
 use crate::address::Address;
 use crate::load::connection::{Failure, InFlight};
