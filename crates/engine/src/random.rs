@@ -44,16 +44,31 @@ impl Random {
     pub(crate) fn uuid(&mut self) -> [u8; 36] {
         let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
         let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let (high, low) = (hex((bits >> 64) as u64), hex(bits as u64));
         let mut text = [b'-'; 36];
-        let mut nibble = 32;
-        for (at, byte) in text.iter_mut().enumerate() {
-            if !matches!(at, 8 | 13 | 18 | 23) {
-                nibble -= 1;
-                *byte = b"0123456789abcdef"[(bits >> (nibble * 4)) as usize & 0xf];
-            }
-        }
+        text[..8].copy_from_slice(&high[..8]);
+        text[9..13].copy_from_slice(&high[8..12]);
+        text[14..18].copy_from_slice(&high[12..]);
+        text[19..23].copy_from_slice(&low[..4]);
+        text[24..].copy_from_slice(&low[4..]);
         text
     }
+}
+
+/// Sixteen lower-case hexadecimal digits, made eight at a time: each nibble moves to a byte of its own, and bytes
+/// above 9 are lifted to the letters.
+fn hex(word: u64) -> [u8; 16] {
+    let digits = |half: u64| {
+        let half = (half | half << 16) & 0x0000_ffff_0000_ffff;
+        let half = (half | half << 8) & 0x00ff_00ff_00ff_00ff;
+        let half = (half | half << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+        let letters = ((half + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+        (half + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
+    };
+    let mut text = [0; 16];
+    text[..8].copy_from_slice(&digits(word >> 32));
+    text[8..].copy_from_slice(&digits(word & 0xffff_ffff));
+    text
 }
 
 #[cfg(test)]
@@ -66,6 +81,14 @@ mod tests {
         assert!((0..100).all(|_| one.next() == two.next()));
         assert_ne!(one.next(), other.next());
         assert!((1..1000).all(|bound| one.below(bound) < bound));
+    }
+
+    #[test]
+    fn hexadecimal_digits_are_those_that_format_writes() {
+        let mut random = Random::new(3);
+        for word in (0..1000).map(|_| random.next()).chain([0, u64::MAX, 0x0123_4567_89ab_cdef]) {
+            assert_eq!(hex(word)[..], *format!("{word:016x}").as_bytes());
+        }
     }
 
     #[test]
