@@ -13,7 +13,7 @@ use towpath_proto::{Address, Instant};
 use crate::connection::Codec;
 use crate::header_ops::Subject;
 use crate::log::Setting;
-use crate::number::Decimal;
+use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
 use crate::stream::{Direction, StreamIndex, Upgrade};
@@ -90,7 +90,7 @@ pub(crate) fn mark_request(
             strip_edge(head);
             strip_external(head);
             if let Some(client) = client {
-                head.set(Name::XEnvoyExternalAddress, client.ip().to_string().as_bytes());
+                head.set(Name::XEnvoyExternalAddress, AddressText::of(client.ip()).as_bytes());
             }
         }
         Origin::Forwarded => {
@@ -147,17 +147,11 @@ fn strip_external(head: &mut Head) {
 
 /// The address that stands `from_last` places before the last one in `x-forwarded-for`.
 fn forwarded_for(head: &Head, from_last: usize) -> Option<IpAddr> {
-    let mut fields =
-        head.iter().filter(|field| field.name == Name::XForwardedFor).map(|field| field.value);
-    let (first, second) = (fields.next()?, fields.next());
+    let mut values = head.values(Name::XForwardedFor);
+    let (first, second) = (values.next()?, values.next());
     let all: Vec<u8>;
     let value = if second.is_some() {
-        let values: Vec<&[u8]> = head
-            .iter()
-            .filter(|field| field.name == Name::XForwardedFor)
-            .map(|field| field.value)
-            .collect();
-        all = values.join(&b","[..]);
+        all = head.values(Name::XForwardedFor).collect::<Vec<_>>().join(&b","[..]);
         &all[..]
     } else {
         first
@@ -167,12 +161,17 @@ fn forwarded_for(head: &Head, from_last: usize) -> Option<IpAddr> {
 }
 
 fn append_forwarded_for(head: &mut Head, address: IpAddr) {
+    let address = AddressText::of(address);
+    if head.get(Name::XForwardedFor).is_none() {
+        head.append(Name::XForwardedFor, address.as_bytes());
+        return;
+    }
     let mut value = Vec::new();
-    for field in head.iter().filter(|field| field.name == Name::XForwardedFor) {
-        value.extend_from_slice(field.value);
+    for field in head.values(Name::XForwardedFor) {
+        value.extend_from_slice(field);
         value.push(b',');
     }
-    value.extend_from_slice(address.to_string().as_bytes());
+    value.extend_from_slice(address.as_bytes());
     head.set(Name::XForwardedFor, &value);
 }
 

@@ -1,6 +1,5 @@
 //! What each command says of the facts.
 
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use super::Facts;
 use super::command::{AddressForm, Command, GrpcForm, TimePoint};
 use crate::field::Field;
 use crate::grpc;
+use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::route::path::path_end;
 use crate::route::query;
@@ -152,19 +152,8 @@ fn underscored(out: &mut Vec<u8>, value: &str) -> bool {
 }
 
 /// Appends a number in decimal.
-fn number(out: &mut Vec<u8>, mut value: u64) -> bool {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[start..]);
-    true
+fn number(out: &mut Vec<u8>, value: u64) -> bool {
+    bytes(out, Decimal::new().write(value))
 }
 
 fn milliseconds(out: &mut Vec<u8>, from: Option<Instant>, to: Option<Instant>) -> bool {
@@ -234,19 +223,7 @@ fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> b
 }
 
 fn ip_text(out: &mut Vec<u8>, ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(v4) => {
-            for (place, octet) in v4.octets().into_iter().enumerate() {
-                if place > 0 {
-                    out.push(b'.');
-                }
-                number(out, u64::from(octet));
-            }
-            true
-        }
-        // Writing to a vector does not fail.
-        IpAddr::V6(v6) => write!(out, "{v6}").is_ok(),
-    }
+    bytes(out, AddressText::of(ip).as_bytes())
 }
 
 fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
