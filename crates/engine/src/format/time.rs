@@ -1,4 +1,10 @@
 //! `%START_TIME(%Y-%m-%d …)%`: wall-clock time in UTC.
+//!
+//! Date and time of day change once a second, and lines are written far more often: their digits are kept for the second
+//! they were made in, and most specifiers are ranges of them.
+
+use std::cell::Cell;
+use std::ops::Range;
 
 /// A compiled time format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,20 +13,12 @@ pub(crate) struct TimeFormat(Box<[Piece]>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Literal(Box<[u8]>),
-    /// `%Y`.
-    Year,
-    /// `%y`: two digits.
-    ShortYear,
-    /// `%C`.
-    Century,
-    /// `%m`.
-    Month,
+    /// A range of [`Digits`]: `%Y`, `%y`, `%C`, `%m`, `%d`, `%H`, `%M`, `%S`, and what stands side by side of them.
+    Digits(Range<u8>),
     /// `%b`, `%h`.
     ShortMonthName,
     /// `%B`.
     MonthName,
-    /// `%d`.
-    Day,
     /// `%e`: padded with a blank.
     PaddedDay,
     /// `%j`.
@@ -33,18 +31,10 @@ enum Piece {
     IsoWeekday,
     /// `%w`: Sunday is 0.
     Weekday,
-    /// `%H`.
-    Hour,
     /// `%I`.
     Hour12,
     /// `%p`.
     AmPm,
-    /// `%M`.
-    Minute,
-    /// `%S`.
-    Second,
-    /// `%E3S`: seconds with so many digits behind the point.
-    SecondWithFraction(u8),
     /// `%s`.
     UnixSeconds,
     /// `%3f`: so many digits of the second's fraction.
@@ -62,15 +52,66 @@ impl TimeFormat {
             rest = specifier(&rest[percent + 1..], &mut pieces)?;
         }
         literal(&mut pieces, rest);
-        Ok(Self(pieces.into()))
+        Ok(Self(joined(pieces).into()))
     }
 
     /// Appends the moment `unix_ns` nanoseconds after 1970.
     pub(super) fn write(&self, out: &mut Vec<u8>, unix_ns: u64) {
-        let date = Date::of(unix_ns);
+        let second = unix_ns / 1_000_000_000;
         for piece in &self.0 {
-            piece.write(out, &date);
+            match piece {
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+                Piece::Digits(range) => {
+                    out.extend_from_slice(
+                        &Digits::of(second)[range.start.into()..range.end.into()],
+                    );
+                }
+                Piece::Fraction(digits) => fraction(out, unix_ns % 1_000_000_000, *digits),
+                other => other.write(out, &Date::of(second)),
+            }
         }
+    }
+}
+
+/// Joins what stands side by side in [`Digits`] too, with the separators between.
+fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        joined.push(piece);
+        while let [.., Piece::Digits(first), Piece::Literal(between), Piece::Digits(second)] =
+            &joined[..]
+            && Digits::PATTERN[first.end.into()..].starts_with(between)
+            && first.end as usize + between.len() == second.start.into()
+        {
+            let whole = Piece::Digits(first.start..second.end);
+            joined.truncate(joined.len() - 3);
+            joined.push(whole);
+        }
+    }
+    joined
+}
+
+/// `2026-11-20T11:51:42`
+#[derive(Clone, Copy)]
+struct Digits {
+    second: u64,
+    text: [u8; Self::PATTERN.len()],
+}
+
+impl Digits {
+    const PATTERN: &[u8] = b"YYYY-MM-DDTHH:MM:SS";
+
+    /// The digits of a second since 1970.
+    fn of(second: u64) -> [u8; Self::PATTERN.len()] {
+        thread_local! {
+            static LAST: Cell<Digits> = const { Cell::new(Digits { second: u64::MAX, text: [0; _] }) };
+        }
+        let mut last = LAST.get();
+        if last.second != second {
+            last = Self { second, text: Date::of(second).digits() };
+            LAST.set(last);
+        }
+        last.text
     }
 }
 
@@ -84,24 +125,24 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
     let letter = letters.next().ok_or_else(unknown)?;
     let rest = letters.as_str();
     let piece = match letter {
-        'Y' => Piece::Year,
-        'y' => Piece::ShortYear,
-        'C' => Piece::Century,
-        'm' => Piece::Month,
+        'Y' => Piece::Digits(0..4),
+        'y' => Piece::Digits(2..4),
+        'C' => Piece::Digits(0..2),
+        'm' => Piece::Digits(5..7),
         'b' | 'h' => Piece::ShortMonthName,
         'B' => Piece::MonthName,
-        'd' => Piece::Day,
+        'd' => Piece::Digits(8..10),
         'e' => Piece::PaddedDay,
         'j' => Piece::DayOfYear,
         'a' => Piece::ShortDayName,
         'A' => Piece::DayName,
         'u' => Piece::IsoWeekday,
         'w' => Piece::Weekday,
-        'H' => Piece::Hour,
+        'H' => Piece::Digits(11..13),
         'I' => Piece::Hour12,
         'p' => Piece::AmPm,
-        'M' => Piece::Minute,
-        'S' => Piece::Second,
+        'M' => Piece::Digits(14..16),
+        'S' => SECOND,
         's' => Piece::UnixSeconds,
         'f' => Piece::Fraction(9),
         '1'..='9' => {
@@ -138,7 +179,11 @@ fn extended<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Option<&'a str> {
     let count: u8 = text[..digits].parse().ok().filter(|count| *count <= 9)?;
     let rest = &text[digits..];
     if let Some(rest) = rest.strip_prefix('S') {
-        pieces.push(Piece::SecondWithFraction(count));
+        pieces.push(SECOND);
+        if count > 0 {
+            literal(pieces, ".");
+            pieces.push(Piece::Fraction(count));
+        }
         return Some(rest);
     }
     let rest = rest.strip_prefix('f')?;
@@ -158,16 +203,12 @@ fn literal(pieces: &mut Vec<Piece>, text: &str) {
 }
 
 impl Piece {
+    /// What is rare enough to be made anew each time.
     fn write(&self, out: &mut Vec<u8>, date: &Date) {
         match self {
-            Self::Literal(bytes) => out.extend_from_slice(bytes),
-            Self::Year => padded(out, date.year, 4),
-            Self::ShortYear => padded(out, date.year % 100, 2),
-            Self::Century => padded(out, date.year / 100, 2),
-            Self::Month => padded(out, date.month, 2),
+            Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) => {}
             Self::ShortMonthName => out.extend_from_slice(&date.month_name()[..3]),
             Self::MonthName => out.extend_from_slice(date.month_name()),
-            Self::Day => padded(out, date.day, 2),
             Self::PaddedDay => {
                 if date.day < 10 {
                     out.push(b' ');
@@ -179,22 +220,11 @@ impl Piece {
             Self::DayName => out.extend_from_slice(date.day_name()),
             Self::IsoWeekday => padded(out, (date.weekday() + 6) % 7 + 1, 1),
             Self::Weekday => padded(out, date.weekday(), 1),
-            Self::Hour => padded(out, date.second / 3600, 2),
             Self::Hour12 => padded(out, (date.second / 3600 + 11) % 12 + 1, 2),
             Self::AmPm => {
                 out.extend_from_slice(if date.second < 43_200 { b"AM" } else { b"PM" });
             }
-            Self::Minute => padded(out, date.second / 60 % 60, 2),
-            Self::Second => padded(out, date.second % 60, 2),
-            Self::SecondWithFraction(digits) => {
-                padded(out, date.second % 60, 2);
-                if *digits > 0 {
-                    out.push(b'.');
-                    fraction(out, date.nanosecond, *digits);
-                }
-            }
             Self::UnixSeconds => padded(out, date.unix, 1),
-            Self::Fraction(digits) => fraction(out, date.nanosecond, *digits),
         }
     }
 }
@@ -228,12 +258,10 @@ struct Date {
     day: u64,
     /// Of the day.
     second: u64,
-    nanosecond: u64,
 }
 
 impl Date {
-    fn of(unix_ns: u64) -> Self {
-        let unix = unix_ns / 1_000_000_000;
+    fn of(unix: u64) -> Self {
         let days = unix / 86_400;
         // Counted from 1 March of the year 0, so that a leap day ends its year; 400 years are an era.
         let shifted = days + 719_468;
@@ -245,8 +273,19 @@ impl Date {
         let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
         let month = (month_from_march + 2) % 12 + 1;
         let year = era * 400 + year_of_era + u64::from(month <= 2);
-        let (second, nanosecond) = (unix % 86_400, unix_ns % 1_000_000_000);
-        Self { unix, days, year, month, day, second, nanosecond }
+        Self { unix, days, year, month, day, second: unix % 86_400 }
+    }
+
+    fn digits(&self) -> [u8; Digits::PATTERN.len()] {
+        let (hour, minute, second) = (self.second / 3600, self.second / 60 % 60, self.second % 60);
+        let numbers =
+            [self.year / 100, self.year % 100, self.month, self.day, hour, minute, second];
+        let mut text = *b"YYYY-MM-DDTHH:MM:SS";
+        for (at, number) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(numbers) {
+            text[at] = b'0' + (number / 10) as u8;
+            text[at + 1] = b'0' + (number % 10) as u8;
+        }
+        text
     }
 
     /// Sunday is 0.
@@ -270,6 +309,8 @@ impl Date {
     }
 }
 
+/// `%S`
+const SECOND: Piece = Piece::Digits(17..19);
 const DEFAULT: &str = "%Y-%m-%dT%H:%M:%E3SZ";
 const DAYS_BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 const DAYS: [&str; 7] =
@@ -314,6 +355,18 @@ mod tests {
         ] {
             assert_eq!(at(format, ns), text, "{format}");
         }
+    }
+
+    #[test]
+    fn digits_follow_the_second_and_join_only_where_they_stand_side_by_side() {
+        for second in [0, 59, 60, 0, 86_399, 86_400] {
+            let text = at("%s %T", second * 1_000_000_000);
+            let (h, m, s) = (second % 86_400 / 3600, second / 60 % 60, second % 60);
+            assert_eq!(text, format!("{second} {h:02}:{m:02}:{s:02}"));
+        }
+        assert_eq!(TimeFormat::new("").unwrap().0.len(), 4);
+        assert_eq!(at("%m-%Y %d-%m %Y-%m-%d-%H %H%M", 0), "01-1970 01-01 1970-01-01-00 0000");
+        assert_eq!(at("%Y-%d %YT%H %y-%m %Y%m", 0), "1970-01 1970T00 70-01 197001");
     }
 
     #[test]
