@@ -73,6 +73,20 @@ pub(crate) fn is_connect_authority(bytes: &[u8]) -> bool {
 
 /// The port's digits (perhaps none) if the whole is an authority.
 fn split_authority(bytes: &[u8]) -> Option<&[u8]> {
+    let digits = bytes.iter().rev().take(MAX_PORT_DIGITS).take_while(|byte| byte.is_ascii_digit());
+    let before = bytes.len() - digits.count();
+    let end = match bytes[..before] {
+        [.., b':'] => before - 1,
+        _ => bytes.len(),
+    };
+    if end > 0 && is_plain_name(&bytes[..end]) {
+        return port(&bytes[end..]);
+    }
+    split_rare_authority(bytes)
+}
+
+/// As [`split_authority`], of what has more in it than letters, digits, hyphens, dots and a port.
+fn split_rare_authority(bytes: &[u8]) -> Option<&[u8]> {
     if bytes.first()? == &b'[' {
         let end = bytes.iter().position(|&byte| byte == b']')?;
         return if is_ip_literal(&bytes[1..end]) { port(&bytes[end + 1..]) } else { None };
@@ -84,6 +98,20 @@ fn split_authority(bytes: &[u8]) -> Option<&[u8]> {
         return if is_escaped_name(&bytes[..colon]) { port(&bytes[colon..]) } else { None };
     }
     if end > 0 { port(&bytes[end..]) } else { None }
+}
+
+/// Whether there are only letters, digits, hyphens and dots: sixteen bytes at a time, the last ones perhaps twice.
+fn is_plain_name(bytes: &[u8]) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() | (byte == b'-') | (byte == b'.');
+    let all = |block: &[u8; 16]| block.iter().fold(true, |all, &byte| all & plain(byte));
+    if let Some(last) = bytes.last_chunk::<16>() {
+        return bytes.as_chunks::<16>().0.iter().all(all) && all(last);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        let both = u128::from(u64::from_le_bytes(*first)) << 64;
+        return all(&(both | u128::from(u64::from_le_bytes(*last))).to_le_bytes());
+    }
+    bytes.iter().all(|&byte| plain(byte))
 }
 
 /// RFC 3986 §3.2.3: nothing, or a colon and digits; no more than a TCP port can be.
@@ -102,6 +130,9 @@ fn port(bytes: &[u8]) -> Option<&[u8]> {
     }
     (number <= u32::from(u16::MAX)).then_some(digits)
 }
+
+/// As many as 65535 has.
+const MAX_PORT_DIGITS: usize = 5;
 
 /// An IPv6 address; zone identifiers and future versions have no use between hosts.
 fn is_ip_literal(bytes: &[u8]) -> bool {
@@ -141,4 +172,33 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// One hexadecimal digit, for percent-encoding.
 pub(crate) const fn hex(nibble: u8) -> u8 {
     b"0123456789ABCDEF"[(nibble & 15) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_authorities_are_judged_as_all_others() {
+        for length in 0..40 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut bytes = vec![b'a'; length];
+                    bytes[at] = byte;
+                    assert_eq!(split_authority(&bytes), split_rare_authority(&bytes), "{bytes:?}");
+                    bytes.extend_from_slice(b":8080");
+                    assert_eq!(split_authority(&bytes), split_rare_authority(&bytes), "{bytes:?}");
+                }
+            }
+        }
+        for port in
+            ["", ":", ":0", ":65535", ":65536", ":00080", ":000080", ":8a", "::1", ":1:2", "1:"]
+        {
+            for name in ["", "a", "127.0.0.1", "orders.example.com", "a,b", "a%41", "[::1]"] {
+                let text = [name, port].concat();
+                let bytes = text.as_bytes();
+                assert_eq!(split_authority(bytes), split_rare_authority(bytes), "{text}");
+            }
+        }
+    }
 }

@@ -76,7 +76,7 @@ impl PathRules {
 #[must_use]
 #[inline]
 pub fn path_end(target: &[u8]) -> usize {
-    target.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(target.len())
+    memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())
 }
 
 /// The path without `;…` in any of its segments.
