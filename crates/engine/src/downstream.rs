@@ -15,7 +15,7 @@ use crate::listener::{Door, connection_record};
 use crate::record::{Flags, details};
 use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer};
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 impl Worker {
     /// A request begins.
@@ -314,7 +314,7 @@ impl Worker {
             );
         }
         if connection.codec.buffered() > 0 && !connection.carries_many() {
-            self.resume.push(id);
+            self.work.push_back(Work::Read(id));
         } else {
             self.update_reading(id);
         }

@@ -15,7 +15,7 @@ use crate::retry::{Trouble, parse_number};
 use crate::spans::Part;
 use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
 use crate::suspicion::Sign;
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 impl Worker {
     /// Gives a stream its connection and sends what there is of the request.
@@ -188,8 +188,8 @@ impl Worker {
                     connection.codec.upgrade();
                 }
             }
-            self.resume.push(downstream);
-            self.resume.push(id);
+            self.work.push_back(Work::Read(downstream));
+            self.work.push_back(Work::Read(id));
             return;
         }
         if end {
@@ -444,7 +444,7 @@ impl Worker {
     /// Ends a connection together with the stream that it carries.
     pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
         if self.is_shared(id) {
-            self.leave_shared(index, id, now);
+            self.leave_shared(index, id);
             return;
         }
         let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
@@ -479,7 +479,7 @@ impl Worker {
         now: Instant,
     ) {
         if self.is_shared(id) {
-            self.leave_shared(index, id, now);
+            self.leave_shared(index, id);
             return;
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -489,7 +489,7 @@ impl Worker {
         self.request_over(index, place);
         if reusable {
             self.update_reading(id);
-            self.offer(id, now);
+            self.work.push_back(Work::Offer(id));
         } else {
             self.close_upstream(id, Close::Flush, now);
         }

@@ -70,8 +70,8 @@ pub struct Worker {
     /// What is being encoded, and for whom: one connection's pieces become one chunk.
     pub(crate) out: Out,
     pub(crate) out_for: Option<ConnectionId>,
-    /// Connections whose parsed input was held back and may go on.
-    pub(crate) resume: Vec<ConnectionId>,
+    /// What is still to be done for the input at hand.
+    pub(crate) work: VecDeque<Work>,
     pub(crate) serial: Serial,
     /// Requests that take this long are reported.
     pub(crate) slow_after: Duration,
@@ -79,6 +79,17 @@ pub struct Worker {
     pub(crate) scratch: Scratch,
     /// Requests of the app in this process.
     pub(crate) local: Box<Local>,
+}
+
+/// What one part of the worker leaves for another to do, where a call could come back to the caller: a stream that ends
+/// frees a connection, which takes another stream, which may end at once. How often that goes on is up to peers, so it must
+/// not go on in calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A connection's parsed input was held back and may go on.
+    Read(ConnectionId),
+    /// A connection can carry another stream.
+    Offer(ConnectionId),
 }
 
 /// Numbers that name connections and streams in logs.
@@ -179,15 +190,14 @@ impl Machine for Worker {
             Input::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
             Input::Inspected { connection, facts } => self.on_inspected(connection, facts, now),
         }
-        while let Some(connection) = self.resume.pop() {
-            self.pump(connection, now);
-        }
+        self.do_work(now);
     }
 
     fn poll(&mut self, now: Instant) -> Output<Message> {
         if self.out_for.is_some() {
             self.flush_out();
             self.end_broken(now);
+            self.do_work(now);
         }
         if let Some(output) = self.outputs.pop_front() {
             return output;
@@ -225,7 +235,7 @@ impl Worker {
             outputs: VecDeque::new(),
             out: Out::new(),
             out_for: None,
-            resume: Vec::new(),
+            work: VecDeque::new(),
             scratch: Scratch::default(),
             local: Box::default(),
             slow_after: Duration::MAX,
@@ -247,6 +257,16 @@ impl Worker {
     #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Does what was left for later, and what that leaves.
+    fn do_work(&mut self, now: Instant) {
+        while let Some(work) = self.work.pop_front() {
+            match work {
+                Work::Read(connection) => self.pump(connection, now),
+                Work::Offer(connection) => self.offer(connection, now),
+            }
+        }
     }
 
     /// Queues an output behind everything that was encoded so far.

@@ -7,6 +7,8 @@
 
 #[path = "bolt/bridge.rs"]
 mod bridge;
+#[path = "bolt/depth.rs"]
+mod depth;
 #[path = "bolt/drain.rs"]
 mod drain;
 #[path = "bolt/held.rs"]

@@ -17,7 +17,7 @@ use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
 use crate::spans::Part;
 use crate::stream::{Direction, RouteRef, Stream, StreamIndex};
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 impl Worker {
     /// A request came, whole.
@@ -113,7 +113,7 @@ impl Worker {
         if let Codec::BoltServer(server) = &mut connection.codec {
             server.waits(false);
             if server.may_resume() {
-                self.resume.push(downstream);
+                self.work.push_back(Work::Read(downstream));
             }
         }
     }
@@ -140,7 +140,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         if server.may_resume() {
-            self.resume.push(id);
+            self.work.push_back(Work::Read(id));
         } else if self.is_through(id) {
             self.leave(id, now);
             return;

@@ -14,7 +14,7 @@ use crate::record::Record;
 use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::stream::{Direction, StreamIndex, UpstreamState};
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 impl Worker {
     /// Whether streams of many clients share this connection.
@@ -153,7 +153,7 @@ impl Worker {
     }
 
     /// A stream is through with a shared connection, which goes on without it.
-    pub(crate) fn leave_shared(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+    pub(crate) fn leave_shared(&mut self, index: StreamIndex, id: ConnectionId) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let (number, place) = (stream.call.number.take(), stream.retries.place);
         if let Some(place) = place {
@@ -171,7 +171,11 @@ impl Worker {
                 upstream.retired = true;
             }
         }
-        self.offer_shared(id, now);
+        let offer = Work::Offer(id);
+        // Many calls may leave one after the other; one look at who waits is enough.
+        if self.work.back() != Some(&offer) {
+            self.work.push_back(offer);
+        }
     }
 
     /// A shared connection is lost: each of its calls fails by itself.
