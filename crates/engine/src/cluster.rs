@@ -1,6 +1,6 @@
 //! Clusters as a worker lives them: hosts, their pools, what is in use, and the choice of a host.
 //!
-//! Arrives: configuration and resolved endpoints. Leaves: the [`Place`] that a stream goes to.
+//! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use towpath_proto::{Address, Close, Instant};
 use crate::balancer::{Balancer, Host, membership};
 use crate::bolt;
 use crate::connection::{Codec, Raw};
+use crate::ids::{PoolKey, Priority};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
-use crate::pool::{Place, Pool, Priority};
+use crate::pool::Pool;
 use crate::secure::ClusterTls;
 use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Endpoint, Limits};
@@ -86,26 +87,26 @@ impl ClusterState {
         }
     }
 
-    pub(crate) fn pool(&self, place: Place) -> Option<&Pool> {
-        self.pools.get(place.pool as usize)?.as_ref()
+    pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
+        self.pools.get(pool_key.pool as usize)?.as_ref()
     }
 
-    pub(crate) fn pool_mut(&mut self, place: Place) -> Option<&mut Pool> {
-        self.pools.get_mut(place.pool as usize)?.as_mut()
+    pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
+        self.pools.get_mut(pool_key.pool as usize)?.as_mut()
     }
 
     /// What is in use of the priority that a pool belongs to.
-    pub(crate) fn load(&self, place: Place) -> &Load {
-        &self.loads[self.priority(place) as usize]
+    pub(crate) fn load(&self, pool_key: PoolKey) -> &Load {
+        &self.loads[self.priority(pool_key) as usize]
     }
 
-    pub(crate) fn load_mut(&mut self, place: Place) -> &mut Load {
-        &mut self.loads[self.priority(place) as usize]
+    pub(crate) fn load_mut(&mut self, pool_key: PoolKey) -> &mut Load {
+        &mut self.loads[self.priority(pool_key) as usize]
     }
 
     /// The circuit breakers of a pool's priority.
-    pub(crate) fn limits(&self, place: Place) -> &Limits {
-        self.limits_of(self.priority(place))
+    pub(crate) fn limits(&self, pool_key: PoolKey) -> &Limits {
+        self.limits_of(self.priority(pool_key))
     }
 
     fn limits_of(&self, priority: Priority) -> &Limits {
@@ -115,8 +116,8 @@ impl ClusterState {
         }
     }
 
-    fn priority(&self, place: Place) -> Priority {
-        self.pool(place).map_or(Priority::Default, |pool| pool.priority)
+    fn priority(&self, pool_key: PoolKey) -> Priority {
+        self.pool(pool_key).map_or(Priority::Default, |pool| pool.priority)
     }
 
     /// Chooses a host for a stream, not one of `avoid` if there is another.
@@ -124,11 +125,11 @@ impl ClusterState {
         &mut self,
         random: u64,
         priority: Priority,
-        avoid: &[Place],
+        avoid: &[PoolKey],
         attempts: u32,
-    ) -> Option<Place> {
+    ) -> Option<PoolKey> {
         let pools_of = &self.pools_of;
-        let avoids = |pool: u32| avoid.iter().any(|place| place.pool == pool);
+        let avoids = |pool: u32| avoid.iter().any(|pool_key| pool_key.pool == pool);
         let skip = |host: usize| {
             pools_of.get(host).is_some_and(|&(low, high)| avoids(low) || high.is_some_and(avoids))
         };
@@ -141,7 +142,7 @@ impl ClusterState {
             (Priority::Default, (pool, _)) | (Priority::High, (_, Some(pool))) => pool,
             (Priority::High, (_, None)) => self.add_high_pool(host)?,
         };
-        Some(Place { cluster: self.id, pool })
+        Some(PoolKey { cluster: self.id, pool })
     }
 
     fn add_high_pool(&mut self, host: usize) -> Option<u32> {
@@ -155,24 +156,24 @@ impl ClusterState {
     }
 
     /// A stream waits for a connection.
-    pub(crate) fn joined_queue(&mut self, place: Place) {
-        self.load_mut(place).pending += 1;
-        self.show_breakers(place);
+    pub(crate) fn joined_queue(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).pending += 1;
+        self.show_breakers(pool_key);
         self.stats.upstream_rq_pending_total.inc();
         self.stats.upstream_rq_pending_active.inc();
     }
 
     /// A stream left the queue of a pool.
-    pub(crate) fn left_queue(&mut self, place: Place) {
-        self.load_mut(place).pending -= 1;
+    pub(crate) fn left_queue(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).pending -= 1;
         self.stats.upstream_rq_pending_active.dec();
-        self.show_breakers(place);
+        self.show_breakers(pool_key);
     }
 
     /// Keeps the gauges of the circuit breakers: written only when one of them opens or closes, or when
     /// what remains is tracked.
-    pub(crate) fn show_breakers(&self, place: Place) {
-        self.show_breakers_of(self.priority(place));
+    pub(crate) fn show_breakers(&self, pool_key: PoolKey) {
+        self.show_breakers_of(self.priority(pool_key));
     }
 
     fn show_breakers_of(&self, priority: Priority) {
@@ -211,20 +212,20 @@ impl ClusterState {
 
     /// The same after one request more or less, which leaves the gauges alone far from the limit.
     #[inline]
-    fn show_request_breaker(&self, place: Place) {
-        let (limits, load) = (self.limits(place), self.load(place));
+    fn show_request_breaker(&self, pool_key: PoolKey) {
+        let (limits, load) = (self.limits(pool_key), self.load(pool_key));
         if limits.track_remaining || load.requests.abs_diff(limits.requests) <= 1 {
-            self.show_breakers(place);
+            self.show_breakers(pool_key);
         }
     }
 
     /// A stream begins (or ends) on a host.
-    pub(crate) fn request_began(&mut self, place: Place) {
-        self.load_mut(place).requests += 1;
-        self.show_request_breaker(place);
+    pub(crate) fn request_began(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).requests += 1;
+        self.show_request_breaker(pool_key);
         self.stats.upstream_rq_total.inc();
         self.stats.upstream_rq_active.inc();
-        let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
+        let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
             return;
         };
         pool.counts.requests_total += 1;
@@ -234,11 +235,11 @@ impl ClusterState {
         }
     }
 
-    pub(crate) fn request_over(&mut self, place: Place) {
-        self.load_mut(place).requests -= 1;
-        self.show_request_breaker(place);
+    pub(crate) fn request_over(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).requests -= 1;
+        self.show_request_breaker(pool_key);
         self.stats.upstream_rq_active.dec();
-        let Some(pool) = self.pools.get_mut(place.pool as usize).and_then(Option::as_mut) else {
+        let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
             return;
         };
         pool.counts.requests_active -= 1;
@@ -352,9 +353,9 @@ impl ClusterState {
     }
 
     /// Frees the pool of a host that is gone, once nothing hangs on it.
-    pub(crate) fn drop_if_unused(&mut self, place: Place) {
-        if self.pool(place).is_some_and(Pool::is_unused) {
-            self.pools[place.pool as usize] = None;
+    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+        if self.pool(pool_key).is_some_and(Pool::is_unused) {
+            self.pools[pool_key.pool as usize] = None;
         }
     }
 
@@ -390,12 +391,12 @@ impl Clusters {
         self.slots.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    pub(crate) fn pool(&self, place: Place) -> Option<&Pool> {
-        self.get(place.cluster)?.pool(place)
+    pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
+        self.get(pool_key.cluster)?.pool(pool_key)
     }
 
-    pub(crate) fn pool_mut(&mut self, place: Place) -> Option<&mut Pool> {
-        self.get_mut(place.cluster)?.pool_mut(place)
+    pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
+        self.get_mut(pool_key.cluster)?.pool_mut(pool_key)
     }
 
     pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
@@ -481,7 +482,7 @@ impl Worker {
             cluster.show_membership();
         }
         for pool in gone {
-            self.retire_pool(Place { cluster: id, pool }, now);
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
         }
     }
 
@@ -496,7 +497,7 @@ impl Worker {
             cluster.show_membership();
         }
         for pool in fell {
-            self.drain_pool(Place { cluster: id, pool }, now);
+            self.drain_pool(PoolKey { cluster: id, pool }, now);
         }
     }
 
@@ -505,17 +506,17 @@ impl Worker {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         let gone = cluster.update(&[], 0);
         for pool in gone {
-            self.retire_pool(Place { cluster: id, pool }, now);
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
         }
         for connection in self.connections.ids() {
             let busy = self.connections.get(connection).and_then(|connection| {
                 connection
                     .upstream()
-                    .filter(|upstream| upstream.place.cluster == id)
+                    .filter(|upstream| upstream.pool_key.cluster == id)
                     .and(connection.stream)
             });
             if let Some(stream) = busy {
-                self.reset_upstream(stream, crate::retry::Trouble::ClusterGone, now);
+                self.reset_upstream(stream, crate::ids::ResetReason::ClusterGone, now);
             }
         }
         self.retire_shared(id, now);
@@ -526,21 +527,21 @@ impl Worker {
     }
 
     /// The host of a pool is not well: none of its connections is used for another stream.
-    fn drain_pool(&mut self, place: Place, now: Instant) {
+    fn drain_pool(&mut self, pool_key: PoolKey, now: Instant) {
         for id in self.connections.ids() {
             let connection = self.connections.get_mut(id);
             if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut())
-                && upstream.place == place
+                && upstream.pool_key == pool_key
             {
                 upstream.retired = true;
             }
         }
-        self.close_idle(place, now);
-        self.retire_shared_of(place, now);
+        self.close_idle(pool_key, now);
+        self.retire_shared_of(pool_key, now);
     }
 
-    fn close_idle(&mut self, place: Place, now: Instant) {
-        let pool = self.clusters.pool_mut(place);
+    fn close_idle(&mut self, pool_key: PoolKey, now: Instant) {
+        let pool = self.clusters.pool_mut(pool_key);
         let idle = pool.map(|pool| std::mem::take(&mut pool.idle)).unwrap_or_default();
         for id in idle {
             self.close_upstream(id, Close::Flush, now);
@@ -548,17 +549,17 @@ impl Worker {
     }
 
     /// The host of a pool is gone: idle connections are closed, the queue moves on.
-    fn retire_pool(&mut self, place: Place, now: Instant) {
-        self.close_idle(place, now);
-        self.retire_shared_of(place, now);
+    fn retire_pool(&mut self, pool_key: PoolKey, now: Instant) {
+        self.close_idle(pool_key, now);
+        self.retire_shared_of(pool_key, now);
         let waiting =
-            self.clusters.pool(place).map(|pool| pool.pending.clone()).unwrap_or_default();
+            self.clusters.pool(pool_key).map(|pool| pool.pending.clone()).unwrap_or_default();
         for stream in waiting {
-            self.leave_queue(stream, place);
+            self.leave_queue(stream, pool_key);
             self.place_stream(stream, now);
         }
-        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
-            cluster.drop_if_unused(place);
+        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+            cluster.drop_if_unused(pool_key);
         }
     }
 }

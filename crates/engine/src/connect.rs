@@ -1,7 +1,7 @@
 //! Connects under way.
 //!
 //! Arrives: a pool (or a TCP stream) that wants a connection, and the driver's answer. Leaves: an upstream
-//! connection in its pool or on its stream, or trouble for everything that waited for it.
+//! connection in its pool or on its stream, or a reset for everything that waited for it.
 
 use std::net::SocketAddr;
 
@@ -10,30 +10,20 @@ use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, O
 use towpath_trace::Stamp;
 
 use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
-use crate::downstream::Closer;
+use crate::ids::{Closer, PoolKey, Protocol, ResetReason, StreamIndex};
 use crate::message::{FromWorker, Message};
-use crate::pool::Place;
 use crate::record::details::Reset;
-use crate::retry::Trouble;
 use crate::secure::Secured;
 use crate::snapshot::ClusterId;
 use crate::spans;
-use crate::stream::{StreamIndex, UpstreamState};
+use crate::stream::UpstreamState;
 use crate::worker::{TimerSlot, Worker};
-
-/// What is spoken on an upstream connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http1,
-    Raw,
-    Bolt,
-}
 
 /// A connect under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     id: AttemptId,
-    place: Place,
+    pool_key: PoolKey,
     protocol: Protocol,
     /// The one stream that the connection is for (TCP); otherwise whoever is first in the queue.
     stream: Option<StreamIndex>,
@@ -57,7 +47,7 @@ pub(crate) struct Attempts {
 impl Attempts {
     fn open(
         &mut self,
-        place: Place,
+        pool_key: PoolKey,
         protocol: Protocol,
         stream: Option<StreamIndex>,
         target: Option<SocketAddr>,
@@ -70,7 +60,7 @@ impl Attempts {
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
         let (securing, since) = (None, spans::connect_begins());
-        let attempt = Attempt { id, place, protocol, stream, target, securing, started, since };
+        let attempt = Attempt { id, pool_key, protocol, stream, target, securing, started, since };
         self.slots[slot as usize] = Some(attempt);
         id
     }
@@ -80,8 +70,8 @@ impl Attempts {
     }
 
     /// Which host it is for, and what will be spoken to it.
-    pub(crate) fn purpose(&self, id: AttemptId) -> Option<(Place, Protocol)> {
-        self.get(id).map(|attempt| (attempt.place, attempt.protocol))
+    pub(crate) fn purpose(&self, id: AttemptId) -> Option<(PoolKey, Protocol)> {
+        self.get(id).map(|attempt| (attempt.pool_key, attempt.protocol))
     }
 
     /// The driver has connected; the handshake begins.
@@ -95,9 +85,9 @@ impl Attempts {
 
     fn close(&mut self, id: AttemptId) -> Option<Attempt> {
         let slot = Self::slot(id);
-        let place = self.slots.get_mut(slot as usize)?;
-        let attempt = place.filter(|attempt| attempt.id == id)?;
-        *place = None;
+        let pool_key = self.slots.get_mut(slot as usize)?;
+        let attempt = pool_key.filter(|attempt| attempt.id == id)?;
+        *pool_key = None;
         self.free.push(slot);
         Some(attempt)
     }
@@ -109,7 +99,7 @@ impl Attempts {
     pub(crate) fn of_cluster(&self, cluster: ClusterId) -> Vec<AttemptId> {
         let attempts = self.slots.iter().flatten();
         attempts
-            .filter(|attempt| attempt.place.cluster == cluster)
+            .filter(|attempt| attempt.pool_key.cluster == cluster)
             .map(|attempt| attempt.id)
             .collect()
     }
@@ -129,27 +119,27 @@ impl Worker {
     /// Begins a connect to the host of a pool.
     pub(crate) fn start_connect(
         &mut self,
-        place: Place,
+        pool_key: PoolKey,
         protocol: Protocol,
         stream: Option<StreamIndex>,
         now: Instant,
     ) {
-        self.begin_connect(place, protocol, stream, None, now);
+        self.begin_connect(pool_key, protocol, stream, None, now);
     }
 
     /// Begins a connect to `target`, or to the pool's address.
     pub(crate) fn begin_connect(
         &mut self,
-        place: Place,
+        pool_key: PoolKey,
         protocol: Protocol,
         stream: Option<StreamIndex>,
         target: Option<SocketAddr>,
         now: Instant,
     ) -> Option<AttemptId> {
-        let cluster = self.clusters.get_mut(place.cluster)?;
+        let cluster = self.clusters.get_mut(pool_key.cluster)?;
         let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
-        cluster.load_mut(place).connections += 1;
-        cluster.show_breakers(place);
+        cluster.load_mut(pool_key).connections += 1;
+        cluster.show_breakers(pool_key);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
         match protocol {
@@ -158,16 +148,16 @@ impl Worker {
         }
         if cluster.config.health_check.is_some() && !cluster.told_traffic {
             cluster.told_traffic = true;
-            let traffic = FromWorker::Traffic { cluster: place.cluster };
+            let traffic = FromWorker::Traffic { cluster: pool_key.cluster };
             self.outputs.push_back(Output::Message(Message::From(traffic)));
         }
-        let pool = cluster.pool_mut(place)?;
+        let pool = cluster.pool_mut(pool_key)?;
         pool.connections += 1;
         if stream.is_none() {
             pool.connecting += 1;
         }
         let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
-        let attempt = self.attempts.open(place, protocol, stream, target, now);
+        let attempt = self.attempts.open(pool_key, protocol, stream, target, now);
         self.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
         self.outputs.push_back(Output::Connect { attempt, address, options });
         Some(attempt)
@@ -184,7 +174,7 @@ impl Worker {
         if !self.begin_handshake(id, connection, &local, now) {
             self.establish(id, connection, local, None, now);
         } else if let Some(attempt) = self.attempts.get(id).filter(|one| one.target.is_some()) {
-            self.on_race_moved(attempt.place.cluster, now);
+            self.on_race_moved(attempt.pool_key.cluster, now);
         }
     }
 
@@ -202,8 +192,8 @@ impl Worker {
             return;
         };
         self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
-        let place = attempt.place;
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else {
+        let pool_key = attempt.pool_key;
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else {
             self.push(Output::Close { connection, how: Close::Abort });
             return;
         };
@@ -215,17 +205,17 @@ impl Worker {
         };
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.counts.connections_total += 1;
         let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
-            cluster.left_queue(place);
+            cluster.left_queue(pool_key);
         }
         let serial = self.serial.next_connection();
         let role = Role::Upstream(Upstream {
-            place,
+            pool_key,
             requests: 0,
             retired: false,
             serial,
@@ -266,7 +256,7 @@ impl Worker {
             }
             None => {
                 let waiting =
-                    self.clusters.pool(place).and_then(|pool| pool.pending.front().copied());
+                    self.clusters.pool(pool_key).and_then(|pool| pool.pending.front().copied());
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
                     stream.record.connect = Some((attempt.started, connected));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
@@ -274,12 +264,12 @@ impl Worker {
                 }
                 if attempt.target.is_some() {
                     self.begin_slowly(connection, connected - attempt.started, now);
-                    self.on_race_won(place.cluster, id, now);
+                    self.on_race_won(pool_key.cluster, id, now);
                 }
                 self.begin_pulse(connection, now);
                 self.offer(connection, now);
                 if attempt.target.is_some() {
-                    self.advance_origin(place.cluster, now);
+                    self.advance_origin(pool_key.cluster, now);
                 }
             }
         }
@@ -287,8 +277,8 @@ impl Worker {
 
     /// The driver could not connect.
     pub(crate) fn on_connect_failed(&mut self, id: AttemptId, failure: Failure, now: Instant) {
-        let trouble = Trouble::Connect(failure);
-        let closer = match trouble.reset() {
+        let reason = ResetReason::Connect(failure);
+        let closer = match reason.reset() {
             Reset::LocalConnectionFailure(_) => Closer::Local,
             Reset::Overflow
             | Reset::RemoteConnectionFailure(_)
@@ -299,7 +289,7 @@ impl Worker {
             | Reset::LocalReset
             | Reset::RemoteReset => Closer::Remote,
         };
-        self.fail_connect(id, closer, trouble, now);
+        self.fail_connect(id, closer, reason, now);
     }
 
     /// A connect came to nothing.
@@ -307,11 +297,11 @@ impl Worker {
         &mut self,
         id: AttemptId,
         closer: Closer,
-        trouble: Trouble,
+        reason: ResetReason,
         now: Instant,
     ) {
         if let Some(attempt) = self.end_attempt(id, closer) {
-            self.fail_waiting(attempt, trouble, now);
+            self.fail_waiting(attempt, reason, now);
         }
     }
 
@@ -320,19 +310,19 @@ impl Worker {
         let Some(id) = self.attempts.in_slot(slot) else { return };
         self.take_back(id);
         let Some(attempt) = self.end_attempt(id, Closer::Local) else { return };
-        if let Some(cluster) = self.clusters.get_mut(attempt.place.cluster) {
+        if let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster) {
             cluster.stats.upstream_cx_connect_timeout.inc();
         }
-        self.fail_waiting(attempt, Trouble::ConnectTimeout, now);
+        self.fail_waiting(attempt, ResetReason::ConnectTimeout, now);
     }
 
     /// Nobody wants the connection any more.
     pub(crate) fn cancel_attempt(&mut self, id: AttemptId, _now: Instant) {
         self.take_back(id);
         if let Some(attempt) = self.end_attempt(id, Closer::Local)
-            && let Some(cluster) = self.clusters.get_mut(attempt.place.cluster)
+            && let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster)
         {
-            cluster.drop_if_unused(attempt.place);
+            cluster.drop_if_unused(attempt.pool_key);
         }
     }
 
@@ -348,59 +338,59 @@ impl Worker {
     fn end_attempt(&mut self, id: AttemptId, closer: Closer) -> Option<Attempt> {
         let attempt = self.attempts.close(id)?;
         self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
-        let cluster = self.clusters.get_mut(attempt.place.cluster)?;
-        cluster.load_mut(attempt.place).connections -= 1;
-        cluster.show_breakers(attempt.place);
+        let cluster = self.clusters.get_mut(attempt.pool_key.cluster)?;
+        cluster.load_mut(attempt.pool_key).connections -= 1;
+        cluster.show_breakers(attempt.pool_key);
         cluster.stats.upstream_cx_active.dec();
         cluster.stats.upstream_cx_destroy.inc();
         match closer {
             Closer::Local => cluster.stats.upstream_cx_destroy_local.inc(),
             Closer::Remote => cluster.stats.upstream_cx_destroy_remote.inc(),
         }
-        let pool = cluster.pool_mut(attempt.place)?;
+        let pool = cluster.pool_mut(attempt.pool_key)?;
         pool.connections -= 1;
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
-            cluster.left_queue(attempt.place);
+            cluster.left_queue(attempt.pool_key);
         }
         Some(attempt)
     }
 
     /// Everything that waited for a host that cannot be reached fails at once, so that each stream can decide
     /// for itself whether to try another.
-    fn fail_waiting(&mut self, attempt: Attempt, trouble: Trouble, now: Instant) {
-        let place = attempt.place;
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+    fn fail_waiting(&mut self, attempt: Attempt, reason: ResetReason, now: Instant) {
+        let pool_key = attempt.pool_key;
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         cluster.stats.upstream_cx_connect_fail.inc();
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.counts.connect_failures += 1;
         if attempt.target.is_some() {
-            return self.on_race_lost(place.cluster, attempt.id, trouble, now);
+            return self.on_race_lost(pool_key.cluster, attempt.id, reason, now);
         }
         let peer = pool.address.clone();
         let waiting: Vec<StreamIndex> = match attempt.stream {
             Some(stream) => vec![stream],
             None => {
                 let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
-                waiting.iter().for_each(|_| cluster.left_queue(place));
+                waiting.iter().for_each(|_| cluster.left_queue(pool_key));
                 waiting
             }
         };
         cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
         for index in waiting {
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.trace_connect(attempt.since, &peer, trouble.reset().reason());
+                stream.trace_connect(attempt.since, &peer, reason.reset().reason());
                 // It left the queue; nothing is cancelled.
                 stream.upstream = UpstreamState::None;
-                self.reset_upstream(index, trouble, now);
+                self.reset_upstream(index, reason, now);
             }
         }
-        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
-            cluster.drop_if_unused(place);
+        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+            cluster.drop_if_unused(pool_key);
         }
     }
 }
 
-/// The outcome of a connect in traces, when there is no trouble to tell.
+/// The outcome of a connect in traces, of one that came about.
 const CONNECTED: &str = "connected";

@@ -18,12 +18,11 @@ use towpath_proto::{Event, Out};
 use crate::bolt;
 use crate::client::slow_start::SlowStart;
 use crate::deadlines::Deadlines;
-use crate::listener::Door;
+use crate::ids::{PoolKey, StreamIndex};
+use crate::listener::ChainContext;
 use crate::local::Call;
-use crate::pool::Place;
 use crate::serving::Serving;
 use crate::spans::Threshold;
-use crate::stream::StreamIndex;
 
 /// A connection.
 #[derive(Debug)]
@@ -77,14 +76,14 @@ pub(crate) enum Role {
     Downstream(Downstream),
     Upstream(Upstream),
     /// Ended by us; waits for the peer's FIN so that the last bytes are not lost to a reset.
-    Closing(Rc<Door>),
+    Closing(Rc<ChainContext>),
 }
 
 /// What only a downstream connection has.
 #[derive(Debug)]
 pub(crate) struct Downstream {
     /// What takes its streams, and through which listener it came.
-    pub(crate) door: Rc<Door>,
+    pub(crate) context: Rc<ChainContext>,
     /// Streams so far.
     pub(crate) requests: u32,
     /// The last response said `Connection: close`, or will.
@@ -95,7 +94,7 @@ pub(crate) struct Downstream {
 /// What only an upstream connection has.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) place: Place,
+    pub(crate) pool_key: PoolKey,
     /// Streams so far.
     pub(crate) requests: u32,
     /// Not to be used again: its host is gone, or it is too old.
@@ -478,8 +477,8 @@ impl Locals {
 
     #[cold]
     fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let place = self.slots.get_mut(Self::slot(id))?;
-        let removed = place.take_if(|connection| connection.id == id)?;
+        let pool_key = self.slots.get_mut(Self::slot(id))?;
+        let removed = pool_key.take_if(|connection| connection.id == id)?;
         self.free.push(u32::try_from(Self::slot(id)).unwrap_or(u32::MAX));
         Some(removed)
     }
@@ -491,11 +490,11 @@ impl Connections {
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        let place = &mut self.slots[slot];
-        if place.is_none() {
+        let pool_key = &mut self.slots[slot];
+        if pool_key.is_none() {
             self.len += 1;
         }
-        place.insert(Box::new(connection))
+        pool_key.insert(Box::new(connection))
     }
 
     /// Adds a connection without a socket.
@@ -529,10 +528,10 @@ impl Connections {
     }
 
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let Some(place) = self.slots.get_mut(id.slot()) else { return self.locals.remove(id) };
-        if place.as_ref().is_some_and(|connection| connection.id == id) {
+        let Some(pool_key) = self.slots.get_mut(id.slot()) else { return self.locals.remove(id) };
+        if pool_key.as_ref().is_some_and(|connection| connection.id == id) {
             self.len -= 1;
-            return place.take();
+            return pool_key.take();
         }
         None
     }

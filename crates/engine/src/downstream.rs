@@ -11,10 +11,11 @@ use towpath_proto::http1;
 use towpath_proto::{Close, ConnectionId, Failure, Instant};
 
 use crate::connection::{Codec, ConnectionTimer, Role};
-use crate::listener::{Door, connection_record};
+use crate::ids::{Closer, StreamIndex};
+use crate::listener::{ChainContext, connection_record};
 use crate::record::{Flags, details};
 use crate::spans::Part;
-use crate::stream::{Direction, StreamIndex, StreamTimer};
+use crate::stream::{Direction, StreamTimer};
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -26,8 +27,8 @@ impl Worker {
         end: bool,
         now: Instant,
     ) {
-        let Some((index, door)) = self.open_stream(id, now) else { return };
-        let Some(http) = door.http() else { return };
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let Some(http) = context.http() else { return };
         let config = &http.config;
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_http1_total.inc();
@@ -71,11 +72,11 @@ impl Worker {
         &mut self,
         id: ConnectionId,
         now: Instant,
-    ) -> Option<(StreamIndex, Rc<Door>)> {
+    ) -> Option<(StreamIndex, Rc<ChainContext>)> {
         let connection = self.connections.get_mut(id)?;
         let downstream = connection.downstream()?;
-        let (door, serial) = (downstream.door.clone(), downstream.serial);
-        let index = self.streams.open(id, door.clone(), now);
+        let (context, serial) = (downstream.context.clone(), downstream.serial);
+        let index = self.streams.open(id, context.clone(), now);
         if !connection.carries_many() {
             connection.stream = Some(index);
         }
@@ -91,7 +92,7 @@ impl Worker {
         record.downstream_local = Some(connection.local.clone());
         record.downstream_remote = Some(connection.peer.clone());
         record.downstream_direct_remote = Some(connection.peer.clone());
-        Some((index, door))
+        Some((index, context))
     }
 
     /// The whole request is in.
@@ -123,7 +124,7 @@ impl Worker {
         // A head that is well-formed and says too little is answered as any other request, except that the connection
         // ends with it.
         let formed = error.is_formed();
-        if let Some(http) = downstream.door.http() {
+        if let Some(http) = downstream.context.http() {
             if error == http1::Error::FragmentInTarget {
                 http.stats.downstream_rq_failed_path_normalization.inc();
             }
@@ -136,8 +137,8 @@ impl Worker {
         let index = match stream {
             Some(index) => index,
             None => {
-                let Some((index, door)) = self.open_stream(id, now) else { return };
-                if let Some(http) = door.http() {
+                let Some((index, context)) = self.open_stream(id, now) else { return };
+                if let Some(http) = context.http() {
                     http.stats.downstream_rq_total.inc();
                     http.stats.downstream_rq_http1_total.inc();
                     http.stats.downstream_rq_active.inc();
@@ -225,7 +226,7 @@ impl Worker {
         if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
             stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
         }
-        if let Some(http) = stream.door.http() {
+        if let Some(http) = stream.context.http() {
             http.stats.downstream_cx_destroy_active_rq.inc();
             http.stats.downstream_cx_destroy_remote_active_rq.inc();
         }
@@ -244,8 +245,8 @@ impl Worker {
         }
         let stream = connection.is_busy().then_some(());
         let Some(downstream) = connection.downstream_mut() else { return };
-        let door = downstream.door.clone();
-        let Some(http) = door.http() else { return };
+        let context = downstream.context.clone();
+        let Some(http) = context.http() else { return };
         match (timer, stream) {
             (ConnectionTimer::Heartbeat, _) => {}
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
@@ -294,7 +295,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.rested = now;
         let Some(downstream) = connection.downstream() else { return };
-        let Some(http) = downstream.door.http() else { return };
+        let Some(http) = downstream.context.http() else { return };
         let idle = http.config.idle_timeout;
         let slot = Self::connection_timer_slot(id);
         if let Some(idle) = idle {
@@ -331,7 +332,7 @@ impl Worker {
         }
         let timeout = connection
             .downstream()
-            .and_then(|downstream| downstream.door.http())
+            .and_then(|downstream| downstream.context.http())
             .and_then(|http| http.config.request_headers_timeout);
         if let Some(timeout) = timeout {
             self.set_connection_timer(id, ConnectionTimer::RequestHead, now + timeout);
@@ -348,17 +349,19 @@ impl Worker {
     /// Ends a connection whose peer may still be sending: our FIN first, the rest when the peer has seen it.
     pub(crate) fn linger(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
-        let Some(door) = connection.downstream().map(|downstream| downstream.door.clone()) else {
+        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
+        else {
             return;
         };
-        let wait = door.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
+        let wait = context.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
         self.linger_for(id, wait, now);
     }
 
     /// The same, with the time that the peer has for it.
     pub(crate) fn linger_for(&mut self, id: ConnectionId, wait: Duration, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
-        let Some(door) = connection.downstream().map(|downstream| downstream.door.clone()) else {
+        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
+        else {
             return;
         };
         let ended = connection.ended;
@@ -370,7 +373,7 @@ impl Worker {
         }
         self.push(towpath_proto::Output::Close { connection: id, how: Close::Half });
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.role = Role::Closing(door);
+            connection.role = Role::Closing(context);
             connection.stream = None;
             connection.deadlines = crate::deadlines::Deadlines::new();
         }
@@ -389,16 +392,16 @@ impl Worker {
         let Some(connection) = self.connections.get(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
         connection.trace_closed();
-        let door = &downstream.door;
+        let context = &downstream.context;
         let age_ms = u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX);
-        let listener = &door.stats;
+        let listener = &context.stats;
         listener.downstream_cx_active.dec();
         listener.downstream_cx_destroy.inc();
         listener.downstream_cx_length_ms.record(age_ms);
-        if let Some(http) = door.http() {
+        if let Some(http) = context.http() {
             let stats = &http.stats;
             stats.downstream_cx_active.dec();
-            if door.bolt().is_none() {
+            if context.bolt().is_none() {
                 stats.downstream_cx_http1_active.dec();
             }
             stats.downstream_cx_destroy.inc();
@@ -409,12 +412,12 @@ impl Worker {
             stats.downstream_cx_length_ms.record(age_ms);
             stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
-        } else if let Some(tcp) = door.tcp() {
+        } else if let Some(tcp) = context.tcp() {
             tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
         }
-        self.listeners.release(door);
-        if !door.listener.access_logs.is_empty() {
+        self.listeners.release(context);
+        if !context.listener.access_logs.is_empty() {
             let mut record = connection_record(
                 connection.local.clone(),
                 connection.peer.clone(),
@@ -424,17 +427,10 @@ impl Worker {
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);
-            let door = door.clone();
-            self.log_connection(&door.listener, &door.chain.name, &record, now);
+            let context = context.clone();
+            self.log_connection(&context.listener, &context.chain.name, &record, now);
         }
     }
-}
-
-/// Who ended a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closer {
-    Local,
-    Remote,
 }
 
 /// The body of an answer to something that is not HTTP.

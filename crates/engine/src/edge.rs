@@ -12,11 +12,12 @@ use towpath_proto::{Address, Instant};
 
 use crate::connection::Codec;
 use crate::header_ops::Subject;
+use crate::ids::StreamIndex;
 use crate::log::Setting;
 use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
-use crate::stream::{Direction, StreamIndex, Upgrade};
+use crate::stream::{Direction, Upgrade};
 use crate::worker::Worker;
 
 /// Where a request comes from, in Envoy's sense.
@@ -191,12 +192,12 @@ impl Worker {
         if stream.is_local() {
             return self.deliver_head(index, now);
         }
-        if stream.door.bolt().is_some() {
+        if stream.context.bolt().is_some() {
             self.send_answer(index, now);
             return;
         }
-        let door = stream.door.clone();
-        let Some(http) = door.http() else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
         let config = &*http.config;
         let downstream = stream.downstream;
         let mut head = std::mem::replace(&mut stream.response, self.heads.take());
@@ -271,7 +272,7 @@ impl Worker {
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
         let early = refused || unread;
-        let draining = self.draining.closes(&door.listener, &mut self.random, now);
+        let draining = self.draining.closes(&context.listener, &mut self.random, now);
         if let Some(connection) = self.connections.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
             if let Codec::Server(server) = &mut connection.codec

@@ -13,16 +13,15 @@ use towpath_proto::{Close, Instant};
 
 use crate::bolt::{Call, Crossing};
 use crate::connection::Codec;
-use crate::downstream::Closer;
 use crate::forward::Item;
 use crate::header_ops::Subject;
+use crate::ids::{Closer, ResetReason, StreamIndex};
 use crate::log::Setting;
 use crate::number::Decimal;
+use crate::passive_health::HostOutcome;
 use crate::record::{Flags, details};
-use crate::retry::Trouble;
 use crate::spans::Part;
-use crate::stream::{Direction, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
-use crate::suspicion::Sign;
+use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -55,7 +54,7 @@ impl Worker {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.door.bolt().is_some() {
+        if stream.context.bolt().is_some() {
             self.answer_call(index, head.status(), details, now);
             self.heads.give(head);
             return;
@@ -100,8 +99,13 @@ impl Worker {
     }
 
     /// The client cannot be told properly any more: its connection is reset.
-    pub(crate) fn reset_downstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
-        let details = trouble.reset().after_response();
+    pub(crate) fn reset_downstream(
+        &mut self,
+        index: StreamIndex,
+        reason: ResetReason,
+        now: Instant,
+    ) {
+        let details = reason.reset().after_response();
         self.count_tx_reset(index);
         self.abandon(index, details, now);
     }
@@ -112,7 +116,7 @@ impl Worker {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.details = details;
-        if stream.door.bolt().is_some() {
+        if stream.context.bolt().is_some() {
             // An answer is out whole or not at all: the client's other calls go on.
             self.finish(index, now);
             return;
@@ -142,9 +146,9 @@ impl Worker {
         let (downstream, upstream) = (stream.downstream, stream.upstream);
         let complete = stream.is_complete();
         let unchanged = stream.upgrade == Upgrade::No;
-        let opaque = stream.upgrade == Upgrade::Done || stream.door.tcp().is_some();
+        let opaque = stream.upgrade == Upgrade::Done || stream.context.tcp().is_some();
         match upstream {
-            UpstreamState::Active(id) if complete && stream.door.tcp().is_some() => {
+            UpstreamState::Active(id) if complete && stream.context.tcp().is_some() => {
                 self.sever(index, id, Close::Flush, now);
             }
             UpstreamState::Active(id) if complete => {
@@ -171,7 +175,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(downstream) else { return };
         if !(complete && unchanged)
             && let Some(http) =
-                connection.downstream().and_then(|downstream| downstream.door.http())
+                connection.downstream().and_then(|downstream| downstream.context.http())
         {
             http.stats.downstream_rq_response_before_rq_complete.inc();
         }
@@ -199,11 +203,11 @@ impl Worker {
     /// Fills in what a stream weighed on the wire, if a log may ask for it.
     fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
-        let of_bolt = stream.door.bolt().is_some();
+        let of_bolt = stream.context.bolt().is_some();
         if of_bolt && stream.call.crossing == Crossing::None {
             return;
         }
-        let asked = !stream.door.access_logs().is_empty();
+        let asked = !stream.context.access_logs().is_empty();
         let (downstream, upstream) = (stream.downstream, stream.upstream);
         if asked && self.out_for.is_some() {
             self.flush_out();
@@ -235,7 +239,7 @@ impl Worker {
         self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
         stream.trace_part(Part::Record);
         stream.record.end = Some(now);
-        if let Some(http) = stream.door.http() {
+        if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
             if !stream.is_complete() || stream.upgrade != Upgrade::No {
@@ -276,19 +280,19 @@ impl Worker {
         if stream.is_local() {
             return self.on_call_deadline(index, timer, now);
         }
-        let door = stream.door.clone();
-        let Some(http) = door.http() else {
+        let context = stream.context.clone();
+        let Some(http) = context.http() else {
             self.on_tcp_deadline(index, timer, now);
             return;
         };
         let unanswered = stream.is_unanswered();
-        let (upstream, tried) = (stream.upstream, stream.retries.place);
+        let (upstream, tried) = (stream.upstream, stream.retries.pool_key);
         match timer {
             StreamTimer::Response => {
                 stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
-                if let (UpstreamState::Active(_), Some(place)) = (upstream, tried) {
-                    self.note(place, Sign::Late);
+                if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
+                    self.note(pool_key, HostOutcome::Late);
                 }
                 if unanswered {
                     self.charge(index, 504);
@@ -310,7 +314,7 @@ impl Worker {
                         stats.upstream_rq_per_try_timeout.inc();
                     }
                 });
-                self.reset_upstream(index, Trouble::PerTryTimeout, now);
+                self.reset_upstream(index, ResetReason::PerTryTimeout, now);
             }
             StreamTimer::PerTry | StreamTimer::PerTryIdle => {}
             StreamTimer::Idle => {
@@ -377,17 +381,17 @@ impl Worker {
     }
 
     fn count_tx_reset(&self, index: StreamIndex) {
-        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http()) {
             http.stats.downstream_rq_tx_reset.inc();
         }
     }
 
     fn count_timeout(&mut self, index: StreamIndex, count: impl Fn(&crate::stats::ClusterStats)) {
         let Some(stream) = self.streams.get(index) else { return };
-        let Some(place) = stream.retries.place else { return };
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let Some(pool_key) = stream.retries.pool_key else { return };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         count(&cluster.stats);
-        if let Some(pool) = cluster.pool_mut(place) {
+        if let Some(pool) = cluster.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
         }
     }
@@ -405,8 +409,8 @@ impl Worker {
     /// Applies `local_reply_config` to `stream.response` and its text.
     fn map_local_reply(&mut self, index: StreamIndex, text: &mut Vec<u8>, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let Some(config) = door.http().and_then(|http| http.config.local_reply.as_ref()) else {
+        let context = stream.context.clone();
+        let Some(config) = context.http().and_then(|http| http.config.local_reply.as_ref()) else {
             return;
         };
         let random = self.random.next();

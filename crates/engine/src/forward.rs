@@ -16,8 +16,9 @@ use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::bolt::Crossing;
 use crate::connection::{Codec, CodecError, Connection, Reading, Role};
-use crate::listener::DoorKind;
-use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::ids::{Side, StreamIndex};
+use crate::listener::ChainKind;
+use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
 /// What happens when one side is slower than the other.
@@ -137,7 +138,7 @@ impl Worker {
             Side::Response if ends => {
                 stream.response_end = Direction::Ended;
                 if let Item::Trailers(trailers) = &item
-                    && !stream.door.access_logs().is_empty()
+                    && !stream.context.access_logs().is_empty()
                 {
                     stream.trailers = Some(trailers.clone());
                 }
@@ -268,7 +269,7 @@ impl Worker {
     pub(crate) fn count_congestion(&mut self, id: ConnectionId, event: Congestion) {
         let Some(connection) = self.connections.get(id) else { return };
         if let Some(upstream) = connection.upstream() {
-            let Some(cluster) = self.clusters.get(upstream.place.cluster) else { return };
+            let Some(cluster) = self.clusters.get(upstream.pool_key.cluster) else { return };
             match event {
                 Congestion::BackedUp => cluster.stats.upstream_flow_control_backed_up_total.inc(),
                 Congestion::Drained => cluster.stats.upstream_flow_control_drained_total.inc(),
@@ -282,20 +283,20 @@ impl Worker {
             return;
         }
         let Some(downstream) = connection.downstream() else { return };
-        match (&downstream.door.kind, event) {
-            (DoorKind::Http(http), Congestion::Paused) => {
+        match (&downstream.context.kind, event) {
+            (ChainKind::Http(http), Congestion::Paused) => {
                 http.stats.downstream_flow_control_paused_reading_total.inc();
             }
-            (DoorKind::Http(http), Congestion::Resumed) => {
+            (ChainKind::Http(http), Congestion::Resumed) => {
                 http.stats.downstream_flow_control_resumed_reading_total.inc();
             }
-            (DoorKind::Tcp(tcp), Congestion::Paused) => {
+            (ChainKind::Tcp(tcp), Congestion::Paused) => {
                 tcp.stats.downstream_flow_control_paused_reading_total.inc();
             }
-            (DoorKind::Tcp(tcp), Congestion::Resumed) => {
+            (ChainKind::Tcp(tcp), Congestion::Resumed) => {
                 tcp.stats.downstream_flow_control_resumed_reading_total.inc();
             }
-            (_, Congestion::BackedUp | Congestion::Drained) | (DoorKind::Local, _) => {}
+            (_, Congestion::BackedUp | Congestion::Drained) | (ChainKind::Local, _) => {}
         }
     }
 

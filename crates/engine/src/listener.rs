@@ -1,6 +1,6 @@
 //! Where connections come in: listening, limits, and the choice of a filter chain.
 //!
-//! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`Door`], or a closed socket.
+//! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`ChainContext`], or a closed socket.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -28,90 +28,90 @@ use crate::worker::Worker;
 ///
 /// Each worker has its own, and a stream takes hold of it often: hence `Rc`, whose count needs no locked instruction.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ChainContext {
     pub(crate) listener: Arc<Listener>,
     pub(crate) chain: Arc<FilterChain>,
     pub(crate) stats: Arc<ListenerStats>,
-    pub(crate) kind: DoorKind,
+    pub(crate) kind: ChainKind,
     /// The counters of the chain's network filters, in their order.
     limits: Vec<Arc<ConnectionLimitStats>>,
-    /// Index into the worker's listeners, and among the listener's doors, for their counts.
+    /// Index into the worker's listeners, and among the listener's chains, for their counts.
     slot: usize,
     index: usize,
 }
 
-/// What is behind a door.
+/// What takes the streams of a chain's connections.
 #[derive(Debug)]
-pub(crate) enum DoorKind {
-    Http(Serving<HttpDoor>),
-    Tcp(Serving<TcpDoor>),
+pub(crate) enum ChainKind {
+    Http(Serving<HttpContext>),
+    Tcp(Serving<TcpContext>),
     /// The app in this process.
     Local,
 }
 
-/// An HTTP door.
+/// An HTTP chain.
 #[derive(Debug)]
-pub(crate) struct HttpDoor {
+pub(crate) struct HttpContext {
     pub(crate) config: Arc<Http>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
-    pub(crate) bolt: Option<BoltDoor>,
+    pub(crate) bolt: Option<BoltContext>,
 }
 
-/// What a door has besides when Bolt comes in.
+/// What a chain has besides when Bolt comes in.
 #[derive(Debug)]
-pub(crate) struct BoltDoor {
+pub(crate) struct BoltContext {
     pub(crate) config: Arc<BoltProxy>,
     pub(crate) stats: Arc<BoltStats>,
 }
 
-/// A TCP door.
+/// A TCP chain.
 #[derive(Debug)]
-pub(crate) struct TcpDoor {
+pub(crate) struct TcpContext {
     pub(crate) config: Arc<TcpProxy>,
     pub(crate) stats: Arc<TcpStats>,
 }
 
-impl Door {
-    /// The app's own door, which no listener has.
+impl ChainContext {
+    /// The app's, which no listener has.
     pub(crate) fn local(stats: Arc<ListenerStats>) -> Self {
         let (listener, chain) = crate::local::no_listener();
         Self {
             listener: Arc::new(listener),
             chain: Arc::new(chain),
             stats,
-            kind: DoorKind::Local,
+            kind: ChainKind::Local,
             limits: Vec::new(),
             slot: usize::MAX,
             index: 0,
         }
     }
 
-    pub(crate) fn http(&self) -> Option<&HttpDoor> {
+    pub(crate) fn http(&self) -> Option<&HttpContext> {
         match &self.kind {
-            DoorKind::Http(http) => Some(http),
-            DoorKind::Tcp(_) | DoorKind::Local => None,
+            ChainKind::Http(http) => Some(http),
+            ChainKind::Tcp(_) | ChainKind::Local => None,
         }
     }
 
-    pub(crate) fn bolt(&self) -> Option<&BoltDoor> {
+    pub(crate) fn bolt(&self) -> Option<&BoltContext> {
         self.http()?.bolt.as_ref()
     }
 
     /// What is written when a stream ends.
     pub(crate) fn access_logs(&self) -> &[AccessLog] {
         match &self.kind {
-            DoorKind::Http(http) => &http.config.access_logs,
-            DoorKind::Tcp(tcp) => &tcp.config.access_logs,
-            DoorKind::Local => &[],
+            ChainKind::Http(http) => &http.config.access_logs,
+            ChainKind::Tcp(tcp) => &tcp.config.access_logs,
+            ChainKind::Local => &[],
         }
     }
 
-    pub(crate) fn tcp(&self) -> Option<&TcpDoor> {
+    pub(crate) fn tcp(&self) -> Option<&TcpContext> {
         match &self.kind {
-            DoorKind::Http(_) | DoorKind::Local => None,
-            DoorKind::Tcp(tcp) => Some(tcp),
+            ChainKind::Http(_) | ChainKind::Local => None,
+            ChainKind::Tcp(tcp) => Some(tcp),
         }
     }
 }
@@ -122,12 +122,12 @@ struct ListenerState {
     config: Arc<Listener>,
     stats: Arc<ListenerStats>,
     /// One for each filter chain, in order; then the default chain's.
-    doors: Vec<Rc<Door>>,
+    chains: Vec<Rc<ChainContext>>,
     /// The id of each address, and whether it has answered.
     sockets: Vec<(ListenerId, Socket)>,
     active: u64,
-    /// Connections of each door.
-    door_active: Vec<u64>,
+    /// Connections of each chain.
+    chain_active: Vec<u64>,
     state: ListenerPhase,
 }
 
@@ -162,14 +162,14 @@ impl Listeners {
             .find(|(_, slot)| slot.sockets.iter().any(|(socket, _)| *socket == id))
     }
 
-    /// A connection of this door is over.
-    pub(crate) fn release(&mut self, door: &Door) {
-        if let Some(slot) = self.slots.get_mut(door.slot) {
+    /// A connection of this chain is over.
+    pub(crate) fn release(&mut self, context: &ChainContext) {
+        if let Some(slot) = self.slots.get_mut(context.slot) {
             slot.active -= 1;
-            slot.door_active[door.index] -= 1;
-            door.limits.iter().for_each(|limit| limit.active_connections.dec());
+            slot.chain_active[context.index] -= 1;
+            context.limits.iter().for_each(|limit| limit.active_connections.dec());
         }
-        if !door.listener.ignore_global_limit {
+        if !context.listener.ignore_global_limit {
             self.active -= 1;
         }
     }
@@ -212,9 +212,10 @@ impl Worker {
         let slot = self.listeners.slots.len();
         let stats = self.registry.set(self.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let chains = config.chains.iter().chain(config.default_chain.as_ref());
-        let doors =
-            chains.enumerate().map(|(index, chain)| self.door(slot, index, config, chain, &stats));
-        let doors: Vec<Rc<Door>> = doors.map(Rc::new).collect();
+        let chains = chains
+            .enumerate()
+            .map(|(index, chain)| self.context(slot, index, config, chain, &stats));
+        let chains: Vec<Rc<ChainContext>> = chains.map(Rc::new).collect();
         let mut sockets = Vec::new();
         if config.bind {
             for address in &config.addresses {
@@ -231,33 +232,33 @@ impl Worker {
         self.listeners.slots.push(ListenerState {
             config: Arc::clone(config),
             stats,
-            door_active: vec![0; doors.len()],
-            doors,
+            chain_active: vec![0; chains.len()],
+            chains,
             sockets,
             active: 0,
             state: ListenerPhase::Open,
         });
     }
 
-    fn door(
+    fn context(
         &self,
         slot: usize,
         index: usize,
         listener: &Arc<Listener>,
         chain: &Arc<FilterChain>,
         stats: &Arc<ListenerStats>,
-    ) -> Door {
+    ) -> ChainContext {
         let kind = match &chain.terminal {
             Terminal::Http(config) => {
-                DoorKind::Http(Serving::new(self.http_door(listener, config, None)))
+                ChainKind::Http(Serving::new(self.http_context(listener, config, None)))
             }
             Terminal::Bolt(config) => {
                 let prefix = Arc::clone(&config.http.stat_prefix);
                 let stats = self.registry.set(self.index, Scope::Bolt(prefix));
-                let bolt = BoltDoor { config: Arc::clone(config), stats };
-                DoorKind::Http(Serving::new(self.http_door(listener, &config.http, Some(bolt))))
+                let bolt = BoltContext { config: Arc::clone(config), stats };
+                ChainKind::Http(Serving::new(self.http_context(listener, &config.http, Some(bolt))))
             }
-            Terminal::Tcp(config) => DoorKind::Tcp(Serving::new(TcpDoor {
+            Terminal::Tcp(config) => ChainKind::Tcp(Serving::new(TcpContext {
                 config: Arc::clone(config),
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
             })),
@@ -267,7 +268,7 @@ impl Worker {
             self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
         });
         let limits = limits.collect();
-        Door {
+        ChainContext {
             listener: Arc::clone(listener),
             chain: Arc::clone(chain),
             stats: Arc::clone(stats),
@@ -278,16 +279,16 @@ impl Worker {
         }
     }
 
-    fn http_door(
+    fn http_context(
         &self,
         listener: &Arc<Listener>,
         config: &Arc<Http>,
-        bolt: Option<BoltDoor>,
-    ) -> HttpDoor {
+        bolt: Option<BoltContext>,
+    ) -> HttpContext {
         let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
         let of_listener =
             Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
-        HttpDoor {
+        HttpContext {
             config: Arc::clone(config),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
@@ -366,7 +367,7 @@ impl Worker {
             return;
         }
         state.stats.downstream_cx_total.inc();
-        let Some(door) = state.pick_door(&local, &peer).cloned() else {
+        let Some(context) = state.pick_chain(&local, &peer).cloned() else {
             state.stats.no_filter_chain_match.inc();
             state.stats.downstream_cx_destroy.inc();
             let config = Arc::clone(&state.config);
@@ -378,14 +379,14 @@ impl Worker {
         };
         state.stats.downstream_cx_active.inc();
         state.active += 1;
-        state.door_active[door.index] += 1;
-        door.limits.iter().for_each(|limit| limit.active_connections.inc());
+        state.chain_active[context.index] += 1;
+        context.limits.iter().for_each(|limit| limit.active_connections.inc());
         let limit = state.config.buffer_limit;
-        if !door.listener.ignore_global_limit {
+        if !context.listener.ignore_global_limit {
             self.listeners.active += 1;
         }
-        let codec = match &door.kind {
-            DoorKind::Http(http) => {
+        let codec = match &context.kind {
+            ChainKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
                 if let Some(bolt) = &http.bolt {
@@ -398,43 +399,46 @@ impl Worker {
                     Codec::Server(Serving::new(server))
                 }
             }
-            DoorKind::Tcp(tcp) => {
+            ChainKind::Tcp(tcp) => {
                 tcp.stats.downstream_cx_total.inc();
                 Codec::Raw(Raw::default())
             }
             // Nobody connects to it.
-            DoorKind::Local => return,
+            ChainKind::Local => return,
         };
         let serial = self.serial.next_connection();
         let role = Role::Downstream(Downstream {
-            door: Rc::clone(&door),
+            context: Rc::clone(&context),
             requests: 0,
             closing: false,
             serial,
         });
         let connection = Connection::new(id, codec, role, local, peer, limit, now);
         self.connections.insert(connection).trace_accepted();
-        if let Some(delay) = self.refusal(&door) {
-            self.refuse(id, &door, delay, now);
+        if let Some(delay) = self.refusal(&context) {
+            self.refuse(id, &context, delay, now);
             return;
         }
-        match &door.kind {
-            DoorKind::Http(http) => {
+        match &context.kind {
+            ChainKind::Http(http) => {
                 if let Some(age) = http.config.max_connection_duration {
                     self.set_connection_timer(id, ConnectionTimer::MaxDuration, now + age);
                 }
                 self.rest_downstream(id, now);
             }
-            DoorKind::Tcp(_) => self.open_tcp(id, now),
-            DoorKind::Local => {}
+            ChainKind::Tcp(_) => self.open_tcp(id, now),
+            ChainKind::Local => {}
         }
     }
 
     /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
-    fn refusal(&self, door: &Door) -> Option<Duration> {
-        let active =
-            self.listeners.slots.get(door.slot).map_or(0, |slot| slot.door_active[door.index]);
-        door.chain.filters.iter().zip(&door.limits).find_map(|(filter, stats)| {
+    fn refusal(&self, context: &ChainContext) -> Option<Duration> {
+        let active = self
+            .listeners
+            .slots
+            .get(context.slot)
+            .map_or(0, |slot| slot.chain_active[context.index]);
+        context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
             let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
             (active > *max_connections).then(|| {
                 stats.limited_connections.inc();
@@ -443,14 +447,20 @@ impl Worker {
         })
     }
 
-    fn refuse(&mut self, id: ConnectionId, door: &Rc<Door>, delay: Duration, now: Instant) {
-        self.count_downstream_close(id, crate::downstream::Closer::Local, now);
+    fn refuse(
+        &mut self,
+        id: ConnectionId,
+        context: &Rc<ChainContext>,
+        delay: Duration,
+        now: Instant,
+    ) {
+        self.count_downstream_close(id, crate::ids::Closer::Local, now);
         if delay.is_zero() {
             self.end_connection(id, Close::Flush);
             return;
         }
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.role = Role::Closing(Rc::clone(door));
+            connection.role = Role::Closing(Rc::clone(context));
         }
         self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay);
     }
@@ -459,14 +469,15 @@ impl Worker {
 impl ListenerState {
     /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
     /// are left; there is no way back (Envoy `FilterChainMatch`).
-    fn pick_door(&self, local: &Address, peer: &Address) -> Option<&Rc<Door>> {
-        if let [only] = &self.doors[..]
+    fn pick_chain(&self, local: &Address, peer: &Address) -> Option<&Rc<ChainContext>> {
+        if let [only] = &self.chains[..]
             && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
         {
             return Some(only);
         }
         let (local, peer) = (local.ip(), peer.ip());
-        let mut left: Vec<&Rc<Door>> = self.doors.iter().take(self.config.chains.len()).collect();
+        let mut left: Vec<&Rc<ChainContext>> =
+            self.chains.iter().take(self.config.chains.len()).collect();
         narrow(&mut left, |chain| match (chain.destination_port, local) {
             (None, _) => Some(0),
             (Some(port), Some(local)) if port == local.port() => Some(1),
@@ -489,7 +500,7 @@ impl ListenerState {
             Some(peer) if chain.source_ports.contains(&peer.port()) => Some(1),
             Some(_) | None => None,
         });
-        let default = self.config.default_chain.as_ref().and_then(|_| self.doors.last());
+        let default = self.config.default_chain.as_ref().and_then(|_| self.chains.last());
         left.first().copied().or(default)
     }
 }
@@ -506,9 +517,9 @@ pub(crate) fn connection_record(local: Address, peer: Address, opened: Instant) 
 }
 
 /// Keeps the chains that match best.
-fn narrow(chains: &mut Vec<&Rc<Door>>, fit: impl Fn(&ChainMatch) -> Option<u32>) {
-    let best = chains.iter().filter_map(|door| fit(&door.chain.matches)).max();
-    chains.retain(|door| best.is_some() && fit(&door.chain.matches) == best);
+fn narrow(chains: &mut Vec<&Rc<ChainContext>>, fit: impl Fn(&ChainMatch) -> Option<u32>) {
+    let best = chains.iter().filter_map(|context| fit(&context.chain.matches)).max();
+    chains.retain(|context| best.is_some() && fit(&context.chain.matches) == best);
 }
 
 /// How long the longest prefix is that holds the address, plus one; 0 where any address will do.

@@ -1,4 +1,4 @@
-//! The app's own door: requests that come from this process, not from a listener.
+//! The local interface: requests that come from this process, not from a listener.
 //!
 //! Arrives: an app's [`Command`]s. Leaves: a stream as any other, whose downstream side is not a socket but the app; and
 //! [`Event`]s, of which exactly one ends each request.
@@ -36,17 +36,17 @@ use crate::client::memory::Memory;
 use crate::client::timeouts::Network;
 use crate::connection::{Codec, Connection, Downstream, Reading, Role};
 use crate::forward::Item;
-use crate::listener::{Door, DoorKind};
+use crate::ids::{NO_CLUSTER, Side, StreamIndex};
+use crate::listener::{ChainContext, ChainKind};
 use crate::message::FromWorker;
 use crate::retry::is_repeatable;
-use crate::router::NO_CLUSTER;
 use crate::snapshot::ClusterId;
 use crate::snapshot::TcpProxy;
 use crate::snapshot::listener::{ChainMatch, Direction as Way, FilterChain, Listener, Terminal};
 use crate::snapshot::route::ClusterChoice;
 use crate::spans::Part;
 use crate::stats::Scope;
-use crate::stream::{Direction, Side, Stream, StreamIndex, StreamTimer};
+use crate::stream::{Direction, Stream, StreamTimer};
 use crate::worker::Worker;
 
 use message::{
@@ -61,7 +61,7 @@ use resume::Resume;
 pub(crate) struct Local {
     pub(crate) settings: Settings,
     tls: Option<ClientTemplate>,
-    door: Option<Rc<Door>>,
+    context: Option<Rc<ChainContext>>,
     calls: HashMap<CallId, ConnectionId>,
     names: HashMap<message::Origin, ClusterId>,
     pub(crate) origins: HashMap<ClusterId, OriginState>,
@@ -84,7 +84,7 @@ impl Default for Local {
         let settings = Settings::default();
         Self {
             tls: None,
-            door: None,
+            context: None,
             calls: HashMap::new(),
             names: HashMap::new(),
             origins: HashMap::new(),
@@ -108,7 +108,7 @@ impl Default for Local {
 impl Local {
     /// Whether an app has ever made a request.
     pub(crate) fn is_used(&self) -> bool {
-        self.door.is_some()
+        self.context.is_some()
     }
 
     /// Whether there is a way to an origin, as far as the platform says.
@@ -172,7 +172,7 @@ impl Call {
 /// A wish for a connection beside the one that a request is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spare {
-    pub(crate) place: crate::pool::Place,
+    pub(crate) pool_key: crate::ids::PoolKey,
     pub(crate) since: Instant,
     pub(crate) reason: SpareReason,
 }
@@ -283,10 +283,10 @@ impl Worker {
 
     /// The stream, with the app as its downstream side.
     fn open_local_stream(&mut self, call: Call, now: Instant) -> Option<StreamIndex> {
-        let door = self.local_door();
+        let context = self.app_context();
         let serial = self.serial.next_connection();
         let window = self.local.settings.window_bytes;
-        let role = Role::Downstream(Downstream { door, requests: 1, closing: false, serial });
+        let role = Role::Downstream(Downstream { context, requests: 1, closing: false, serial });
         let nowhere = Address::unspecified;
         let codec = Codec::Local(Box::new(call));
         let id = self
@@ -469,21 +469,21 @@ impl Worker {
         u32::try_from(self.local.calls.len()).unwrap_or(u32::MAX)
     }
 
-    fn local_door(&mut self) -> Rc<Door> {
-        if let Some(door) = &self.local.door {
-            return Rc::clone(door);
+    fn app_context(&mut self) -> Rc<ChainContext> {
+        if let Some(context) = &self.local.context {
+            return Rc::clone(context);
         }
         let stats = self.registry.set(self.index, Scope::Listener(Arc::from("local")));
-        let door = Rc::new(Door::local(stats));
-        self.local.door = Some(Rc::clone(&door));
-        door
+        let context = Rc::new(ChainContext::local(stats));
+        self.local.context = Some(Rc::clone(&context));
+        context
     }
 }
 
 impl Stream {
     /// Whether its request comes from the app in this process.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.door.kind, DoorKind::Local)
+        matches!(self.context.kind, ChainKind::Local)
     }
 }
 
@@ -520,7 +520,7 @@ pub(crate) fn no_listener() -> (Listener, FilterChain) {
         name: "".into(),
         matches: ChainMatch::default(),
         filters: Vec::new(),
-        // Nobody asks: the door says what is behind it.
+        // The kind says what takes its streams: a chain of the app's has no configuration.
         terminal: Terminal::Tcp(Arc::new(nothing)),
         transport_timeout: None,
     };

@@ -8,10 +8,11 @@ use towpath_proto::head::Head;
 
 use crate::cluster::Clusters;
 use crate::format::Facts;
+use crate::ids::StreamIndex;
 use crate::message::FromWorker;
 use crate::record::Record;
 use crate::snapshot::{AccessLog, Listener, SinkId};
-use crate::stream::{Stream, StreamIndex};
+use crate::stream::Stream;
 use crate::wall_clock::WallClock;
 use crate::worker::{LOG_DELAY, TimerSlot, Worker};
 
@@ -56,7 +57,7 @@ impl Logs {
 impl Worker {
     /// Writes a stream's lines.
     pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
-        let logs = stream.door.access_logs();
+        let logs = stream.context.access_logs();
         if !logs.is_empty() {
             let response = (stream.record.status != 0).then_some(&stream.response);
             let setting = Setting { clusters: &self.clusters, clock: &self.clock };
@@ -108,7 +109,7 @@ impl Worker {
 
     /// Writes lines for a stream whose route has been chosen, if they are wanted.
     pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
-        let http = self.streams.get(index).and_then(|stream| stream.door.http());
+        let http = self.streams.get(index).and_then(|stream| stream.context.http());
         if http.is_some_and(|http| http.config.log_on_new_request) {
             self.log_under_way(index, DOWNSTREAM_START, now);
         }
@@ -144,20 +145,20 @@ pub(crate) fn facts<'a>(
 ) -> Facts<'a> {
     let Setting { clusters, clock } = setting;
     let mut facts = Facts::new(&stream.record, now);
-    if stream.door.http().is_some() {
+    if stream.context.http().is_some() {
         facts.request = Some(&stream.request);
     }
     facts.response = response;
     facts.trailers = stream.trailers.as_ref();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
-    facts.listener = &stream.door.listener.name;
-    facts.filter_chain = &stream.door.chain.name;
+    facts.listener = &stream.context.listener.name;
+    facts.filter_chain = &stream.context.chain.name;
     if let Some(cluster) = clusters.get(stream.cluster) {
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;
     }
     if stream.record.upstream_host.is_some()
-        && let Some(host) = stream.retries.place.and_then(|place| clusters.pool(place))
+        && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
     {
         facts.upstream_hostname = &host.hostname;
     }

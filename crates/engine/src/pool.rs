@@ -12,21 +12,12 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
-use crate::connect::Protocol;
 use crate::connection::ConnectionTimer;
+use crate::ids::{PoolKey, Priority, Protocol, ResetReason, StreamIndex};
 use crate::message::HostCounts;
-use crate::retry::Trouble;
-use crate::snapshot::ClusterId;
-use crate::stream::{StreamIndex, UpstreamState};
-use crate::suspicion::Suspicion;
+use crate::passive_health::ErrorStreak;
+use crate::stream::UpstreamState;
 use crate::worker::Worker;
-
-/// A host's pool in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) cluster: ClusterId,
-    pub(crate) pool: u32,
-}
 
 /// The connections to one host.
 #[derive(Debug)]
@@ -52,15 +43,7 @@ pub(crate) struct Pool {
     /// Of what is over; what is there now is counted when somebody asks ([`Pool::counted`]).
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
-    pub(crate) suspicion: Suspicion,
-}
-
-/// Envoy's `RoutingPriority`: each has its own pools and circuit breakers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Priority {
-    #[default]
-    Default,
-    High,
+    pub(crate) error_streak: ErrorStreak,
 }
 
 /// What asking for a connection came to.
@@ -97,7 +80,7 @@ impl Pool {
             connections: 0,
             peer_idle: None,
             counts: HostCounts::default(),
-            suspicion: Suspicion::default(),
+            error_streak: ErrorStreak::default(),
         }
     }
 
@@ -125,32 +108,32 @@ impl Pool {
 
 impl Worker {
     /// A connection for an HTTP stream to a host.
-    pub(crate) fn lease(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+    pub(crate) fn lease(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> Lease {
         let Some(stream) = self.streams.get(index) else { return Lease::Overflow };
         let (reuse, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
-        if cluster.load(place).requests >= cluster.limits(place).requests {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
+        if cluster.load(pool_key).requests >= cluster.limits(pool_key).requests {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
         if cluster.config.bolt.is_some() {
-            return self.lease_shared(index, place, now);
+            return self.lease_shared(index, pool_key, now);
         }
         let next_idle =
-            |worker: &mut Self| worker.clusters.pool_mut(place).and_then(|pool| pool.idle.pop());
+            |worker: &mut Self| worker.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop());
         while let Some(id) = reuse.then(|| next_idle(self)).flatten() {
-            if self.may_be_reused(id, place, repeatable, now) {
+            if self.may_be_reused(id, pool_key, repeatable, now) {
                 return Lease::Ready(id);
             }
             self.close_upstream(id, Close::Flush, now);
         }
-        self.enqueue(index, place, now)
+        self.enqueue(index, pool_key, now)
     }
 
     /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
-    pub(crate) fn enqueue(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Lease::Overflow };
-        if cluster.load(place).pending >= cluster.limits(place).pending {
+    pub(crate) fn enqueue(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> Lease {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
+        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
             if let Some(stream) = self.streams.get_mut(index) {
                 // It never came to a host.
@@ -158,32 +141,32 @@ impl Worker {
             }
             return Lease::Overflow;
         }
-        cluster.joined_queue(place);
+        cluster.joined_queue(pool_key);
         let races = cluster.races;
         if races {
-            self.join_in_turn(index, place);
-        } else if let Some(pool) = cluster.pool_mut(place) {
+            self.join_in_turn(index, pool_key);
+        } else if let Some(pool) = cluster.pool_mut(pool_key) {
             pool.pending.push_back(index);
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.upstream = UpstreamState::Pending(place);
+            stream.upstream = UpstreamState::Pending(pool_key);
         }
         if races {
-            self.race_for(place.cluster, now);
+            self.race_for(pool_key.cluster, now);
         } else {
-            self.open_for_pending(place, now);
+            self.open_for_pending(pool_key, now);
         }
         Lease::Pending
     }
 
     /// Opens a connection if more streams wait than connects are under way.
-    pub(crate) fn open_for_pending(&mut self, place: Place, now: Instant) {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+    pub(crate) fn open_for_pending(&mut self, pool_key: PoolKey, now: Instant) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         if cluster.races {
-            return self.advance_origin(place.cluster, now);
+            return self.advance_origin(pool_key.cluster, now);
         }
-        let at_limit = cluster.load(place).connections >= cluster.limits(place).connections;
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let at_limit = cluster.load(pool_key).connections >= cluster.limits(pool_key).connections;
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if pool.pending.len() <= pool.connecting as usize {
             return;
         }
@@ -195,19 +178,19 @@ impl Worker {
             }
         }
         let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
-        if protocol == Protocol::Bolt && self.has_all_shared(place) {
+        if protocol == Protocol::Bolt && self.has_all_shared(pool_key) {
             return;
         }
-        self.start_connect(place, protocol, None, now);
+        self.start_connect(pool_key, protocol, None, now);
     }
 
     /// Takes a stream out of a queue.
-    pub(crate) fn leave_queue(&mut self, index: StreamIndex, place: Place) {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
-        let Some(pool) = cluster.pool_mut(place) else { return };
+    pub(crate) fn leave_queue(&mut self, index: StreamIndex, pool_key: PoolKey) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if let Some(position) = pool.pending.iter().position(|&waiting| waiting == index) {
             pool.pending.remove(position);
-            cluster.left_queue(place);
+            cluster.left_queue(pool_key);
         }
     }
 
@@ -223,11 +206,11 @@ impl Worker {
     fn offer_once(&mut self, id: ConnectionId, now: Instant) -> Offer {
         let Some(connection) = self.connections.get_mut(id) else { return Offer::Done };
         let Some(upstream) = connection.upstream() else { return Offer::Done };
-        let (place, retired) = (upstream.place, upstream.retired || connection.ended);
+        let (pool_key, retired) = (upstream.pool_key, upstream.retired || connection.ended);
         let used = upstream.requests > 0;
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Offer::Done };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Offer::Done };
         let idle_timeout = cluster.config.idle_timeout;
-        let Some(pool) = cluster.pool_mut(place) else { return Offer::Done };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
         if retired || pool.host.is_none() {
             self.close_upstream(id, Close::Flush, now);
             return Offer::Done;
@@ -238,11 +221,11 @@ impl Worker {
         };
         if let Some(next) = pool.pending.iter().position(suits) {
             let next = pool.pending.remove(next);
-            cluster.left_queue(place);
+            cluster.left_queue(pool_key);
             let Some(next) = next else { return Offer::Done };
             let Some(next) = self.takes_spare(next, now) else { return Offer::Refused };
-            let Some(cluster) = self.clusters.get_mut(place.cluster) else { return Offer::Done };
-            if cluster.load(place).requests < cluster.limits(place).requests {
+            let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Offer::Done };
+            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
                 self.attach(next, id, now);
                 return Offer::Done;
             }
@@ -250,7 +233,7 @@ impl Worker {
             if let Some(stream) = self.streams.get_mut(next) {
                 stream.upstream = UpstreamState::None;
             }
-            self.reset_upstream(next, Trouble::Overflow, now);
+            self.reset_upstream(next, ResetReason::Overflow, now);
             return Offer::Refused;
         }
         if !pool.pending.is_empty() && pool.connecting == 0 {
@@ -277,7 +260,7 @@ impl Worker {
     fn may_be_reused(
         &self,
         id: ConnectionId,
-        place: Place,
+        pool_key: PoolKey,
         repeatable: bool,
         now: Instant,
     ) -> bool {
@@ -286,11 +269,11 @@ impl Worker {
             return false;
         }
         // What cannot be repeated does not go where the peer may be hanging up at this moment.
-        let races = self.clusters.get(place.cluster).is_some_and(|cluster| cluster.races);
+        let races = self.clusters.get(pool_key.cluster).is_some_and(|cluster| cluster.races);
         if races && !repeatable && connection.idle_since(now) > PROVEN_ALIVE {
             return false;
         }
-        let known = self.clusters.pool(place).and_then(|pool| pool.peer_idle);
+        let known = self.clusters.pool(pool_key).and_then(|pool| pool.peer_idle);
         repeatable
             || known.is_none_or(|known| connection.idle_since(now) + PEER_IDLE_MARGIN < known)
     }

@@ -1,6 +1,6 @@
 //! What happens to a stream whose upstream side failed: another try, or an answer of our own.
 //!
-//! Arrives: a stream and its [`Trouble`]. Leaves: the stream placed again (at once or after a back-off), a local
+//! Arrives: a stream and its [`ResetReason`]. Leaves: the stream placed again (at once or after a back-off), a local
 //! reply, or, when part of a response is out already, a reset of the client.
 //!
 //! Two kinds of repetition are kept apart. The *route's policy* is what the operator asked for. The *silent* one
@@ -12,95 +12,15 @@ use std::time::Duration;
 
 use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
-use towpath_proto::tls::Fault;
-use towpath_proto::{Close, Failure, Instant};
+use towpath_proto::{Close, Instant};
 
-use crate::pool::Place;
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::record::details::{self, Reset};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
 use crate::spans::Part;
-use crate::stream::{Stream, StreamIndex, StreamTimer, Upgrade, UpstreamState};
+use crate::stream::{Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
-
-/// Why the upstream side of a stream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The connect failed.
-    Connect(Failure),
-    /// `connect_timeout`.
-    ConnectTimeout,
-    /// The connect succeeded and the TLS handshake failed.
-    Tls(Fault),
-    /// The connection ended.
-    Terminated,
-    /// A connection of opaque bytes was reset.
-    Reset,
-    /// What came was not the protocol.
-    Protocol,
-    /// `per_try_timeout` or `per_try_idle_timeout`.
-    PerTryTimeout,
-    /// A circuit breaker is open.
-    Overflow,
-    /// No host to go to.
-    NoHost,
-    /// The cluster was taken away.
-    ClusterGone,
-    /// An answer with `x-envoy-ratelimited`.
-    RateLimited,
-    /// An answer with this status, which the policy may not want.
-    Status(u16),
-}
-
-impl Trouble {
-    /// Why a connect failed.
-    pub(crate) const fn failure(self) -> Failure {
-        match self {
-            Self::Connect(failure) => failure,
-            Self::ConnectTimeout => Failure::TimedOut,
-            Self::Tls(_)
-            | Self::Terminated
-            | Self::Reset
-            | Self::Protocol
-            | Self::PerTryTimeout
-            | Self::Overflow
-            | Self::NoHost
-            | Self::ClusterGone
-            | Self::RateLimited
-            | Self::Status(_) => Failure::Reset,
-        }
-    }
-
-    /// The same in Envoy's words.
-    pub(crate) const fn reset(self) -> Reset {
-        match self {
-            Self::Connect(failure) => match failure {
-                Failure::AddressNotAvailable | Failure::Denied | Failure::Exhausted => {
-                    Reset::LocalConnectionFailure(failure)
-                }
-                Failure::Refused
-                | Failure::Reset
-                | Failure::TimedOut
-                | Failure::Unreachable
-                | Failure::AddressInUse
-                | Failure::NoSuchName
-                | Failure::Unsupported
-                | Failure::Os(_)
-                | _ => Reset::RemoteConnectionFailure(failure),
-            },
-            Self::ConnectTimeout => Reset::ConnectionTimeout,
-            Self::Tls(fault) => Reset::Tls(fault),
-            Self::Terminated | Self::Reset => Reset::ConnectionTermination,
-            Self::Protocol => Reset::ProtocolError,
-            Self::Overflow => Reset::Overflow,
-            Self::PerTryTimeout
-            | Self::NoHost
-            | Self::ClusterGone
-            | Self::RateLimited
-            | Self::Status(_) => Reset::LocalReset,
-        }
-    }
-}
 
 /// The retry state of a stream.
 #[derive(Debug, Default)]
@@ -114,15 +34,15 @@ pub(crate) struct Retries {
     /// The method may be repeated.
     pub(crate) repeatable: bool,
     /// Where the last try went.
-    pub(crate) place: Option<Place>,
+    pub(crate) pool_key: Option<PoolKey>,
     /// Hosts that were tried, if they are to be avoided.
-    pub(crate) tried: Vec<Place>,
+    pub(crate) tried: Vec<PoolKey>,
     pub(crate) avoids_tried: bool,
     pub(crate) host_attempts: u32,
     /// How much of a body is kept for another try.
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
-    counted: Option<Place>,
+    counted: Option<PoolKey>,
     /// The try under way: on a connection that its peer may have been closing, and how much had been sent on it before.
     pub(crate) reused: bool,
     pub(crate) sent_before: u64,
@@ -164,26 +84,26 @@ impl Retries {
         self.remaining > 0 || self.repeatable
     }
 
-    fn wants(&self, policy: Option<&RetryPolicy>, trouble: Trouble, request_sent: bool) -> bool {
+    fn wants(&self, policy: Option<&RetryPolicy>, reason: ResetReason, request_sent: bool) -> bool {
         let on = self.on;
-        match trouble {
-            Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => on.has(
+        match reason {
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => on.has(
                 RetryOn::CONNECT_FAILURE
                     .with(RetryOn::STATUS_5XX)
                     .with(RetryOn::GATEWAY_ERROR)
                     .with(RetryOn::RESET)
                     .with(RetryOn::RESET_BEFORE_REQUEST),
             ),
-            Trouble::Terminated | Trouble::Reset => {
+            ResetReason::Terminated | ResetReason::Reset => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
-            Trouble::Protocol | Trouble::PerTryTimeout => {
+            ResetReason::Protocol | ResetReason::PerTryTimeout => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
             }
-            Trouble::Overflow | Trouble::NoHost | Trouble::ClusterGone => false,
-            Trouble::RateLimited => on.has(RetryOn::RATE_LIMITED),
-            Trouble::Status(status) => {
+            ResetReason::Overflow | ResetReason::NoHost | ResetReason::ClusterGone => false,
+            ResetReason::RateLimited => on.has(RetryOn::RATE_LIMITED),
+            ResetReason::Status(status) => {
                 (on.has(RetryOn::STATUS_5XX) && (500..600).contains(&status))
                     || (on.has(RetryOn::GATEWAY_ERROR) && (502..=504).contains(&status))
                     || (on.has(RetryOn::STATUS_4XX) && status == 409)
@@ -236,30 +156,30 @@ pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
 
 impl Worker {
     /// The upstream side of a stream is over before its response was.
-    pub(crate) fn reset_upstream(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+    pub(crate) fn reset_upstream(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         self.end_waiting(index);
         let Some(stream) = self.streams.get(index) else { return };
-        let silent = may_repeat_silently(stream, trouble, self.request_bytes_sent(stream))
+        let silent = may_repeat_silently(stream, reason, self.request_bytes_sent(stream))
             && !self.response_has_begun(stream);
         let request_sent = self.request_bytes_sent(stream) > 0;
         if !silent {
-            self.blame_host(index, trouble);
+            self.blame_host(index, reason);
         }
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.door.tcp().is_some() {
-            self.retry_tcp(index, trouble, now);
+        if stream.context.tcp().is_some() {
+            self.retry_tcp(index, reason, now);
             return;
         }
         if stream.is_local() {
-            return self.reset_call(index, trouble, silent, request_sent, now);
+            return self.reset_call(index, reason, silent, request_sent, now);
         }
         if !stream.is_unanswered() {
-            mark(stream, trouble);
-            self.reset_downstream(index, trouble, now);
+            mark(stream, reason);
+            self.reset_downstream(index, reason, now);
             return;
         }
-        let retried = self.retry(index, trouble, request_sent, now);
+        let retried = self.retry(index, reason, request_sent, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.retries.wants_fresh |= silent;
         match (retried, silent) {
@@ -269,8 +189,8 @@ impl Worker {
                 self.place_stream(index, now);
             }
             (false, false) => {
-                mark(stream, trouble);
-                self.reply_for(index, trouble, now);
+                mark(stream, reason);
+                self.reply_for(index, reason, now);
             }
         }
     }
@@ -279,24 +199,24 @@ impl Worker {
     pub(crate) fn retry(
         &mut self,
         index: StreamIndex,
-        trouble: Trouble,
+        reason: ResetReason,
         request_sent: bool,
         now: Instant,
     ) -> bool {
         let succeeded = self.release_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let door = stream.door.clone();
-        let policy = stream.route.and_then(|route| crate::stream::Routed::of(&door, route));
+        let context = stream.context.clone();
+        let policy = stream.route.and_then(|route| crate::stream::Routed::of(&context, route));
         let policy =
             policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
-        if !stream.retries.wants(policy, trouble, request_sent) {
-            if let Some(place) = succeeded {
-                self.count_retry_success(place);
+        if !stream.retries.wants(policy, reason, request_sent) {
+            if let Some(pool_key) = succeeded {
+                self.count_retry_success(pool_key);
             }
             return false;
         }
-        let Some(place) = stream.retries.place else { return false };
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return false };
+        let Some(pool_key) = stream.retries.pool_key else { return false };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return false };
         if stream.retries.remaining == 0 {
             stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             cluster.stats.upstream_rq_retry_limit_exceeded.inc();
@@ -306,7 +226,7 @@ impl Worker {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        let (limits, load) = (cluster.limits(place), cluster.load(place));
+        let (limits, load) = (cluster.limits(pool_key), cluster.load(pool_key));
         let allowed = limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
             let share =
                 u64::from(load.requests + load.pending) * u64::from(percent_hundredths) / 10_000;
@@ -317,9 +237,9 @@ impl Worker {
             cluster.stats.upstream_rq_retry_overflow.inc();
             return false;
         }
-        cluster.load_mut(place).retries += 1;
-        cluster.show_breakers(place);
-        stream.retries.counted = Some(place);
+        cluster.load_mut(pool_key).retries += 1;
+        cluster.show_breakers(pool_key);
+        stream.retries.counted = Some(pool_key);
         cluster.stats.upstream_rq_retry.inc();
         stream.retries.remaining -= 1;
         let (base, most) =
@@ -338,34 +258,34 @@ impl Worker {
 
     /// A retry got what the policy takes for an answer.
     pub(crate) fn settle_retry(&mut self, index: StreamIndex) {
-        if let Some(place) = self.release_retry(index) {
-            self.count_retry_success(place);
+        if let Some(pool_key) = self.release_retry(index) {
+            self.count_retry_success(pool_key);
         }
     }
 
     /// The stream does not count as a retry any more; answers where it did.
-    pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<Place> {
-        let place = self.streams.get_mut(index)?.retries.counted.take()?;
-        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
-            cluster.load_mut(place).retries -= 1;
-            cluster.show_breakers(place);
+    pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<PoolKey> {
+        let pool_key = self.streams.get_mut(index)?.retries.counted.take()?;
+        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+            cluster.load_mut(pool_key).retries -= 1;
+            cluster.show_breakers(pool_key);
         }
-        Some(place)
+        Some(pool_key)
     }
 
-    fn count_retry_success(&self, place: Place) {
-        if let Some(cluster) = self.clusters.get(place.cluster) {
+    fn count_retry_success(&self, pool_key: PoolKey) {
+        if let Some(cluster) = self.clusters.get(pool_key.cluster) {
             cluster.stats.upstream_rq_retry_success.inc();
         }
     }
 
     /// Answers for an upstream that failed.
-    pub(crate) fn reply_for(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+    pub(crate) fn reply_for(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let retried = stream.retries.done > 0;
-        let status = if trouble == Trouble::Protocol { 502 } else { 503 };
-        let reset = match trouble {
-            Trouble::PerTryTimeout => {
+        let status = if reason == ResetReason::Protocol { 502 } else { 503 };
+        let reset = match reason {
+            ResetReason::PerTryTimeout => {
                 self.charge(index, 504);
                 self.local_reply(
                     index,
@@ -376,7 +296,7 @@ impl Worker {
                 );
                 return;
             }
-            Trouble::NoHost => {
+            ResetReason::NoHost => {
                 self.charge(index, 503);
                 self.local_reply(
                     index,
@@ -387,18 +307,18 @@ impl Worker {
                 );
                 return;
             }
-            Trouble::ClusterGone => {
+            ResetReason::ClusterGone => {
                 self.local_reply(index, 503, b"", details::CLUSTER_NOT_FOUND, now);
                 return;
             }
-            Trouble::Status(_) | Trouble::RateLimited => return,
-            Trouble::Connect(_)
-            | Trouble::ConnectTimeout
-            | Trouble::Tls(_)
-            | Trouble::Terminated
-            | Trouble::Reset
-            | Trouble::Protocol
-            | Trouble::Overflow => trouble.reset(),
+            ResetReason::Status(_) | ResetReason::RateLimited => return,
+            ResetReason::Connect(_)
+            | ResetReason::ConnectTimeout
+            | ResetReason::Tls(_)
+            | ResetReason::Terminated
+            | ResetReason::Reset
+            | ResetReason::Protocol
+            | ResetReason::Overflow => reason.reset(),
         };
         let lead = if retried {
             "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
@@ -407,7 +327,7 @@ impl Worker {
         };
         let body = [lead, reset.reason()].concat().into_bytes();
         let quiet =
-            stream.door.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+            stream.context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
         self.charge(index, status);
         let mut head = self.heads.take();
         head.set_status(status);
@@ -445,8 +365,8 @@ impl Worker {
 }
 
 /// See the module's text; that no byte of a response has come is up to the caller.
-fn may_repeat_silently(stream: &Stream, trouble: Trouble, bytes_sent: u64) -> bool {
-    trouble == Trouble::Terminated
+fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_sent: u64) -> bool {
+    reason == ResetReason::Terminated
         && stream.retries.reused
         && !stream.retries.wants_fresh
         && stream.is_unanswered()
@@ -454,22 +374,22 @@ fn may_repeat_silently(stream: &Stream, trouble: Trouble, bytes_sent: u64) -> bo
         && (bytes_sent == 0 || stream.retries.repeatable)
 }
 
-/// Sets the response flag of a trouble.
-fn mark(stream: &mut Stream, trouble: Trouble) {
-    let flag = match trouble {
-        Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => {
+/// Sets the response flag of a reset.
+fn mark(stream: &mut Stream, reason: ResetReason) {
+    let flag = match reason {
+        ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
             Flags::UPSTREAM_CONNECTION_FAILURE
         }
-        Trouble::Terminated | Trouble::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
-        Trouble::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
-        Trouble::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
-        Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
-        Trouble::NoHost => Flags::NO_HEALTHY_UPSTREAM,
-        Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
-        Trouble::Status(_) | Trouble::RateLimited => return,
+        ResetReason::Terminated | ResetReason::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        ResetReason::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
+        ResetReason::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
+        ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
+        ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+        ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
+        ResetReason::Status(_) | ResetReason::RateLimited => return,
     };
     stream.record.flags.set(flag);
-    stream.record.transport_failure = trouble.reset().transport_failure();
+    stream.record.transport_failure = reason.reset().transport_failure();
 }
 
 /// Envoy's default: 25 ms, at most ten times that.

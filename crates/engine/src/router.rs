@@ -11,26 +11,27 @@ use towpath_proto::{Address, Instant};
 use crate::connection::Codec;
 use crate::edge::{self, Origin};
 use crate::header_ops::{self, Scratch, Subject};
-use crate::listener::HttpDoor;
+use crate::ids::{NO_CLUSTER, Priority, ResetReason, StreamIndex};
+use crate::listener::HttpContext;
 use crate::log::Setting;
 use crate::number::Decimal;
-use crate::pool::{Lease, Priority};
+use crate::pool::Lease;
 use crate::record::{Flags, details};
-use crate::retry::{Trouble, parse_number};
+use crate::retry::parse_number;
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
 use crate::spans::Part;
-use crate::stream::{Direction, RouteRef, Routed, Stream, StreamIndex, StreamTimer, Upgrade};
+use crate::stream::{Direction, RouteRef, Routed, Stream, StreamTimer, Upgrade};
 use crate::worker::Worker;
 
 impl Worker {
     /// From a request's head to a place for it.
     pub(crate) fn route_request(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let Some(http) = door.http() else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
         stream.record.protocol = Some(stream.request.version());
         if stream.request.method() == Method::Connect {
             stream.upgrade = Upgrade::Connect;
@@ -127,7 +128,7 @@ impl Worker {
     }
 
     /// HTTP filters before the router; true if one of them answered.
-    fn answered_by_filter(&mut self, index: StreamIndex, http: &HttpDoor, now: Instant) -> bool {
+    fn answered_by_filter(&mut self, index: StreamIndex, http: &HttpContext, now: Instant) -> bool {
         for filter in &http.config.filters {
             let Some(stream) = self.streams.get_mut(index) else { return true };
             match filter {
@@ -201,8 +202,8 @@ impl Worker {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let Some(http) = door.http() else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
         let (cluster, weighted) = match &forward.cluster {
             ClusterChoice::One(id) => (Some(*id), None),
             ClusterChoice::Header(name) => {
@@ -223,7 +224,7 @@ impl Worker {
         // What is routed by a header can name any cluster.
         let speaks = |id: &ClusterId| {
             let cluster = self.clusters.get(*id);
-            let wanted = door.bolt().is_some() != forward.bridge.is_some();
+            let wanted = context.bolt().is_some() != forward.bridge.is_some();
             cluster.is_some_and(|it| it.config.bolt.is_some() == wanted)
         };
         let cluster = cluster.filter(speaks);
@@ -260,7 +261,7 @@ impl Worker {
         http.stats.rq_total.inc();
         stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
         let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
-        stream.retries.buffer_limit = buffer_limit.unwrap_or(door.listener.buffer_limit);
+        stream.retries.buffer_limit = buffer_limit.unwrap_or(context.listener.buffer_limit);
         stream.response_timeout = forward.timeout;
         stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);
@@ -290,7 +291,7 @@ impl Worker {
     }
 
     /// Tells a client that waits for it to send its body, unless the upstream is asked (RFC 9110 §10.1.1).
-    fn answer_expectation(&mut self, index: StreamIndex, http: &HttpDoor) {
+    fn answer_expectation(&mut self, index: StreamIndex, http: &HttpContext) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let downstream = stream.downstream;
         if http.config.proxy_100_continue || stream.request.get(Name::Expect).is_none() {
@@ -310,8 +311,10 @@ impl Worker {
     /// Header operations, host and path as the route has them.
     fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let Some(routed) = stream.route.and_then(|route| Routed::of(&door, route)) else { return };
+        let context = stream.context.clone();
+        let Some(routed) = stream.route.and_then(|route| Routed::of(&context, route)) else {
+            return;
+        };
         if !is_rewritten(routed, forward) {
             return;
         }
@@ -336,12 +339,13 @@ impl Worker {
             }
         };
         if let Some(host) = host.filter(|host| !host.is_empty()) {
-            let quiet = door.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+            let quiet =
+                context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
             set_host(&mut head, &host, forward, quiet);
         }
         if !matches!(forward.path, PathRewrite::Keep) {
             let rewritten = path::rewrite(&forward.path, &routed.route.path, head.path());
-            if !door.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
+            if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
                 let original = head.path().to_vec();
                 head.set(Name::XEnvoyOriginalPath, &original);
             }
@@ -355,14 +359,14 @@ impl Worker {
     /// Chooses a host for a stream (again) and asks its pool for a connection.
     pub(crate) fn place_stream(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.door.tcp().is_some() {
+        if stream.context.tcp().is_some() {
             let cluster = stream.cluster;
             self.place_tcp(index, cluster, now);
             return;
         }
         stream.trace_part(Part::PoolWait);
         let Some(cluster) = self.clusters.get_mut(stream.cluster) else {
-            self.reset_upstream(index, Trouble::ClusterGone, now);
+            self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
         };
         if stream.record.cluster.is_none() {
@@ -375,34 +379,35 @@ impl Worker {
         } else {
             (&[][..], 1)
         };
-        let Some(place) = cluster.pick(self.random.next(), stream.priority, avoid, attempts) else {
+        let Some(pool_key) = cluster.pick(self.random.next(), stream.priority, avoid, attempts)
+        else {
             cluster.stats.upstream_cx_none_healthy.inc();
-            self.reset_upstream(index, Trouble::NoHost, now);
+            self.reset_upstream(index, ResetReason::NoHost, now);
             return;
         };
-        stream.retries.place = Some(place);
-        stream.record.upstream_host = cluster.pool(place).map(|pool| pool.address.clone());
+        stream.retries.pool_key = Some(pool_key);
+        stream.record.upstream_host = cluster.pool(pool_key).map(|pool| pool.address.clone());
         if avoids {
-            stream.retries.tried.push(place);
+            stream.retries.tried.push(pool_key);
         }
         let lease = if stream.upgrade == Upgrade::ConnectHere {
-            self.lease_raw(index, place, now)
+            self.lease_raw(index, pool_key, now)
         } else {
-            self.lease(index, place, now)
+            self.lease(index, pool_key, now)
         };
         match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),
             Lease::Pending => self.begin_waiting(index),
-            Lease::Overflow => self.reset_upstream(index, Trouble::Overflow, now),
+            Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
         }
     }
 
     /// What is decided anew for each try.
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
+        let context = stream.context.clone();
         let (Some(http), Some(routed)) =
-            (door.http(), stream.route.and_then(|route| Routed::of(&door, route)))
+            (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))
         else {
             return;
         };
@@ -426,8 +431,8 @@ impl Worker {
         }
         let Some(forward) = routed.forward() else { return };
         if matches!(forward.host, HostRewrite::Auto)
-            && let Some(place) = stream.retries.place
-            && let Some(pool) = self.clusters.pool(place)
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(pool) = self.clusters.pool(pool_key)
             && !pool.hostname.is_empty()
         {
             let name = pool.hostname.clone();
@@ -562,7 +567,7 @@ enum Normalized {
 }
 
 /// Host and path as the listener wants them before routing.
-fn normalize(head: &mut Head, http: &HttpDoor, local: Option<&Address>) -> Normalized {
+fn normalize(head: &mut Head, http: &HttpContext, local: Option<&Address>) -> Normalized {
     let config = &http.config;
     if config.strip_trailing_dot {
         path::strip_trailing_dot(head);
@@ -592,6 +597,3 @@ fn normalize(head: &mut Head, http: &HttpDoor, local: Option<&Address>) -> Norma
 
 /// What is told of a timeout that has passed already: 0 would mean none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-
-/// The cluster of streams that have none yet.
-pub(crate) const NO_CLUSTER: ClusterId = ClusterId(u32::MAX);

@@ -15,9 +15,7 @@ use towpath_proto::tls::{self, Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
-use crate::connect::Protocol;
-use crate::downstream::Closer;
-use crate::retry::Trouble;
+use crate::ids::{Closer, Protocol, ResetReason};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::spans;
 use crate::stats::{Scope, TlsStats};
@@ -90,9 +88,9 @@ impl Worker {
         local: &Address,
         now: Instant,
     ) -> bool {
-        let Some((place, _)) = self.attempts.purpose(id) else { return false };
-        let Some(cluster) = self.clusters.get(place.cluster) else { return false };
-        let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(place)) else { return false };
+        let Some((pool_key, _)) = self.attempts.purpose(id) else { return false };
+        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return false };
+        let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
         self.handshakes.clock.set(self.clock.since_1970(now));
         let layer = tls.client.connect(&tls.name.of(&pool.hostname));
         self.attempts.secure(id, connection);
@@ -151,13 +149,14 @@ impl Worker {
     fn end_handshake(&mut self, id: ConnectionId, early: Bytes, now: Instant) {
         let Some(handshake) = self.handshakes.open.remove(&id) else { return };
         let attempt = handshake.attempt;
-        let Some((place, protocol)) = self.attempts.purpose(attempt) else { return };
+        let Some((pool_key, protocol)) = self.attempts.purpose(attempt) else { return };
         // A server that speaks HTTP before it is asked would answer a request that it has not seen.
         if !early.is_empty() && protocol == Protocol::Http1 {
             self.fail_handshake(attempt, id, Fault::Violation, now);
             return;
         }
-        if let Some(tls) = self.clusters.get(place.cluster).and_then(|cluster| cluster.tls.as_ref())
+        if let Some(tls) =
+            self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_handshake(&handshake.layer);
         }
@@ -178,16 +177,16 @@ impl Worker {
     /// The handshake came to nothing, and with it the connect.
     fn fail_handshake(&mut self, attempt: AttemptId, id: ConnectionId, fault: Fault, now: Instant) {
         self.handshakes.open.remove(&id);
-        if let Some((place, _)) = self.attempts.purpose(attempt)
+        if let Some((pool_key, _)) = self.attempts.purpose(attempt)
             && let Some(tls) =
-                self.clusters.get(place.cluster).and_then(|cluster| cluster.tls.as_ref())
+                self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_fault(fault);
         }
         // The alert goes out first. A connection that is gone already is closed once more, which nobody minds.
         self.push(Output::Close { connection: id, how: Close::Flush });
         // Whoever refused whom, Envoy counts it as the peer's doing.
-        self.fail_connect(attempt, Closer::Remote, Trouble::Tls(fault), now);
+        self.fail_connect(attempt, Closer::Remote, ResetReason::Tls(fault), now);
     }
 
     /// Gives up a handshake together with its connect.
@@ -233,18 +232,18 @@ impl Worker {
     fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.ended = true;
-        let (stream, place) = (connection.stream, connection.upstream().map(|up| up.place));
-        if let Some(tls) = place
-            .and_then(|place| self.clusters.get(place.cluster))
+        let (stream, pool_key) = (connection.stream, connection.upstream().map(|up| up.pool_key));
+        if let Some(tls) = pool_key
+            .and_then(|pool_key| self.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_fault(fault);
         }
         if self.is_shared(id) {
-            self.fail_shared(id, Trouble::Terminated, now);
+            self.fail_shared(id, ResetReason::Terminated, now);
         }
         match stream {
-            Some(index) => self.reset_upstream(index, Trouble::Terminated, now),
+            Some(index) => self.reset_upstream(index, ResetReason::Terminated, now),
             None => self.close_upstream(id, Close::Flush, now),
         }
     }
@@ -264,8 +263,8 @@ impl Worker {
             Direction::Ended | Direction::AwaitingHead if !opaque => self.on_upstream_end(id, now),
             Direction::Ended => self.on_upstream_end(id, now),
             Direction::Streaming | Direction::AwaitingHead => {
-                let trouble = if opaque { Trouble::Reset } else { Trouble::Protocol };
-                self.reset_upstream(index, trouble, now);
+                let reason = if opaque { ResetReason::Reset } else { ResetReason::Protocol };
+                self.reset_upstream(index, reason, now);
             }
         }
     }

@@ -201,7 +201,7 @@ impl Stream {
     #[inline]
     pub(crate) fn trace_begin(&mut self, part: Part) {
         if let Some(trail) = &mut self.trail {
-            let site = if self.door.tcp().is_none() { &REQUEST } else { &TCP };
+            let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
             trail.begin(site, &self.request, part);
         }
     }
@@ -271,7 +271,7 @@ impl Stream {
             let values = [method, path, self.record.status.into()];
             emit::complete(&SLOW, trail.track, trail.began, now, values);
         }
-        let site = if self.door.tcp().is_none() { &REQUEST } else { &TCP };
+        let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
         trail.end(site, &self.record);
         slow.then_some((trail.began, now))
     }
@@ -330,7 +330,7 @@ impl Worker {
     /// Ends the spans of a stream, and tells of it if it took too long and was traced.
     pub(crate) fn end_spans(&mut self, stream: &Stream, now: Instant) {
         let duration = now.since(stream.record.start);
-        let is_request = stream.door.tcp().is_none() && stream.upgrade != Upgrade::Done;
+        let is_request = stream.context.tcp().is_none() && stream.upgrade != Upgrade::Done;
         let slow = is_request && duration >= self.slow_after;
         if let Some((from, until)) = stream.trace_end(slow) {
             self.tell(FromWorker::Slow(SlowStream { duration, from, until }));

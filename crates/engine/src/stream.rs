@@ -18,24 +18,19 @@ use towpath_proto::{ConnectionId, Instant};
 
 use crate::bolt::Call;
 use crate::deadlines::Deadlines;
-use crate::listener::Door;
-use crate::pool::{Place, Priority};
+use crate::ids::{NO_CLUSTER, PoolKey, Priority, StreamIndex};
+use crate::listener::ChainContext;
 use crate::record::Record;
 use crate::retry::Retries;
-use crate::router::NO_CLUSTER;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
 use crate::spans::Trail;
-
-/// Where a stream is in the worker's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamIndex(pub(crate) u32);
 
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) downstream: ConnectionId,
-    pub(crate) door: Rc<Door>,
+    pub(crate) context: Rc<ChainContext>,
     pub(crate) upstream: UpstreamState,
     pub(crate) request: Head,
     pub(crate) response: Head,
@@ -85,7 +80,7 @@ pub(crate) enum UpstreamState {
     /// Not wanted yet, or over.
     None,
     /// In a pool's queue.
-    Pending(Place),
+    Pending(PoolKey),
     /// On a connection.
     Active(ConnectionId),
     /// Waits for its next try.
@@ -152,7 +147,7 @@ impl Body {
     }
 }
 
-/// Which route a stream took, in its door's table.
+/// Which route a stream took, in its chain's table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteRef {
     pub(crate) host: u32,
@@ -171,8 +166,8 @@ pub(crate) struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
-    pub(crate) fn of(door: &'a Door, chosen: RouteRef) -> Option<Self> {
-        let table = &*door.http()?.config.routes;
+    pub(crate) fn of(context: &'a ChainContext, chosen: RouteRef) -> Option<Self> {
+        let table = &*context.http()?.config.routes;
         let host = table.hosts.get(chosen.host as usize)?;
         let route = &**host.routes.get(chosen.route as usize)?;
         let weighted = match (&route.action, chosen.weighted) {
@@ -191,15 +186,6 @@ impl<'a> Routed<'a> {
             Action::Redirect(_) | Action::Direct { .. } => None,
         }
     }
-}
-
-/// Requests or responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// Downstream to upstream.
-    Request,
-    /// Upstream to downstream.
-    Response,
 }
 
 /// Deadlines of a stream.
@@ -253,15 +239,15 @@ impl Streams {
     pub(crate) fn open(
         &mut self,
         downstream: ConnectionId,
-        door: Rc<Door>,
+        context: Rc<ChainContext>,
         now: Instant,
     ) -> StreamIndex {
         let stream = match self.spare.pop() {
             Some(mut stream) => {
-                stream.renew(downstream, door, now);
+                stream.renew(downstream, context, now);
                 stream
             }
-            None => Box::new(Stream::new(downstream, door, now)),
+            None => Box::new(Stream::new(downstream, context, now)),
         };
         if let Some(index) = self.free.pop() {
             self.slots[index as usize] = Some(stream);
@@ -310,10 +296,10 @@ impl Streams {
 const SPARE_STREAMS: usize = 4096;
 
 impl Stream {
-    fn new(downstream: ConnectionId, door: Rc<Door>, now: Instant) -> Self {
+    fn new(downstream: ConnectionId, context: Rc<ChainContext>, now: Instant) -> Self {
         Self {
             downstream,
-            door,
+            context,
             upstream: UpstreamState::None,
             request: Head::default(),
             response: Head::default(),
@@ -339,9 +325,9 @@ impl Stream {
         }
     }
 
-    fn renew(&mut self, downstream: ConnectionId, door: Rc<Door>, now: Instant) {
+    fn renew(&mut self, downstream: ConnectionId, context: Rc<ChainContext>, now: Instant) {
         self.downstream = downstream;
-        self.door = door;
+        self.context = context;
         self.upstream = UpstreamState::None;
         self.route = None;
         self.request_end = Direction::AwaitingHead;
@@ -365,7 +351,7 @@ impl Stream {
 
     /// The route that was taken, looked up.
     pub(crate) fn routed(&self) -> Option<Routed<'_>> {
-        Routed::of(&self.door, self.route?)
+        Routed::of(&self.context, self.route?)
     }
 
     /// Whether nothing of a response went downstream.

@@ -1,26 +1,24 @@
 //! Opaque bytes: a TCP connection as a stream without heads.
 //!
-//! Arrives: an accepted connection behind a TCP door. Leaves: a stream with a place; from there on everything is as
+//! Arrives: an accepted connection of a TCP chain. Leaves: a stream with a place; from there on everything is as
 //! for HTTP, through the one forwarding loop.
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use crate::connect::Protocol;
-use crate::downstream::Closer;
-use crate::pool::{Lease, Place, Priority};
+use crate::ids::{Closer, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
+use crate::pool::Lease;
 use crate::record::Flags;
-use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
 use crate::spans::Part;
-use crate::stream::{Direction, StreamIndex, StreamTimer, UpstreamState};
+use crate::stream::{Direction, StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
     /// Opens the stream of a TCP connection.
     pub(crate) fn open_tcp(&mut self, id: ConnectionId, now: Instant) {
-        let Some((index, door)) = self.open_stream(id, now) else { return };
-        let Some(tcp) = door.tcp() else { return };
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let Some(tcp) = context.tcp() else { return };
         if let Some(duration) = tcp.config.max_duration {
             self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration);
         }
@@ -41,7 +39,7 @@ impl Worker {
         };
         match cluster {
             Some(cluster) => self.place_tcp(index, cluster, now),
-            None => self.end_tcp(index, Trouble::ClusterGone, now),
+            None => self.end_tcp(index, ResetReason::ClusterGone, now),
         }
     }
 
@@ -51,54 +49,62 @@ impl Worker {
         stream.cluster = id;
         stream.trace_part(Part::PoolWait);
         let Some(cluster) = self.clusters.get_mut(id) else {
-            self.end_tcp(index, Trouble::ClusterGone, now);
+            self.end_tcp(index, ResetReason::ClusterGone, now);
             return;
         };
         stream.record.cluster = Some(cluster.config.name.clone());
         let random = self.random.next();
-        let Some(place) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3) else {
+        let Some(pool_key) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3)
+        else {
             cluster.stats.upstream_cx_none_healthy.inc();
-            self.end_tcp(index, Trouble::NoHost, now);
+            self.end_tcp(index, ResetReason::NoHost, now);
             return;
         };
-        stream.retries.tried.push(place);
-        stream.retries.place = Some(place);
-        if self.lease_raw(index, place, now) == Lease::Overflow {
-            self.end_tcp(index, Trouble::Overflow, now);
+        stream.retries.tried.push(pool_key);
+        stream.retries.pool_key = Some(pool_key);
+        if self.lease_raw(index, pool_key, now) == Lease::Overflow {
+            self.end_tcp(index, ResetReason::Overflow, now);
         }
     }
 
     /// A connection of its own for a stream of opaque bytes.
-    pub(crate) fn lease_raw(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
+    pub(crate) fn lease_raw(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        now: Instant,
+    ) -> Lease {
         let (Some(stream), Some(cluster)) =
-            (self.streams.get_mut(index), self.clusters.get_mut(place.cluster))
+            (self.streams.get_mut(index), self.clusters.get_mut(pool_key.cluster))
         else {
             return Lease::Overflow;
         };
-        if cluster.load(place).connections >= cluster.limits(place).connections {
+        if cluster.load(pool_key).connections >= cluster.limits(pool_key).connections {
             cluster.stats.upstream_cx_overflow.inc();
             // As Envoy's pools, which CONNECT takes and the TCP proxy asks past: a host without any gets one.
-            let has_some = cluster.pool(place).is_some_and(|pool| pool.connections > 0);
-            if has_some || stream.door.tcp().is_some() {
+            let has_some = cluster.pool(pool_key).is_some_and(|pool| pool.connections > 0);
+            if has_some || stream.context.tcp().is_some() {
                 return Lease::Overflow;
             }
         }
-        if cluster.load(place).pending >= cluster.limits(place).pending {
+        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
             return Lease::Overflow;
         }
-        cluster.joined_queue(place);
-        stream.upstream = UpstreamState::Pending(place);
-        self.start_connect(place, Protocol::Raw, Some(index), now);
+        cluster.joined_queue(pool_key);
+        stream.upstream = UpstreamState::Pending(pool_key);
+        self.start_connect(pool_key, Protocol::Raw, Some(index), now);
         Lease::Pending
     }
 
     /// The connect for a TCP stream failed: another host, or the end.
-    pub(crate) fn retry_tcp(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+    pub(crate) fn retry_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let cluster = stream.retries.place.map(|place| place.cluster);
-        let connecting =
-            matches!(trouble, Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_));
+        let cluster = stream.retries.pool_key.map(|pool_key| pool_key.cluster);
+        let connecting = matches!(
+            reason,
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_)
+        );
         match cluster {
             Some(cluster) if connecting && stream.retries.remaining > 0 => {
                 stream.retries.remaining -= 1;
@@ -110,60 +116,60 @@ impl Worker {
                         cluster.and_then(|cluster| self.clusters.get_mut(cluster))
                 {
                     cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
-                    let host = stream.retries.place.and_then(|place| cluster.pool(place));
+                    let host = stream.retries.pool_key.and_then(|pool_key| cluster.pool(pool_key));
                     stream.record.upstream_host = host.map(|host| host.address.clone());
-                    stream.record.transport_failure = trouble.reset().transport_failure();
+                    stream.record.transport_failure = reason.reset().transport_failure();
                     stream.record.flags.set_last_try_failed();
                 }
-                self.end_tcp(index, trouble, now);
+                self.end_tcp(index, reason, now);
             }
         }
     }
 
     /// A TCP stream cannot go on.
-    pub(crate) fn end_tcp(&mut self, index: StreamIndex, trouble: Trouble, now: Instant) {
+    pub(crate) fn end_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let flag = match trouble {
-            Trouble::NoHost => Flags::NO_HEALTHY_UPSTREAM,
-            Trouble::ClusterGone => Flags::NO_CLUSTER_FOUND,
-            Trouble::Overflow => Flags::UPSTREAM_OVERFLOW,
-            Trouble::Connect(_) | Trouble::ConnectTimeout | Trouble::Tls(_) => {
+        let flag = match reason {
+            ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+            ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
+            ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
                 Flags::UPSTREAM_CONNECTION_FAILURE
             }
-            Trouble::Reset => Flags::UPSTREAM_REMOTE_RESET,
-            Trouble::Terminated
-            | Trouble::Protocol
-            | Trouble::PerTryTimeout
-            | Trouble::RateLimited
-            | Trouble::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
+            ResetReason::Reset => Flags::UPSTREAM_REMOTE_RESET,
+            ResetReason::Terminated
+            | ResetReason::Protocol
+            | ResetReason::PerTryTimeout
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };
         stream.record.flags.set(flag);
-        if let Some(tcp) = stream.door.tcp() {
-            match trouble {
-                Trouble::ClusterGone => tcp.stats.downstream_cx_no_route.inc(),
-                Trouble::NoHost
-                | Trouble::Overflow
-                | Trouble::Connect(_)
-                | Trouble::ConnectTimeout
-                | Trouble::Tls(_)
-                | Trouble::Terminated
-                | Trouble::Reset
-                | Trouble::Protocol
-                | Trouble::PerTryTimeout
-                | Trouble::RateLimited
-                | Trouble::Status(_) => {}
+        if let Some(tcp) = stream.context.tcp() {
+            match reason {
+                ResetReason::ClusterGone => tcp.stats.downstream_cx_no_route.inc(),
+                ResetReason::NoHost
+                | ResetReason::Overflow
+                | ResetReason::Connect(_)
+                | ResetReason::ConnectTimeout
+                | ResetReason::Tls(_)
+                | ResetReason::Terminated
+                | ResetReason::Reset
+                | ResetReason::Protocol
+                | ResetReason::PerTryTimeout
+                | ResetReason::RateLimited
+                | ResetReason::Status(_) => {}
             }
         }
         // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end.
-        let broken = matches!(trouble, Trouble::Terminated | Trouble::Reset);
+        let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
         let how = if broken || stream.body.len > 0 { Close::Abort } else { Close::Flush };
         self.close_tcp(index, how, now);
     }
 
     pub(crate) fn on_tcp_deadline(&mut self, index: StreamIndex, timer: StreamTimer, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let Some(tcp) = door.tcp() else { return };
+        let context = stream.context.clone();
+        let Some(tcp) = context.tcp() else { return };
         match timer {
             StreamTimer::Idle => {
                 tcp.stats.idle_timeout.inc();

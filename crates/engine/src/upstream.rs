@@ -9,12 +9,12 @@ use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant};
 
 use crate::connection::{Codec, Connection, ConnectionTimer};
-use crate::pool::Place;
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::passive_health::HostOutcome;
 use crate::record::{UpstreamTls, details};
-use crate::retry::{Trouble, parse_number};
+use crate::retry::parse_number;
 use crate::spans::Part;
-use crate::stream::{Direction, StreamIndex, StreamTimer, Upgrade, UpstreamState};
-use crate::suspicion::Sign;
+use crate::stream::{Direction, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -31,14 +31,14 @@ impl Worker {
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
         }
-        let tunnels = stream.door.tcp().is_some();
+        let tunnels = stream.context.tcp().is_some();
         stream.trace_part(if tunnels { Part::Tunnel } else { Part::Send });
         let sent_before = connection.bytes_sent;
         stream.wire.upstream_received = connection.bytes_received;
         stream.wire.upstream_sent = connection.encoded;
         let waited = connection.opened < now;
         let Some(upstream) = connection.upstream_mut() else { return };
-        let place = upstream.place;
+        let pool_key = upstream.pool_key;
         // One that was opened ahead of need has lain idle as well.
         stream.retries.reused = upstream.requests > 0 || waited;
         stream.retries.sent_before = sent_before;
@@ -60,8 +60,8 @@ impl Worker {
         }
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         let downstream = stream.downstream;
-        if let Some(cluster) = self.clusters.get_mut(place.cluster) {
-            cluster.request_began(place);
+        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+            cluster.request_began(pool_key);
             let limit = cluster.config.max_requests_per_connection;
             if limit > 0
                 && requests >= limit
@@ -72,7 +72,7 @@ impl Worker {
             }
         }
         let ends_connect = stream.upgrade == Upgrade::ConnectHere;
-        self.note(place, if tunnels { Sign::Served } else { Sign::Reached });
+        self.note(pool_key, if tunnels { HostOutcome::Served } else { HostOutcome::Reached });
         if tunnels {
             self.replay(index, id, now);
         } else if ends_connect {
@@ -144,20 +144,20 @@ impl Worker {
         }
         let status = stream.response.status();
         let UpstreamState::Active(id) = stream.upstream else { return };
-        let place = self
+        let pool_key = self
             .connections
             .get(id)
             .and_then(|connection| connection.upstream())
-            .map(|up| up.place);
-        if let Some(place) = place {
-            self.note(place, Sign::Answered(status));
+            .map(|up| up.pool_key);
+        if let Some(pool_key) = pool_key {
+            self.note(pool_key, HostOutcome::Answered(status));
         }
         if status >= 400 && self.retry_status(index, id, status, now) {
             return;
         }
         self.settle_retry(index);
-        if let Some(place) = place {
-            self.count_response(index, place, status, now);
+        if let Some(pool_key) = pool_key {
+            self.count_response(index, pool_key, status, now);
         }
         let Some(stream_mut) = self.streams.get_mut(index) else { return };
         stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
@@ -175,7 +175,7 @@ impl Worker {
         if switches {
             stream.upgrade = Upgrade::Done;
             stream.trace_part(Part::Tunnel);
-            if let Some(http) = stream.door.http() {
+            if let Some(http) = stream.context.http() {
                 http.stats.downstream_cx_upgrades_total.inc();
                 http.stats.downstream_cx_upgrades_active.inc();
             }
@@ -212,10 +212,10 @@ impl Worker {
             return self.rest_after(index, id, status, now);
         }
         let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
-        let trouble = if limited { Trouble::RateLimited } else { Trouble::Status(status) };
+        let reason = if limited { ResetReason::RateLimited } else { ResetReason::Status(status) };
         // Who is overloaded is not asked again.
         if stream.response.get(Name::XEnvoyOverloaded).is_some()
-            || !self.retry(index, trouble, true, now)
+            || !self.retry(index, reason, true, now)
         {
             return false;
         }
@@ -244,7 +244,7 @@ impl Worker {
         let passes = stream.is_unanswered()
             && stream.request.version() != towpath_proto::head::Version::Http10
             && (head.status() != 100
-                || stream.door.http().is_some_and(|http| http.config.proxy_100_continue));
+                || stream.context.http().is_some_and(|http| http.config.proxy_100_continue));
         if passes {
             self.encode_for(downstream);
             if let Some(connection) = self.connections.get_mut(downstream)
@@ -259,7 +259,7 @@ impl Worker {
 
     /// Counts a 1xx that went down.
     pub(crate) fn count_informational(&self, index: StreamIndex, status: u16) {
-        if let Some(http) = self.streams.get(index).and_then(|stream| stream.door.http()) {
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http()) {
             http.stats.count_response(status);
             http.listener_stats.count_response(status);
         }
@@ -271,7 +271,7 @@ impl Worker {
         stream.record.response_end = Some(now);
         // TCP and tunnels are half-closed. What a request was upgraded to is over when its server ends it, as in Envoy:
         // a client that does not answer the end would hold the stream.
-        let halves = stream.door.tcp().is_some()
+        let halves = stream.context.tcp().is_some()
             || (stream.upgrade == Upgrade::Done && stream.request.method() == Method::Connect);
         if !halves || stream.is_complete() {
             self.finish(index, now);
@@ -286,20 +286,20 @@ impl Worker {
         error: http1::Error,
         now: Instant,
     ) {
-        let place = self
+        let pool_key = self
             .connections
             .get(id)
             .and_then(|connection| connection.upstream())
-            .map(|up| up.place);
+            .map(|up| up.pool_key);
         let unanswered = error == http1::Error::ClosedBeforeResponse;
-        if let Some(cluster) = place.and_then(|place| self.clusters.get_mut(place.cluster))
+        if let Some(cluster) = pool_key.and_then(|pool_key| self.clusters.get_mut(pool_key.cluster))
             && !unanswered
         {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
         match stream {
-            Some(index) if unanswered => self.reset_upstream(index, Trouble::Terminated, now),
-            Some(index) => self.reset_upstream(index, Trouble::Protocol, now),
+            Some(index) if unanswered => self.reset_upstream(index, ResetReason::Terminated, now),
+            Some(index) => self.reset_upstream(index, ResetReason::Protocol, now),
             None => self.close_upstream(id, Close::Abort, now),
         }
     }
@@ -321,7 +321,7 @@ impl Worker {
     /// The server sends nothing more, and nobody else made it look so.
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
         if self.is_shared(id) {
-            self.fail_shared(id, Trouble::Terminated, now);
+            self.fail_shared(id, ResetReason::Terminated, now);
             self.close_upstream(id, Close::Flush, now);
             return;
         }
@@ -341,7 +341,7 @@ impl Worker {
             | Codec::BoltClient(_) => false,
         };
         if unanswered {
-            self.reset_upstream(index, Trouble::Terminated, now);
+            self.reset_upstream(index, ResetReason::Terminated, now);
         } else {
             self.pump(id, now);
         }
@@ -360,7 +360,7 @@ impl Worker {
             | Codec::BoltClient(_) => false,
         };
         if connection.carries_many() {
-            self.fail_shared(id, Trouble::Terminated, now);
+            self.fail_shared(id, ResetReason::Terminated, now);
             self.forget_upstream(id, now);
             return;
         }
@@ -369,14 +369,14 @@ impl Worker {
                 if let Some(cluster) = self.cluster_of(id) {
                     cluster.stats.upstream_cx_protocol_error.inc();
                 }
-                self.reset_upstream(index, Trouble::Protocol, now);
+                self.reset_upstream(index, ResetReason::Protocol, now);
             }
             Some(index) => {
                 let opaque =
-                    self.streams.get(index).is_some_and(|stream| stream.door.tcp().is_some());
+                    self.streams.get(index).is_some_and(|stream| stream.context.tcp().is_some());
                 let reset = opaque && failure == Failure::Reset;
-                let trouble = if reset { Trouble::Reset } else { Trouble::Terminated };
-                self.reset_upstream(index, trouble, now);
+                let reason = if reset { ResetReason::Reset } else { ResetReason::Terminated };
+                self.reset_upstream(index, reason, now);
             }
             None => {
                 self.learn_peer_idle(id, now);
@@ -394,18 +394,18 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let busy = connection.is_busy();
         let Some(upstream) = connection.upstream_mut() else { return };
-        let place = upstream.place;
+        let pool_key = upstream.pool_key;
         match timer {
             ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
             ConnectionTimer::Idle if !busy => {
-                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_idle_timeout.inc();
                 }
                 self.close_upstream(id, Close::Flush, now);
             }
             ConnectionTimer::MaxDuration => {
                 upstream.retired = true;
-                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_max_duration_reached.inc();
                 }
                 if !busy {
@@ -427,14 +427,14 @@ impl Worker {
         }
         match state {
             UpstreamState::Active(id) => self.sever(index, id, how, now),
-            UpstreamState::Pending(place) => {
-                if let Some(cluster) = self.clusters.get_mut(place.cluster) {
+            UpstreamState::Pending(pool_key) => {
+                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_rq_cancelled.inc();
                 }
                 if let Some(attempt) = self.attempts.of_stream(index) {
                     self.cancel_attempt(attempt, now);
                 } else {
-                    self.leave_queue(index, place);
+                    self.leave_queue(index, pool_key);
                 }
             }
             UpstreamState::None | UpstreamState::BackingOff => {}
@@ -456,13 +456,13 @@ impl Worker {
                 cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
             }
         }
-        let place = self
+        let pool_key = self
             .connections
             .get(id)
             .and_then(|connection| connection.upstream())
-            .map(|up| up.place);
-        if let Some(place) = place {
-            self.request_over(index, place);
+            .map(|up| up.pool_key);
+        if let Some(pool_key) = pool_key {
+            self.request_over(index, pool_key);
             if let Some(connection) = self.connections.get_mut(id) {
                 connection.stream = None;
             }
@@ -485,8 +485,10 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.stream = None;
         connection.rested = now;
-        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
-        self.request_over(index, place);
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        self.request_over(index, pool_key);
         if reusable {
             self.update_reading(id);
             self.work.push_back(Work::Offer(id));
@@ -495,14 +497,14 @@ impl Worker {
         }
     }
 
-    pub(crate) fn request_over(&mut self, index: StreamIndex, place: Place) {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
-        cluster.request_over(place);
+    pub(crate) fn request_over(&mut self, index: StreamIndex, pool_key: PoolKey) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.request_over(pool_key);
         let failed = self
             .streams
             .get(index)
             .is_none_or(|stream| stream.response.status() >= 500 || stream.is_unanswered());
-        if let Some(pool) = cluster.pool_mut(place) {
+        if let Some(pool) = cluster.pool_mut(pool_key) {
             if failed {
                 pool.counts.requests_error += 1;
             } else {
@@ -528,17 +530,19 @@ impl Worker {
         let Some(mut connection) = self.connections.remove(id) else { return };
         self.timers.clear(Self::connection_timer_slot(id));
         if let Some(index) = connection.stream.take()
-            && let Some(place) = connection.upstream().map(|upstream| upstream.place)
+            && let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key)
         {
-            self.request_over(index, place);
+            self.request_over(index, pool_key);
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.upstream = UpstreamState::None;
             }
         }
-        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
-        cluster.load_mut(place).connections -= 1;
-        cluster.show_breakers(place);
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.load_mut(pool_key).connections -= 1;
+        cluster.show_breakers(pool_key);
         let stats = &cluster.stats;
         stats.upstream_cx_active.dec();
         stats.upstream_cx_destroy.inc();
@@ -555,41 +559,43 @@ impl Worker {
         }
         stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
-        let Some(pool) = cluster.pool_mut(place) else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.connections -= 1;
         if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {
             pool.idle.remove(at);
         }
         pool.shared.retain(|shared| *shared != id);
         if pool.is_unused() {
-            cluster.drop_if_unused(place);
+            cluster.drop_if_unused(pool_key);
         } else if !pool.pending.is_empty() {
-            self.open_for_pending(place, now);
+            self.open_for_pending(pool_key, now);
         }
     }
 
     fn cluster_of(&mut self, id: ConnectionId) -> Option<&mut crate::cluster::ClusterState> {
-        let place = self.connections.get(id)?.upstream()?.place;
-        self.clusters.get_mut(place.cluster)
+        let pool_key = self.connections.get(id)?.upstream()?.pool_key;
+        self.clusters.get_mut(pool_key.cluster)
     }
 
     /// The server let an idle connection go: others are not trusted for longer than that.
     fn learn_peer_idle(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
         let idle = connection.idle_since(now);
-        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
-        if let Some(pool) = self.clusters.pool_mut(place) {
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        if let Some(pool) = self.clusters.pool_mut(pool_key) {
             pool.learn_idle(idle);
         }
     }
 
     /// Counters and the peer's own idle timeout.
-    fn count_response(&mut self, index: StreamIndex, place: Place, status: u16, now: Instant) {
+    fn count_response(&mut self, index: StreamIndex, pool_key: PoolKey, status: u16, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
         let began = stream.record.upstream_first_sent;
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         cluster.stats.count_response(status, internal);
         if let Some(began) = began {
             cluster
@@ -598,7 +604,7 @@ impl Worker {
                 .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
         }
         if let Some(hint) = hint
-            && let Some(pool) = cluster.pool_mut(place)
+            && let Some(pool) = cluster.pool_mut(pool_key)
         {
             pool.peer_idle = Some(hint);
         }

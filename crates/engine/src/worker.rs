@@ -20,6 +20,7 @@ use crate::connection::{Codec, ConnectionTimer, Connections, Role};
 use crate::drain::Draining;
 use crate::forward::Congestion;
 use crate::header_ops::Scratch;
+use crate::ids::StreamIndex;
 use crate::listener::Listeners;
 use crate::local::Local;
 use crate::log::Logs;
@@ -29,7 +30,7 @@ use crate::secure::Handshakes;
 use crate::serving::SERVES;
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::stats::Registry;
-use crate::stream::{StreamIndex, StreamTimer, Streams};
+use crate::stream::{StreamTimer, Streams};
 use crate::wall_clock::WallClock;
 
 /// How to make a worker.
@@ -385,8 +386,8 @@ impl Worker {
     fn on_connection_deadline(&mut self, id: ConnectionId, timer: ConnectionTimer, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
         match (&connection.role, timer) {
-            (Role::Closing(door), _) => {
-                if let Some(http) = door.http() {
+            (Role::Closing(context), _) => {
+                if let Some(http) = context.http() {
                     http.stats.downstream_cx_delayed_close_timeout.inc();
                 }
                 self.end_connection(id, Close::Flush);

@@ -7,9 +7,10 @@ use towpath_proto::{Close, Instant};
 use super::downstream::is_head_read;
 use super::{Asked, Crossing};
 use crate::connection::Codec;
+use crate::ids::StreamIndex;
 use crate::record::Flags;
 use crate::spans::Part;
-use crate::stream::{Direction, StreamIndex, UpstreamState};
+use crate::stream::{Direction, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {

@@ -17,12 +17,13 @@ use super::Crossing;
 use crate::connection::Codec;
 use crate::edge;
 use crate::forward::Item;
+use crate::ids::{Side, StreamIndex};
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::retry::parse_number;
 use crate::snapshot::bolt::{Bridge, ToBolt, ToHttp};
 use crate::snapshot::route::Forward;
-use crate::stream::{Direction, Side, Stream, StreamIndex};
+use crate::stream::{Direction, Stream};
 use crate::worker::Worker;
 
 impl Worker {
@@ -242,7 +243,7 @@ impl Worker {
             stream.body.push(chunk);
             return;
         }
-        if let Some(bolt) = stream.door.bolt() {
+        if let Some(bolt) = stream.context.bolt() {
             bolt.stats.downstream_rq_held_overflow.inc();
         }
         self.local_reply(index, 500, b"", details::TOO_MUCH_HELD, now);

@@ -10,9 +10,9 @@ use towpath_proto::head::HeadPool;
 
 use super::Reply;
 use super::slots::{Owner, Slots};
+use crate::ids::StreamIndex;
 use crate::snapshot::BoltUpstream;
 use crate::stats::ClusterBoltStats;
-use crate::stream::StreamIndex;
 
 /// A connection to a server.
 #[derive(Debug)]

@@ -11,19 +11,19 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use super::{Asked, Call};
 use crate::connection::{Codec, ConnectionTimer};
-use crate::downstream::Closer;
 use crate::edge::Origin;
+use crate::ids::{Closer, StreamIndex};
 use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
 use crate::spans::Part;
-use crate::stream::{Direction, RouteRef, Stream, StreamIndex};
+use crate::stream::{Direction, RouteRef, Stream};
 use crate::worker::{Work, Worker};
 
 impl Worker {
     /// A request came, whole.
     pub(crate) fn on_call(&mut self, id: ConnectionId, mut head: Head, now: Instant) {
-        let Some((index, door)) = self.open_stream(id, now) else { return };
-        let (Some(http), Some(bolt)) = (door.http(), door.bolt()) else { return };
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_active.inc();
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -62,8 +62,8 @@ impl Worker {
     /// Finds the route of a call.
     fn route_call(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let door = stream.door.clone();
-        let (Some(http), Some(bolt)) = (door.http(), door.bolt()) else { return };
+        let context = stream.context.clone();
+        let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         stream.trace_part(Part::Route);
         let picked = stream.call.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
@@ -124,7 +124,7 @@ impl Worker {
         let Some(stream) = self.streams.get(index) else { return false };
         let (downstream, call) = (stream.downstream, &stream.call);
         let position = call.position;
-        let speaks_bolt = stream.door.bolt().is_some();
+        let speaks_bolt = stream.context.bolt().is_some();
         let Some(connection) = self.connections.get_mut(downstream) else { return speaks_bolt };
         let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
         let moved = server.remove(call);
@@ -185,8 +185,8 @@ impl Worker {
         }
         let Some(connection) = self.connections.get(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
-        let door = downstream.door.clone();
-        if downstream.closing || !self.draining.closes(&door.listener, &mut self.random, now) {
+        let context = downstream.context.clone();
+        if downstream.closing || !self.draining.closes(&context.listener, &mut self.random, now) {
             return;
         }
         self.bid_farewell(id, now);
@@ -205,7 +205,8 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         let Some(message) = server.farewell(now) else { return };
-        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
+        {
             bolt.stats.downstream_go_aways.inc();
         }
         self.encode_for(id);
@@ -229,7 +230,8 @@ impl Worker {
         if connection.outstanding + self.out.len() <= server.max_unread() {
             return;
         }
-        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
+        {
             bolt.stats.downstream_cx_slow_reader.inc();
         }
         self.cut_off(id, details::SLOW_READER, now);
@@ -238,7 +240,8 @@ impl Worker {
     /// What came from a client is not Bolt: where the next frame begins is not known.
     pub(crate) fn on_frame_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
         let Some(connection) = self.connections.get(id) else { return };
-        if let Some(http) = connection.downstream().and_then(|downstream| downstream.door.http()) {
+        if let Some(http) = connection.downstream().and_then(|downstream| downstream.context.http())
+        {
             http.stats.downstream_cx_protocol_error.inc();
         }
         self.cut_off(id, details::BOLT_CODEC_ERROR, now);
@@ -274,7 +277,8 @@ impl Worker {
         if replies.is_empty() || (connection.congested && connection.upstream().is_some()) {
             return;
         }
-        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.door.bolt()) {
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
+        {
             bolt.stats.downstream_heartbeats.add(replies.len() as u64);
         }
         self.encode_for(id);
@@ -287,7 +291,7 @@ impl Worker {
 
 /// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the rest.
 pub(super) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
-    !stream.door.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
+    !stream.context.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
 }
 
 /// How long a client has to see the end of its connection; Envoy's `delayed_close_timeout`.

@@ -13,8 +13,8 @@ use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version
 use towpath_proto::head::HeadPool;
 
 use super::{Call, Reply};
+use crate::ids::StreamIndex;
 use crate::snapshot::BoltProxy;
-use crate::stream::StreamIndex;
 
 /// A client's connection.
 #[derive(Debug)]

@@ -4,9 +4,8 @@
 //! is not used again before the late answer has come: an answer can only ever reach the call that asked for it. Free
 //! slots are used in turn, so that a number comes back as late as possible.
 
+use crate::ids::StreamIndex;
 use std::collections::VecDeque;
-
-use crate::stream::StreamIndex;
 
 /// All numbers of a connection.
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use super::Crossing;
 use super::slots::Owner;
 use crate::connection::{Codec, Connection, ConnectionTimer};
-use crate::pool::{Lease, Place};
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::pool::Lease;
 use crate::record::Record;
-use crate::retry::Trouble;
 use crate::snapshot::ClusterId;
-use crate::stream::{Direction, StreamIndex, UpstreamState};
+use crate::stream::{Direction, UpstreamState};
 use crate::worker::{Work, Worker};
 
 impl Worker {
@@ -25,8 +25,8 @@ impl Worker {
     }
 
     /// The shared connection with the fewest calls that has room; none if the stream must wait.
-    pub(crate) fn shared_with_room(&self, place: Place) -> Option<ConnectionId> {
-        let pool = self.clusters.pool(place)?;
+    pub(crate) fn shared_with_room(&self, pool_key: PoolKey) -> Option<ConnectionId> {
+        let pool = self.clusters.pool(pool_key)?;
         if !pool.pending.is_empty() {
             // Who came first is served first.
             return None;
@@ -39,10 +39,15 @@ impl Worker {
     }
 
     /// A lease for a stream of a cluster that speaks Bolt.
-    pub(crate) fn lease_shared(&mut self, index: StreamIndex, place: Place, now: Instant) -> Lease {
-        match self.shared_with_room(place) {
+    pub(crate) fn lease_shared(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        now: Instant,
+    ) -> Lease {
+        match self.shared_with_room(pool_key) {
             Some(id) => Lease::Ready(id),
-            None => self.enqueue(index, place, now),
+            None => self.enqueue(index, pool_key, now),
         }
     }
 
@@ -51,10 +56,12 @@ impl Worker {
         loop {
             let Some(connection) = self.connections.get(id) else { return };
             let (takes, room) = (takes_calls(connection), has_room(connection).is_some());
-            let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
+            let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+                return;
+            };
             let idle = !connection.is_busy();
-            let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
-            let Some(pool) = cluster.pool_mut(place) else { return };
+            let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+            let Some(pool) = cluster.pool_mut(pool_key) else { return };
             let listed = pool.shared.contains(&id);
             if takes && !listed {
                 pool.shared.push(id);
@@ -63,7 +70,7 @@ impl Worker {
                 // One that is being given up is closed by whoever does that.
                 if idle && (takes || listed) {
                     self.close_upstream(id, Close::Flush, now);
-                    self.open_for_pending(place, now);
+                    self.open_for_pending(pool_key, now);
                 }
                 return;
             }
@@ -72,12 +79,12 @@ impl Worker {
             }
             let Some(next) = pool.pending.pop_front() else {
                 if idle {
-                    self.rest_shared(id, place, now);
+                    self.rest_shared(id, pool_key, now);
                 }
                 return;
             };
-            cluster.left_queue(place);
-            if cluster.load(place).requests < cluster.limits(place).requests {
+            cluster.left_queue(pool_key);
+            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
                 self.attach(next, id, now);
                 continue;
             }
@@ -85,14 +92,14 @@ impl Worker {
             if let Some(stream) = self.streams.get_mut(next) {
                 stream.upstream = UpstreamState::None;
             }
-            self.reset_upstream(next, Trouble::Overflow, now);
+            self.reset_upstream(next, ResetReason::Overflow, now);
         }
     }
 
     /// Whether a host has as many shared connections as it may have, those under way included.
-    pub(crate) fn has_all_shared(&self, place: Place) -> bool {
-        let Some(cluster) = self.clusters.get(place.cluster) else { return true };
-        let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(place)) else {
+    pub(crate) fn has_all_shared(&self, pool_key: PoolKey) -> bool {
+        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return true };
+        let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(pool_key)) else {
             return false;
         };
         let live = |id: &&ConnectionId| self.connections.get(**id).is_some_and(takes_calls);
@@ -101,8 +108,9 @@ impl Worker {
     }
 
     /// Starts the idle timeout of a shared connection without calls.
-    fn rest_shared(&mut self, id: ConnectionId, place: Place, now: Instant) {
-        let idle = self.clusters.get(place.cluster).and_then(|cluster| cluster.config.idle_timeout);
+    fn rest_shared(&mut self, id: ConnectionId, pool_key: PoolKey, now: Instant) {
+        let idle =
+            self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.config.idle_timeout);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.rested = now;
         if let Some(idle) = idle {
@@ -155,9 +163,9 @@ impl Worker {
     /// A stream is through with a shared connection, which goes on without it.
     pub(crate) fn leave_shared(&mut self, index: StreamIndex, id: ConnectionId) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let (number, place) = (stream.call.number.take(), stream.retries.place);
-        if let Some(place) = place {
-            self.request_over(index, place);
+        let (number, pool_key) = (stream.call.number.take(), stream.retries.pool_key);
+        if let Some(pool_key) = pool_key {
+            self.request_over(index, pool_key);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Codec::BoltClient(client) = &mut connection.codec
@@ -179,19 +187,21 @@ impl Worker {
     }
 
     /// A shared connection is lost: each of its calls fails by itself.
-    pub(crate) fn fail_shared(&mut self, id: ConnectionId, trouble: Trouble, now: Instant) {
+    pub(crate) fn fail_shared(&mut self, id: ConnectionId, reason: ResetReason, now: Instant) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(upstream) = connection.upstream_mut() {
             upstream.retired = true;
         }
         let Codec::BoltClient(client) = &mut connection.codec else { return };
         let calls = client.take_all();
-        let Some(place) = connection.upstream().map(|upstream| upstream.place) else { return };
-        if let Some(pool) = self.clusters.pool_mut(place) {
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        if let Some(pool) = self.clusters.pool_mut(pool_key) {
             pool.shared.retain(|shared| *shared != id);
         }
         if !calls.is_empty()
-            && let Some(cluster) = self.clusters.get_mut(place.cluster)
+            && let Some(cluster) = self.clusters.get_mut(pool_key.cluster)
         {
             let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
             cluster.stats.upstream_cx_destroy_with_active_rq.inc();
@@ -202,21 +212,22 @@ impl Worker {
             }
         }
         for index in calls {
-            self.reset_upstream(index, trouble, now);
+            self.reset_upstream(index, reason, now);
         }
     }
 
     /// What came from a server is not Bolt.
     pub(crate) fn on_answer_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
-        let place = self
+        let pool_key = self
             .connections
             .get(id)
             .and_then(|connection| connection.upstream())
-            .map(|upstream| upstream.place);
-        if let Some(cluster) = place.and_then(|place| self.clusters.get_mut(place.cluster)) {
+            .map(|upstream| upstream.pool_key);
+        if let Some(cluster) = pool_key.and_then(|pool_key| self.clusters.get_mut(pool_key.cluster))
+        {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
-        self.fail_shared(id, Trouble::Protocol, now);
+        self.fail_shared(id, ResetReason::Protocol, now);
         self.close_upstream(id, Close::Abort, now);
     }
 
@@ -224,17 +235,18 @@ impl Worker {
     pub(crate) fn retire_shared(&mut self, cluster: ClusterId, now: Instant) {
         for id in self.connections.ids() {
             let Some(connection) = self.connections.get(id) else { continue };
-            let of_cluster = connection.upstream().is_some_and(|up| up.place.cluster == cluster);
+            let of_cluster = connection.upstream().is_some_and(|up| up.pool_key.cluster == cluster);
             if of_cluster && self.is_shared(id) {
-                self.fail_shared(id, Trouble::ClusterGone, now);
+                self.fail_shared(id, ResetReason::ClusterGone, now);
                 self.close_upstream(id, Close::Flush, now);
             }
         }
     }
 
     /// The host of a pool is gone: shared connections end with their last call.
-    pub(crate) fn retire_shared_of(&mut self, place: Place, now: Instant) {
-        let shared = self.clusters.pool(place).map(|pool| pool.shared.clone()).unwrap_or_default();
+    pub(crate) fn retire_shared_of(&mut self, pool_key: PoolKey, now: Instant) {
+        let shared =
+            self.clusters.pool(pool_key).map(|pool| pool.shared.clone()).unwrap_or_default();
         for id in shared {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             let busy = connection.is_busy();
@@ -255,8 +267,8 @@ impl Worker {
     }
 
     fn heartbeat_of(&self, id: ConnectionId) -> Option<crate::snapshot::bolt::Heartbeat> {
-        let place = self.connections.get(id)?.upstream()?.place;
-        self.clusters.get(place.cluster)?.config.bolt.as_ref()?.heartbeat
+        let pool_key = self.connections.get(id)?.upstream()?.pool_key;
+        self.clusters.get(pool_key.cluster)?.config.bolt.as_ref()?.heartbeat
     }
 
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
@@ -276,9 +288,9 @@ impl Worker {
         let missed_one = std::mem::replace(&mut pulse.asked, true);
         pulse.missed += u32::from(missed_one);
         let dead = pulse.missed >= heartbeat.misses;
-        let place = connection.upstream().map(|upstream| upstream.place);
-        if let Some(stats) = place
-            .and_then(|place| self.clusters.get(place.cluster))
+        let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
+        if let Some(stats) = pool_key
+            .and_then(|pool_key| self.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.bolt_stats.as_ref())
         {
             if missed_one {
@@ -289,7 +301,7 @@ impl Worker {
             }
         }
         if dead {
-            self.fail_shared(id, Trouble::Terminated, now);
+            self.fail_shared(id, ResetReason::Terminated, now);
             self.close_upstream(id, Close::Abort, now);
             return;
         }

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use towpath_proto::Instant;
 
 use super::message::{Error, Limit, Open};
-use crate::stream::StreamIndex;
+use crate::ids::StreamIndex;
 use crate::worker::Worker;
 
 impl Worker {

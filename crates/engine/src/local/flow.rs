@@ -11,7 +11,8 @@ use super::INITIAL_WINDOW_BYTES;
 use super::report::Limited;
 use crate::client::slow_start::{SlowStart, WINDOW};
 use crate::connection::Upstream;
-use crate::stream::{StreamIndex, UpstreamState};
+use crate::ids::StreamIndex;
+use crate::stream::UpstreamState;
 use crate::worker::Worker;
 
 impl Worker {

@@ -13,7 +13,8 @@ use towpath_proto::Instant;
 use super::Call;
 use super::message::{Error, Layer, Outcome};
 use super::report::{OTHER_FIRST, Report};
-use crate::stream::{Direction, StreamIndex, StreamTimer, UpstreamState};
+use crate::ids::StreamIndex;
+use crate::stream::{Direction, StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {

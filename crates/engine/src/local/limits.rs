@@ -9,9 +9,9 @@ use super::message::{Error, Layer};
 use super::redo::AGAIN;
 use super::report::Try;
 use crate::client::timeouts::{Layers, Size};
-use crate::retry::Trouble;
+use crate::ids::{ResetReason, StreamIndex};
 use crate::spans::Part;
-use crate::stream::{StreamIndex, StreamTimer, UpstreamState};
+use crate::stream::{StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -126,7 +126,7 @@ impl Worker {
         if let Some(call) = self.call_mut(index) {
             call.report.fired = Some(layer);
         }
-        self.reset_upstream(index, Trouble::PerTryTimeout, now);
+        self.reset_upstream(index, ResetReason::PerTryTimeout, now);
     }
 
     fn time_out(&mut self, index: StreamIndex, layer: Layer, now: Instant) {
@@ -139,7 +139,7 @@ impl Worker {
         let Some(call) = self.call_mut(index) else { return };
         call.report.fired = Some(layer);
         if resumes {
-            return self.reset_upstream(index, Trouble::PerTryTimeout, now);
+            return self.reset_upstream(index, ResetReason::PerTryTimeout, now);
         }
         self.detach(index, Close::Abort, now);
         self.fail_call(index, Error::TimedOut(layer), now);

@@ -21,13 +21,11 @@ use crate::client::progress::connect_options;
 use crate::client::race::{Order, Outlook, Race, Why};
 use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
-use crate::connect::Protocol;
-use crate::pool::Place;
-use crate::retry::Trouble;
+use crate::ids::{PoolKey, Protocol, ResetReason, StreamIndex};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
-use crate::stream::{StreamIndex, UpstreamState};
+use crate::stream::UpstreamState;
 use crate::worker::{TimerSlot, Worker};
 
 /// What is known of an origin beside its cluster.
@@ -187,7 +185,7 @@ impl Worker {
     /// Makes room for an origin: one that nothing hangs on is forgotten.
     fn forget_origin(&mut self, now: Instant) -> bool {
         let unused = self.local.origins.iter().find(|(id, origin)| {
-            let pool = self.clusters.pool(Place { cluster: **id, pool: 0 });
+            let pool = self.clusters.pool(PoolKey { cluster: **id, pool: 0 });
             let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
             is_free && origin.race.running() == 0
         });
@@ -204,7 +202,7 @@ impl Worker {
 
     /// A stream began to wait for a connection to an origin.
     pub(crate) fn race_for(&mut self, id: ClusterId, now: Instant) {
-        let waiting = self.clusters.pool(Place { cluster: id, pool: 0 });
+        let waiting = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
         let first = waiting.is_some_and(|pool| pool.pending.len() == 1);
         if let Some(origin) = self.local.origins.get_mut(&id)
             && first
@@ -240,15 +238,15 @@ impl Worker {
     }
 
     fn connections_wanted(&self, id: ClusterId) -> usize {
-        let Some(pool) = self.clusters.pool(Place { cluster: id, pool: 0 }) else { return 0 };
+        let Some(pool) = self.clusters.pool(PoolKey { cluster: id, pool: 0 }) else { return 0 };
         let open = (pool.connections - pool.connecting) as usize;
         pool.pending.len().min(self.local.settings.max_connections.saturating_sub(open))
     }
 
     fn start_attempt(&mut self, id: ClusterId, address: SocketAddr, why: Why, now: Instant) {
-        let place = Place { cluster: id, pool: 0 };
+        let pool_key = PoolKey { cluster: id, pool: 0 };
         let known = self.local.memory.facts(address, now);
-        let Some(attempt) = self.begin_connect(place, Protocol::Http1, None, Some(address), now)
+        let Some(attempt) = self.begin_connect(pool_key, Protocol::Http1, None, Some(address), now)
         else {
             return;
         };
@@ -296,15 +294,15 @@ impl Worker {
         &mut self,
         id: ClusterId,
         attempt: AttemptId,
-        trouble: Trouble,
+        reason: ResetReason,
         now: Instant,
     ) {
         let Some(origin) = self.local.origins.get_mut(&id) else { return };
         // A handshake that fails is an answer: the same peer will answer the same.
-        let (failure, outcome, error) = if let Trouble::Tls(fault) = trouble {
+        let (failure, outcome, error) = if let ResetReason::Tls(fault) = reason {
             (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
         } else {
-            let failure = trouble.failure();
+            let failure = reason.failure();
             (failure, AttemptOutcome::Failed(failure), None)
         };
         origin.note_end(attempt.0, outcome, now);
@@ -333,7 +331,7 @@ impl Worker {
 
     /// Those who wait for a connection to an origin, with or without one beside it.
     pub(super) fn waiting_for(&self, id: ClusterId) -> Vec<StreamIndex> {
-        let pool = self.clusters.pool(Place { cluster: id, pool: 0 });
+        let pool = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
         pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default()
     }
 
@@ -499,7 +497,7 @@ impl Worker {
             let Some(state) = self.connections.get_mut(connection) else { continue };
             let stream = state.stream;
             let Some(upstream) = state.upstream_mut() else { continue };
-            if upstream.place.cluster != id {
+            if upstream.pool_key.cluster != id {
                 continue;
             }
             upstream.retired = true;

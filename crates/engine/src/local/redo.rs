@@ -19,9 +19,9 @@ use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
 use super::message::{Error, Layer};
 use super::{Call, Spare, SpareReason};
 use crate::client::progress::{self, Verdict};
-use crate::retry::Trouble;
+use crate::ids::{ResetReason, StreamIndex};
 use crate::spans::Part;
-use crate::stream::{StreamIndex, StreamTimer, UpstreamState};
+use crate::stream::{StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -29,12 +29,12 @@ impl Worker {
     pub(crate) fn reset_call(
         &mut self,
         index: StreamIndex,
-        trouble: Trouble,
+        reason: ResetReason,
         silent: bool,
         request_sent: bool,
         now: Instant,
     ) {
-        self.note_trouble(index, trouble);
+        self.note_trouble(index, reason);
         let Some(stream) = self.streams.get(index) else { return };
         let (unanswered, whole) = (stream.is_unanswered(), stream.body.whole);
         let may_repeat = unanswered && whole && (!request_sent || stream.retries.repeatable);
@@ -43,12 +43,12 @@ impl Worker {
             if may_repeat {
                 return self.wait_for_spare(index, spare, now);
             }
-            self.leave_queue(index, spare.place);
+            self.leave_queue(index, spare.pool_key);
         }
         if silent {
             return self.place_again(index, now);
         }
-        let error = self.error_of(index, trouble);
+        let error = self.error_of(index, reason);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
         if self.call(index).is_some_and(|call| call.twin.is_some()) {
             // The other one goes on.
@@ -56,8 +56,11 @@ impl Worker {
         }
         let again = if unanswered { may_repeat && left } else { self.may_resume(index) };
         let worth = matches!(
-            trouble,
-            Trouble::Terminated | Trouble::Reset | Trouble::Protocol | Trouble::PerTryTimeout
+            reason,
+            ResetReason::Terminated
+                | ResetReason::Reset
+                | ResetReason::Protocol
+                | ResetReason::PerTryTimeout
         );
         if !(again && worth && self.local.budget.spend()) {
             return self.fail_call(index, error, now);
@@ -84,14 +87,14 @@ impl Worker {
     /// It was on its way to a spare connection already: it waits for that one alone.
     fn wait_for_spare(&mut self, index: StreamIndex, spare: Spare, now: Instant) {
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.upstream = UpstreamState::Pending(spare.place);
+            stream.upstream = UpstreamState::Pending(spare.pool_key);
             stream.retries.wants_fresh = true;
             stream.trace_part(Part::PoolWait);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.redone += 1;
         }
-        self.advance_origin(spare.place.cluster, now);
+        self.advance_origin(spare.pool_key.cluster, now);
     }
 
     fn place_again(&mut self, index: StreamIndex, now: Instant) {
@@ -104,29 +107,29 @@ impl Worker {
         self.place_call(index, now);
     }
 
-    fn note_trouble(&mut self, index: StreamIndex, trouble: Trouble) {
+    fn note_trouble(&mut self, index: StreamIndex, reason: ResetReason) {
         let Some(call) = self.call_mut(index) else { return };
         if let Some(last) = call.report.tries.last_mut().filter(|last| last.trouble.is_empty()) {
-            last.trouble = trouble.reset().reason();
+            last.trouble = reason.reset().reason();
         }
     }
 
-    fn error_of(&self, index: StreamIndex, trouble: Trouble) -> Error {
-        match trouble {
-            Trouble::Connect(failure) => Error::Connect(failure),
-            Trouble::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
-            Trouble::Tls(fault) => Error::Tls(fault),
-            Trouble::Terminated | Trouble::Reset => Error::Disconnected,
-            Trouble::Protocol => Error::Protocol,
-            Trouble::PerTryTimeout => {
+    fn error_of(&self, index: StreamIndex, reason: ResetReason) -> Error {
+        match reason {
+            ResetReason::Connect(failure) => Error::Connect(failure),
+            ResetReason::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
+            ResetReason::Tls(fault) => Error::Tls(fault),
+            ResetReason::Terminated | ResetReason::Reset => Error::Disconnected,
+            ResetReason::Protocol => Error::Protocol,
+            ResetReason::PerTryTimeout => {
                 let fired = self.call(index).and_then(|call| call.report.fired);
                 Error::TimedOut(fired.unwrap_or(Layer::FirstByte))
             }
-            Trouble::Overflow
-            | Trouble::NoHost
-            | Trouble::ClusterGone
-            | Trouble::RateLimited
-            | Trouble::Status(_) => Error::Overflow,
+            ResetReason::Overflow
+            | ResetReason::NoHost
+            | ResetReason::ClusterGone
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => Error::Overflow,
         }
     }
 
@@ -192,11 +195,11 @@ impl Worker {
             && stream.retries.repeatable
             && !self.response_has_begun(stream);
         let movable = repeats || self.may_resume(index);
-        let Some(place) = self
+        let Some(pool_key) = self
             .connections
             .get(id)
             .and_then(|connection| connection.upstream())
-            .map(|up| up.place)
+            .map(|up| up.pool_key)
         else {
             return;
         };
@@ -209,22 +212,22 @@ impl Worker {
         }
         // One that is mute has a better one beside it.
         let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
-        let rests = self.is_resting(place.cluster, now);
+        let rests = self.is_resting(pool_key.cluster, now);
         if !movable || asked_before || rests || !self.local.budget.spend() {
             return;
         }
         if let Some(call) = self.call_mut(index) {
-            call.spare = Some(Spare { place, since: now, reason });
+            call.spare = Some(Spare { pool_key, since: now, reason });
             call.silent_asked |= reason == SpareReason::Silent;
         }
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
-        cluster.joined_queue(place);
-        self.join_in_turn(index, place);
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.joined_queue(pool_key);
+        self.join_in_turn(index, pool_key);
         if let Some(stream) = self.streams.get_mut(index) {
             // Another that lies idle may be as dead as the one it is on.
             stream.retries.wants_fresh = true;
         }
-        self.race_for(place.cluster, now);
+        self.race_for(pool_key.cluster, now);
     }
 
     /// Whether a request waits where it is because no other connection can be had.
@@ -280,7 +283,7 @@ impl Worker {
     pub(crate) fn withdraw_spare(&mut self, index: StreamIndex) {
         let spare = self.call_mut(index).and_then(|call: &mut Call| call.spare.take());
         if let Some(spare) = spare {
-            self.leave_queue(index, spare.place);
+            self.leave_queue(index, spare.pool_key);
         }
     }
 }

@@ -11,10 +11,10 @@ use towpath_proto::{ConnectionId, Instant};
 use super::message::Error;
 use super::report::Rested;
 use crate::client::retry_after;
-use crate::pool::Place;
+use crate::ids::{PoolKey, StreamIndex};
 use crate::snapshot::ClusterId;
 use crate::spans::Part;
-use crate::stream::{StreamIndex, StreamTimer, UpstreamState};
+use crate::stream::{StreamTimer, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -142,12 +142,12 @@ impl Worker {
         if !self.is_resting(cluster, now) {
             return;
         }
-        let place = Place { cluster, pool: 0 };
+        let pool_key = PoolKey { cluster, pool: 0 };
         for index in self.waiting_for(cluster) {
             match self.streams.get(index).map(|stream| stream.upstream) {
                 Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
                 Some(UpstreamState::Pending(_)) => {
-                    self.leave_queue(index, place);
+                    self.leave_queue(index, pool_key);
                     if let Some(stream) = self.streams.get_mut(index) {
                         stream.upstream = UpstreamState::None;
                     }

@@ -1,6 +1,6 @@
 //! A response that broke off goes on where it stopped, on another connection.
 //!
-//! Arrives: the heads of responses, and troubles of those that have begun. Leaves: the request changed into one for the rest,
+//! Arrives: the heads of responses, and resets of those that have begun. Leaves: the request changed into one for the rest,
 //! the rest joined to what the app has already, or the request ended as if nobody had tried.
 //!
 //! A connection on which a response stands still tells nothing: the server sends, and we acknowledge what comes. As with a
@@ -13,7 +13,8 @@ use super::message::Error;
 use super::redo::{AGAIN, SILENT_AFTER};
 use super::report::Resumed;
 use crate::client::resume::Resumable;
-use crate::stream::{Direction, StreamIndex};
+use crate::ids::StreamIndex;
+use crate::stream::Direction;
 use crate::worker::Worker;
 
 /// What a request knows of its response, where that can go on.

@@ -6,16 +6,14 @@
 use towpath_proto::Output;
 
 use crate::cluster::ClusterState;
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::message::{FromWorker, Message};
-use crate::pool::Place;
-use crate::retry::Trouble;
 use crate::snapshot::health::{OutlierDetection, Run};
-use crate::stream::StreamIndex;
 use crate::worker::Worker;
 
 /// A host's errors in a row, as one worker saw them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Suspicion {
+pub(crate) struct ErrorStreak {
     errors: u32,
     gateway: u32,
     local: u32,
@@ -23,7 +21,7 @@ pub(crate) struct Suspicion {
 
 /// What came of a try, as far as the host is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum HostOutcome {
     /// It answered with this status.
     Answered(u16),
     /// A connection to it was made, and nothing will be answered on it: opaque bytes.
@@ -36,20 +34,20 @@ pub(crate) enum Sign {
     Late,
 }
 
-impl Suspicion {
+impl ErrorStreak {
     /// Takes a sign in; answers the runs that reached their thresholds.
-    fn take(&mut self, sign: Sign, config: &OutlierDetection) -> [Option<Run>; 2] {
+    fn take(&mut self, sign: HostOutcome, config: &OutlierDetection) -> [Option<Run>; 2] {
         match (sign, config.split) {
-            (Sign::Answered(status), _) => self.answered(status, config),
-            (Sign::Served, false) => self.answered(200, config),
-            (Sign::Reached, false) => [None, None],
-            (Sign::Lost, false) => self.answered(503, config),
-            (Sign::Late, false) => self.answered(504, config),
-            (Sign::Served | Sign::Reached, true) => {
+            (HostOutcome::Answered(status), _) => self.answered(status, config),
+            (HostOutcome::Served, false) => self.answered(200, config),
+            (HostOutcome::Reached, false) => [None, None],
+            (HostOutcome::Lost, false) => self.answered(503, config),
+            (HostOutcome::Late, false) => self.answered(504, config),
+            (HostOutcome::Served | HostOutcome::Reached, true) => {
                 self.local = 0;
                 [None, None]
             }
-            (Sign::Lost | Sign::Late, true) => {
+            (HostOutcome::Lost | HostOutcome::Late, true) => {
                 [reaches(&mut self.local, config.local.threshold, Run::Local), None]
             }
         }
@@ -83,7 +81,7 @@ impl ClusterState {
     /// Forgets the errors of a host that came back.
     pub(crate) fn forgive(&mut self, pool: u32) {
         if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
-            pool.suspicion = Suspicion::default();
+            pool.error_streak = ErrorStreak::default();
         }
     }
 }
@@ -91,47 +89,53 @@ impl ClusterState {
 impl Worker {
     /// Notes what came of a try on a host.
     #[inline]
-    pub(crate) fn note(&mut self, place: Place, sign: Sign) {
-        if self.clusters.get(place.cluster).is_some_and(|cluster| cluster.config.outliers.is_some())
+    pub(crate) fn note(&mut self, pool_key: PoolKey, sign: HostOutcome) {
+        if self
+            .clusters
+            .get(pool_key.cluster)
+            .is_some_and(|cluster| cluster.config.outliers.is_some())
         {
-            self.note_watched(place, sign);
+            self.note_watched(pool_key, sign);
         }
     }
 
     #[cold]
-    fn note_watched(&mut self, place: Place, sign: Sign) {
-        let Some(cluster) = self.clusters.get_mut(place.cluster) else { return };
+    fn note_watched(&mut self, pool_key: PoolKey, sign: HostOutcome) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         let Some(config) = cluster.config.outliers else { return };
-        let Some(pool) = cluster.pool_mut(place) else { return };
-        let runs = pool.suspicion.take(sign, &config);
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        let runs = pool.error_streak.take(sign, &config);
         let host = pool.address.clone();
         for run in runs.into_iter().flatten() {
-            let accused = FromWorker::Accused { cluster: place.cluster, host: host.clone(), run };
+            let accused =
+                FromWorker::Accused { cluster: pool_key.cluster, host: host.clone(), run };
             self.push(Output::Message(Message::From(accused)));
         }
     }
 
-    /// Notes a stream's trouble, where that is its host's.
-    pub(crate) fn blame_host(&mut self, index: StreamIndex, trouble: Trouble) {
+    /// Notes why a stream was reset, where that is its host's doing.
+    pub(crate) fn blame_host(&mut self, index: StreamIndex, reason: ResetReason) {
         let Some(stream) = self.streams.get(index) else { return };
-        let Some(place) = stream.retries.place else { return };
-        let sign = match trouble {
-            Trouble::ConnectTimeout | Trouble::PerTryTimeout => Sign::Late,
-            Trouble::Connect(_) | Trouble::Tls(_) => Sign::Lost,
+        let Some(pool_key) = stream.retries.pool_key else { return };
+        let sign = match reason {
+            ResetReason::ConnectTimeout | ResetReason::PerTryTimeout => HostOutcome::Late,
+            ResetReason::Connect(_) | ResetReason::Tls(_) => HostOutcome::Lost,
             // A connection of opaque bytes has served when it was made.
-            Trouble::Terminated | Trouble::Reset | Trouble::Protocol
-                if stream.door.tcp().is_some() =>
+            ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol
+                if stream.context.tcp().is_some() =>
             {
                 return;
             }
-            Trouble::Terminated | Trouble::Reset | Trouble::Protocol => Sign::Lost,
-            Trouble::Overflow
-            | Trouble::NoHost
-            | Trouble::ClusterGone
-            | Trouble::RateLimited
-            | Trouble::Status(_) => return,
+            ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol => {
+                HostOutcome::Lost
+            }
+            ResetReason::Overflow
+            | ResetReason::NoHost
+            | ResetReason::ClusterGone
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => return,
         };
-        self.note(place, sign);
+        self.note(pool_key, sign);
     }
 }
 
@@ -159,14 +163,14 @@ mod tests {
         }
     }
 
-    fn course(split: bool, signs: &[Sign]) -> Vec<Run> {
-        let (config, mut suspicion) = (config(split), Suspicion::default());
-        signs.iter().flat_map(|sign| suspicion.take(*sign, &config)).flatten().collect()
+    fn course(split: bool, signs: &[HostOutcome]) -> Vec<Run> {
+        let (config, mut error_streak) = (config(split), ErrorStreak::default());
+        signs.iter().flat_map(|sign| error_streak.take(*sign, &config)).flatten().collect()
     }
 
     #[test]
     fn errors_in_a_row_are_counted_and_any_other_answer_ends_the_row() {
-        use Sign::Answered;
+        use HostOutcome::Answered;
         assert_eq!(course(false, &[Answered(500); 3]), [Run::Errors]);
         assert_eq!(course(false, &[Answered(500); 6]), [Run::Errors; 2]);
         assert_eq!(
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_counts_as_an_answer_unless_it_is_told_apart() {
-        use Sign::{Answered, Late, Lost, Reached, Served};
+        use HostOutcome::{Answered, Late, Lost, Reached, Served};
         assert_eq!(course(false, &[Lost, Late, Lost]), [Run::Gateway, Run::Errors]);
         assert_eq!(course(false, &[Lost, Reached, Lost]), [Run::Gateway]);
         assert_eq!(course(false, &[Lost, Served, Lost]), []);
@@ -192,9 +196,9 @@ mod tests {
     fn a_threshold_of_0_is_never_reached() {
         let mut config = config(false);
         config.errors.threshold = 0;
-        let mut suspicion = Suspicion::default();
+        let mut error_streak = ErrorStreak::default();
         for _ in 0..1000 {
-            assert_eq!(suspicion.take(Sign::Answered(500), &config), [None, None]);
+            assert_eq!(error_streak.take(HostOutcome::Answered(500), &config), [None, None]);
         }
     }
 }

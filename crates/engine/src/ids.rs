@@ -1,0 +1,132 @@
+//! The words that all parts of a worker use for streams, pools and ends. No behaviour.
+
+use towpath_proto::Failure;
+use towpath_proto::tls::Fault;
+
+use crate::record::details::Reset;
+use crate::snapshot::ClusterId;
+
+/// Where a stream is in the worker's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamIndex(pub(crate) u32);
+
+/// Requests or responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Downstream to upstream.
+    Request,
+    /// Upstream to downstream.
+    Response,
+}
+
+/// A host's pool in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    pub(crate) cluster: ClusterId,
+    pub(crate) pool: u32,
+}
+
+/// Envoy's `RoutingPriority`: each has its own pools and circuit breakers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Priority {
+    #[default]
+    Default,
+    High,
+}
+
+/// What is spoken on an upstream connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Raw,
+    Bolt,
+}
+
+/// Why the upstream side of a stream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetReason {
+    /// The connect failed.
+    Connect(Failure),
+    /// `connect_timeout`.
+    ConnectTimeout,
+    /// The connect succeeded and the TLS handshake failed.
+    Tls(Fault),
+    /// The connection ended.
+    Terminated,
+    /// A connection of opaque bytes was reset.
+    Reset,
+    /// What came was not the protocol.
+    Protocol,
+    /// `per_try_timeout` or `per_try_idle_timeout`.
+    PerTryTimeout,
+    /// A circuit breaker is open.
+    Overflow,
+    /// No host to go to.
+    NoHost,
+    /// The cluster was taken away.
+    ClusterGone,
+    /// An answer with `x-envoy-ratelimited`.
+    RateLimited,
+    /// An answer with this status, which the policy may not want.
+    Status(u16),
+}
+
+impl ResetReason {
+    /// Why a connect failed.
+    pub(crate) const fn failure(self) -> Failure {
+        match self {
+            Self::Connect(failure) => failure,
+            Self::ConnectTimeout => Failure::TimedOut,
+            Self::Tls(_)
+            | Self::Terminated
+            | Self::Reset
+            | Self::Protocol
+            | Self::PerTryTimeout
+            | Self::Overflow
+            | Self::NoHost
+            | Self::ClusterGone
+            | Self::RateLimited
+            | Self::Status(_) => Failure::Reset,
+        }
+    }
+
+    /// The same in Envoy's words.
+    pub(crate) const fn reset(self) -> Reset {
+        match self {
+            Self::Connect(failure) => match failure {
+                Failure::AddressNotAvailable | Failure::Denied | Failure::Exhausted => {
+                    Reset::LocalConnectionFailure(failure)
+                }
+                Failure::Refused
+                | Failure::Reset
+                | Failure::TimedOut
+                | Failure::Unreachable
+                | Failure::AddressInUse
+                | Failure::NoSuchName
+                | Failure::Unsupported
+                | Failure::Os(_)
+                | _ => Reset::RemoteConnectionFailure(failure),
+            },
+            Self::ConnectTimeout => Reset::ConnectionTimeout,
+            Self::Tls(fault) => Reset::Tls(fault),
+            Self::Terminated | Self::Reset => Reset::ConnectionTermination,
+            Self::Protocol => Reset::ProtocolError,
+            Self::Overflow => Reset::Overflow,
+            Self::PerTryTimeout
+            | Self::NoHost
+            | Self::ClusterGone
+            | Self::RateLimited
+            | Self::Status(_) => Reset::LocalReset,
+        }
+    }
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closer {
+    Local,
+    Remote,
+}
+
+/// The cluster of streams that have none yet.
+pub(crate) const NO_CLUSTER: ClusterId = ClusterId(u32::MAX);
