@@ -22,9 +22,10 @@ use bytes::Bytes;
 
 pub use self::header_name::{HeaderName, InvalidName};
 pub use self::pool::HeadPool;
-pub(crate) use self::types::{Field, Span};
+pub(crate) use self::types::{Field, Line, Span};
 pub use self::types::{FieldRef, Method, Version};
 use crate::chars::{hex, is_scheme, is_token, trim};
+use crate::lines::Lines;
 use crate::name::Name;
 
 /// The longest name that a field can have; a well-formed one never comes near it.
@@ -39,7 +40,8 @@ pub struct Head(Box<Parts>);
 #[derive(Clone, Debug, Default)]
 struct Parts {
     raw: Bytes,
-    own: Vec<u8>,
+    /// What did not arrive, fields as whole lines: those that are added one after the other leave as one piece.
+    own: Lines,
     fields: Vec<Field>,
     /// One bit for each `Name` number modulo 64 that was ever present: absent names cost no scan.
     present: u64,
@@ -129,7 +131,7 @@ impl Head {
     /// Sets the path with its query. Bytes that would end it on the wire are percent-encoded.
     pub fn set_path(&mut self, path: &[u8]) {
         self.0.path = self.keep_graphic(path, |byte, own| {
-            own.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+            own.put_array(&[b'%', hex(byte >> 4), hex(byte & 15)]);
         });
     }
 
@@ -148,8 +150,8 @@ impl Head {
         if name == Name::Custom {
             return false;
         }
-        let value = self.keep_value(value);
-        self.push(Field::known(name, value));
+        let field = self.own_line(name, value);
+        self.push(field);
         true
     }
 
@@ -160,9 +162,7 @@ impl Head {
                 if !is_token(name) || name.len() > MAX_NAME {
                     return false;
                 }
-                let name = self.keep(name);
-                let value = self.keep_value(value);
-                self.push(Field::custom(name, value));
+                self.append_custom(name, value);
                 true
             }
             known => self.append(known, value),
@@ -172,11 +172,7 @@ impl Head {
     /// Adds a field by its compiled name.
     pub fn append_named(&mut self, name: &HeaderName, value: &[u8]) {
         match name.name() {
-            Name::Custom => {
-                let name = self.keep(name.as_bytes());
-                let value = self.keep_value(value);
-                self.push(Field::custom(name, value));
-            }
+            Name::Custom => self.append_custom(name.as_bytes(), value),
             known => {
                 self.append(known, value);
             }
@@ -186,7 +182,9 @@ impl Head {
     /// Makes `value` the only value of `name`, in the place of the first; appends when there is none.
     pub fn set(&mut self, name: Name, value: &[u8]) -> bool {
         let Some(index) = self.position(name) else { return self.append(name, value) };
-        self.replace(index, value, |_, field| field.name == name);
+        let field = self.own_line(name, value);
+        self.0.fields[index] = field;
+        self.remove_behind(index, |_, field| field.name == name);
         true
     }
 
@@ -195,7 +193,9 @@ impl Head {
         match Name::resolve(name) {
             Name::Custom => match self.position_custom(name) {
                 Some(index) => {
-                    self.replace(index, value, |head, field| head.is_custom(field, name));
+                    let value = self.keep_value(value);
+                    self.0.fields[index].set_value(value);
+                    self.remove_behind(index, |head, field| head.is_custom(field, name));
                     true
                 }
                 None => self.append_bytes(name, value),
@@ -465,21 +465,37 @@ impl Head {
 
     /// Adds a field that is not taken for a well-known one, whatever its name; the caller knows that the name is a token.
     pub(crate) fn append_custom(&mut self, name: &[u8], value: &[u8]) {
+        // Only received lines have their names made small as they are copied.
+        let as_written = !name.iter().any(u8::is_ascii_uppercase);
         let name = self.keep(name);
+        self.0.own.put_array(b": ");
         let value = self.keep_value(value);
-        self.push(Field::custom(name, value));
+        self.0.own.put_array(b"\r\n");
+        self.push(Field::line(Name::Custom, name, value, as_written));
+    }
+
+    /// The fields as they lie.
+    #[inline]
+    pub(crate) fn fields(&self) -> &[Field] {
+        &self.0.fields
+    }
+
+    /// The bytes of a line, or of some that lie side by side.
+    #[inline(always)]
+    pub(crate) fn line_bytes(&self, line: Line) -> &[u8] {
+        self.bytes(Span { at: line.start, len: line.end - line.start })
     }
 
     /// Sets the path `/first/second`, or `/first` when there is no second.
     pub(crate) fn set_path_parts(&mut self, first: &[u8], second: &[u8]) {
         let start = self.0.own.len();
-        self.0.own.push(b'/');
+        self.0.own.put_array(b"/");
         for (index, part) in [first, second].into_iter().enumerate() {
             if index > 0 && !part.is_empty() {
-                self.0.own.push(b'/');
+                self.0.own.put_array(b"/");
             }
             self.keep_graphic(part, |byte, own| {
-                own.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+                own.put_array(&[b'%', hex(byte >> 4), hex(byte & 15)]);
             });
         }
         self.0.path = Span::own(start, self.0.own.len());
@@ -504,10 +520,11 @@ impl Head {
         field.name == Name::Custom && self.bytes(field.name_span()).eq_ignore_ascii_case(name)
     }
 
-    /// Replaces the value at `index` and removes the later fields for which `same` holds.
-    fn replace(&mut self, index: usize, value: &[u8], same: impl Fn(&Self, &Field) -> bool) {
-        let value = self.keep_value(value);
-        self.0.fields[index].set_value(value);
+    /// Removes the fields behind `index` for which `same` holds.
+    fn remove_behind(&mut self, index: usize, same: impl Fn(&Self, &Field) -> bool) {
+        if !self.0.fields[index + 1..].iter().any(|field| same(self, field)) {
+            return;
+        }
         let mut fields = std::mem::take(&mut self.0.fields);
         let mut at = 0;
         fields.retain(|field| {
@@ -518,11 +535,8 @@ impl Head {
     }
 
     #[inline(always)]
-    fn field_ref(&self, field: &Field) -> FieldRef<'_> {
-        let name_bytes = match field.name_span() {
-            Span { len: 0, .. } => field.name.as_str().as_bytes(),
-            span => self.bytes(span),
-        };
+    pub(crate) fn field_ref(&self, field: &Field) -> FieldRef<'_> {
+        let name_bytes = self.bytes(field.name_span());
         FieldRef { name: field.name, name_bytes, value: self.bytes(field.value()) }
     }
 
@@ -530,13 +544,13 @@ impl Head {
     fn bytes(&self, span: Span) -> &[u8] {
         match span.own_range() {
             None => &self.0.raw[span.raw_range()],
-            Some(range) => &self.0.own[range],
+            Some(range) => &self.0.own.as_bytes()[range],
         }
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Span {
         let start = self.0.own.len();
-        self.0.own.extend_from_slice(bytes);
+        self.0.own.put(bytes);
         Span::own(start, self.0.own.len())
     }
 
@@ -544,16 +558,25 @@ impl Head {
         let value = trim(value);
         let kept = self.keep(value);
         if breaks_line(value) {
-            let start = self.0.own.len() - value.len();
-            for byte in self.0.own[start..].iter_mut().filter(|byte| is_break(**byte)) {
-                *byte = b' ';
-            }
+            blank_breaks(self.0.own.from(self.0.own.len() - value.len()));
         }
         kept
     }
 
+    /// Keeps a line with a well-known name.
+    #[inline]
+    fn own_line(&mut self, name: Name, value: &[u8]) -> Field {
+        let value = trim(value);
+        let start = self.0.own.put_line(name, value);
+        let end = start + value.len();
+        if breaks_line(value) {
+            blank_breaks(&mut self.0.own.from(start)[..value.len()]);
+        }
+        Field::own_line(name, Span::own(start, end))
+    }
+
     /// Keeps visible ASCII without `#`, which no target has (RFC 9112 §3.2); `other` may write something for any other byte.
-    fn keep_graphic(&mut self, bytes: &[u8], mut other: impl FnMut(u8, &mut Vec<u8>)) -> Span {
+    fn keep_graphic(&mut self, bytes: &[u8], mut other: impl FnMut(u8, &mut Lines)) -> Span {
         let stays = |byte: u8| byte.is_ascii_graphic() & (byte != b'#');
         if bytes.iter().fold(true, |all, &byte| all & stays(byte)) {
             return self.keep(bytes);
@@ -561,7 +584,7 @@ impl Head {
         let start = self.0.own.len();
         for &byte in bytes {
             if stays(byte) {
-                self.0.own.push(byte);
+                self.0.own.put_array(&[byte]);
             } else {
                 other(byte, &mut self.0.own);
             }
@@ -573,6 +596,11 @@ impl Head {
 /// Whether a byte could end a line for somebody (RFC 9110 §5.5).
 const fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
+}
+
+#[cold]
+fn blank_breaks(value: &mut [u8]) {
+    value.iter_mut().filter(|byte| is_break(**byte)).for_each(|byte| *byte = b' ');
 }
 
 /// Whether one of [`is_break`]'s bytes is there, for which words of eight are asked first: a word without a byte

@@ -21,6 +21,7 @@ mod chars;
 mod event;
 pub mod head;
 pub mod http1;
+mod lines;
 pub mod machine;
 pub mod name;
 mod out;

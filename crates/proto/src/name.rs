@@ -28,15 +28,17 @@ macro_rules! names {
                 TEXTS[self as usize]
             }
 
-            /// The name in lower case with what stands between it and its value: `host: `.
+            /// The name in lower case with what stands between it and its value (`host: `), padded, and its length.
             #[inline]
-            pub(crate) const fn line_start(self) -> &'static [u8] {
-                LINE_STARTS[self as usize].as_bytes()
+            pub(crate) const fn line_start(self) -> (&'static [u8; Self::LINE_START_ROOM], usize) {
+                let (text, length) = &LINE_STARTS[self as usize];
+                (text, *length as usize)
             }
         }
 
         const TEXTS: &[&str] = &["", $($text,)+];
-        static LINE_STARTS: &[&str] = &["", $(concat!($text, ": "),)+];
+        static LINE_STARTS: &[([u8; Name::LINE_START_ROOM], u8)] =
+            &[padded(""), $(padded(concat!($text, ": ")),)+];
     };
 }
 
@@ -136,7 +138,17 @@ names! {
     XEnvoyUpstreamStreamDurationMs = "x-envoy-upstream-stream-duration-ms",
 }
 
+/// A line's start with zeros behind it, and its length.
+const fn padded(text: &str) -> ([u8; Name::LINE_START_ROOM], u8) {
+    let mut room = [0; Name::LINE_START_ROOM];
+    room.split_at_mut(text.len()).0.copy_from_slice(text.as_bytes());
+    (room, text.len() as u8)
+}
+
 impl Name {
+    /// What the start of any well-known name's line fits into.
+    pub(crate) const LINE_START_ROOM: usize = 48;
+
     /// The well-known name that `bytes` spell in whatever case, or [`Name::Custom`].
     #[must_use]
     #[inline]

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::lines::Lines;
+
 /// An ordered queue of bytes to write.
 ///
 /// Small pieces share blocks of 32 KiB: the piece that [`Out::drain`] hands out is a slice of the block, and the next
@@ -15,6 +17,8 @@ pub struct Out {
     whole: VecDeque<Bytes>,
     /// Bytes in `whole`.
     queued: usize,
+    /// Where a head is put together.
+    lines: Lines,
 }
 
 impl Out {
@@ -31,6 +35,20 @@ impl Out {
             self.begin_block();
         }
         &mut self.buffer
+    }
+
+    /// Writes a head, which is put together apart and goes into the block as one piece.
+    #[inline]
+    pub(crate) fn head(&mut self, write: impl FnOnce(&mut Lines)) {
+        self.lines.clear();
+        write(&mut self.lines);
+        if self.buffer.capacity() - self.buffer.len() < LEAST_ROOM {
+            self.begin_block();
+        }
+        self.buffer.extend_from_slice(self.lines.as_bytes());
+        if self.lines.capacity() > MAX_LINES {
+            self.lines = Lines::default();
+        }
     }
 
     /// Adds bytes: copied when small, else passed on.
@@ -90,3 +108,5 @@ pub const COPY_LIMIT: usize = 2048;
 const BLOCK: usize = 32 * 1024;
 /// With less than this left a block is full. Most heads fit, so that none of them is moved as it grows.
 const LEAST_ROOM: usize = 2048;
+/// Room for lines that is kept: larger heads are seldom.
+const MAX_LINES: usize = 16 * 1024;

@@ -49,7 +49,7 @@ impl Frame {
                 continue;
             }
             if trim(value).len() == value.len() && !value.iter().any(u8::is_ascii_control) {
-                head.push(Field::received(Name::Custom, self.span(key), self.span(value)));
+                head.push(Field::line(Name::Custom, self.span(key), self.span(value), false));
             } else {
                 head.append_custom(key, value);
             }

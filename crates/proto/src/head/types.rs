@@ -153,34 +153,65 @@ impl Span {
     }
 }
 
-/// One field: 16 bytes. The name's length is 0 when its spelling is the well-known one.
+/// One field: 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     name_at: u32,
     value_at: u32,
     value_len: u32,
     name_len: u16,
-    pub(super) name: Name,
+    pub(crate) name: Name,
+    /// The bytes of its line are those that are written for it, but for the case of a received name.
+    as_written: bool,
+}
+
+/// Where a line is that is copied as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    /// As in a [`Span`].
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) name_len: usize,
+}
+
+impl Line {
+    /// Whether it is among the bytes that the head owns.
+    #[inline(always)]
+    pub(crate) const fn is_own(self) -> bool {
+        self.start & Span::OWN != 0
+    }
 }
 
 impl Field {
+    /// A received line. `as_written`: its name is a token, behind it stand a colon, one space, the value and CRLF, and
+    /// the value has no white space around it and no control character in it.
     #[inline]
-    pub(crate) const fn received(name: Name, spelling: Span, value: Span) -> Self {
+    pub(crate) const fn line(name: Name, spelling: Span, value: Span, as_written: bool) -> Self {
         Self {
             name_at: spelling.at,
             value_at: value.at,
             value_len: value.len,
             name_len: spelling.len as u16,
             name,
+            as_written,
         }
     }
 
-    pub(super) const fn known(name: Name, value: Span) -> Self {
-        Self::received(name, Span { at: 0, len: 0 }, value)
+    /// A line of our own, with a well-known name and as it is written.
+    #[inline]
+    pub(super) const fn own_line(name: Name, value: Span) -> Self {
+        let len = name.as_str().len() as u32;
+        Self::line(name, Span { at: value.at - len - 2, len }, value, true)
     }
 
-    pub(super) const fn custom(spelling: Span, value: Span) -> Self {
-        Self::received(Name::Custom, spelling, value)
+    /// Its line, if that can be copied.
+    #[inline(always)]
+    pub(crate) const fn written_line(&self) -> Option<Line> {
+        if !self.as_written {
+            return None;
+        }
+        let end = self.value_at + self.value_len + 2;
+        Some(Line { start: self.name_at, end, name_len: self.name_len as usize })
     }
 
     #[inline]
@@ -196,5 +227,6 @@ impl Field {
     pub(super) const fn set_value(&mut self, value: Span) {
         self.value_at = value.at;
         self.value_len = value.len;
+        self.as_written = false;
     }
 }

@@ -64,34 +64,35 @@ impl Client {
         };
 
         let case = self.receiver.options.name_case;
-        let buffer = out.buffer();
         let target = match head.path() {
             _ if connect => head.authority(),
             b"" => b"/",
             path => path,
         };
-        encode::request_line(buffer, head.method_bytes(), target);
-        encode::field(buffer, Name::Host, head.authority(), case);
-        encode::fields(buffer, head, case, |field| match field.name {
-            Name::ContentLength => length.is_some() && !connect,
-            Name::Trailer => chunked,
-            Name::Te => field.value.eq_ignore_ascii_case(b"trailers"),
-            Name::Upgrade | Name::Expect => true,
-            _ => false,
+        out.head(|lines| {
+            encode::request_line(lines, head.method_bytes(), target);
+            encode::field(lines, Name::Host, head.authority(), case);
+            encode::fields(lines, head, case, |field| match field.name {
+                Name::ContentLength => length.is_some() && !connect,
+                Name::Trailer => chunked,
+                Name::Te => field.value.eq_ignore_ascii_case(b"trailers"),
+                Name::Upgrade | Name::Expect => true,
+                _ => false,
+            });
+            if chunked {
+                encode::field(lines, Name::TransferEncoding, b"chunked", case);
+            } else if end
+                && length.is_none()
+                && matches!(method, Method::Post | Method::Put | Method::Patch | Method::Other)
+            {
+                // RFC 9110 §8.6: methods that may well have content say so when they have none.
+                encode::field(lines, Name::ContentLength, b"0", case);
+            }
+            if upgrade {
+                encode::field(lines, Name::Connection, b"upgrade", case);
+            }
+            lines.put_array(b"\r\n");
         });
-        if chunked {
-            encode::field(buffer, Name::TransferEncoding, b"chunked", case);
-        } else if end
-            && length.is_none()
-            && matches!(method, Method::Post | Method::Put | Method::Patch | Method::Other)
-        {
-            // RFC 9110 §8.6: methods that may well have content say so when they have none.
-            encode::field(buffer, Name::ContentLength, b"0", case);
-        }
-        if upgrade {
-            encode::field(buffer, Name::Connection, b"upgrade", case);
-        }
-        buffer.extend_from_slice(b"\r\n");
         if end {
             self.encode_end(out);
         }

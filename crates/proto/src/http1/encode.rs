@@ -1,80 +1,140 @@
 //! Heads on the wire: a first line, the fields, what the connection needs.
+//!
+//! Heads are re-serialised. That a line is copied as it lies is no exception: its field says that its bytes are exactly
+//! those that [`line`] would write (all but the case of a received name, which is made small here). Two places say
+//! so, and both know it of every byte:
+//!
+//! - the parser, of a line in which it found a token, a colon, one space, a value without white space around it and
+//!   without a control character in it, and CRLF: the whole line, nothing between and nothing behind;
+//! - [`Head`]'s setters, which write whole lines themselves.
+//!
+//! What is changed afterwards loses the mark, what is taken away leaves a gap that ends a run, and the received bytes
+//! themselves are shared and never written to. So a run holds whole marked lines of the list, in its order, and nothing
+//! else. The tests hold every head against [`line`] alone, and so does the fuzz target `http1_encode`.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "well-known names are many: each match means a few and all the others"
 )]
 
-use bytes::BytesMut;
-
 use super::options::NameCase;
-use crate::head::{FieldRef, Head, Version};
+use crate::head::{Field, FieldRef, Head, Line, Version};
+use crate::lines::Lines;
 use crate::name::Name;
 
 /// `HTTP/1.1 200 OK CRLF`
-pub(super) fn status_line(buffer: &mut BytesMut, version: Version, status: u16) {
-    buffer.extend_from_slice(match version {
+#[inline]
+pub(super) fn status_line(lines: &mut Lines, version: Version, status: u16) {
+    if status == 200 && version != Version::Http10 {
+        return lines.put_array(b"HTTP/1.1 200 OK\r\n");
+    }
+    any_status_line(lines, version, status);
+}
+
+fn any_status_line(lines: &mut Lines, version: Version, status: u16) {
+    lines.put_array(match version {
         Version::Http10 => b"HTTP/1.0 ",
         Version::Http11 | Version::Http2 | Version::Http3 => b"HTTP/1.1 ",
     });
     // A status is three digits (RFC 9110 §15); what is none is our own fault and becomes a 500.
     let status = if (100..1000).contains(&status) { status } else { 500 };
     let digit = |value: u16| b'0' + (value % 10) as u8;
-    buffer.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
-    buffer.extend_from_slice(reason(status).as_bytes());
-    buffer.extend_from_slice(b"\r\n");
+    lines.put_array(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
+    lines.put(reason(status).as_bytes());
+    lines.put_array(b"\r\n");
 }
 
 /// `GET /path HTTP/1.1 CRLF`
-pub(super) fn request_line(buffer: &mut BytesMut, method: &[u8], target: &[u8]) {
-    buffer.extend_from_slice(method);
-    buffer.extend_from_slice(b" ");
-    buffer.extend_from_slice(target);
-    buffer.extend_from_slice(b" HTTP/1.1\r\n");
+#[inline]
+pub(super) fn request_line(lines: &mut Lines, method: &[u8], target: &[u8]) {
+    match method {
+        b"GET" => lines.put_array(b"GET "),
+        other => {
+            lines.put(other);
+            lines.put_array(b" ");
+        }
+    }
+    lines.put(target);
+    lines.put_array(b" HTTP/1.1\r\n");
 }
 
 /// Every field that may leave; `keep` decides about the framing names.
 #[inline]
 pub(super) fn fields(
-    buffer: &mut BytesMut,
+    lines: &mut Lines,
     head: &Head,
     case: NameCase,
     keep: impl Fn(&FieldRef<'_>) -> bool,
 ) {
-    for field in head.iter() {
-        if !field.name.is_framing() || keep(&field) {
-            line(buffer, &field, case);
+    let leaves = |field: &Field| !field.name.is_framing() || keep(&head.field_ref(field));
+    let fields = head.fields();
+    let mut at = 0;
+    while let Some(field) = fields.get(at) {
+        at += 1;
+        if !leaves(field) {
+            continue;
         }
+        let Some(mut run) = field.written_line().filter(|_| case == NameCase::Lower) else {
+            line(lines, &head.field_ref(field), case);
+            continue;
+        };
+        let first = at - 1;
+        while let Some(next) = fields.get(at)
+            && let Some(line) = next.written_line()
+            && line.start == run.end
+            && leaves(next)
+        {
+            run.end = line.end;
+            at += 1;
+        }
+        copy(lines, head, run, &fields[first..at]);
+    }
+}
+
+/// Copies the lines of `fields`, which are `run`.
+#[inline(always)]
+fn copy(lines: &mut Lines, head: &Head, run: Line, fields: &[Field]) {
+    let at = lines.len();
+    lines.put(head.line_bytes(run));
+    if run.is_own() {
+        return;
+    }
+    for line in fields.iter().filter_map(Field::written_line) {
+        lines.make_lowercase(at + (line.start - run.start) as usize, line.name_len);
     }
 }
 
 /// One field of our own.
-pub(super) fn field(buffer: &mut BytesMut, name: Name, value: &[u8], case: NameCase) {
-    line(buffer, &FieldRef { name, name_bytes: b"", value }, case);
+#[inline]
+pub(super) fn field(lines: &mut Lines, name: Name, value: &[u8], case: NameCase) {
+    line(lines, &FieldRef { name, name_bytes: b"", value }, case);
 }
 
 #[inline]
-fn line(buffer: &mut BytesMut, field: &FieldRef<'_>, case: NameCase) {
-    let start = buffer.len();
+fn line(lines: &mut Lines, field: &FieldRef<'_>, case: NameCase) {
+    let start = lines.len();
     match field.name {
         Name::Custom => {
-            buffer.extend_from_slice(field.name_bytes);
-            buffer[start..].make_ascii_lowercase();
-            buffer.extend_from_slice(b": ");
+            lines.put(field.name_bytes);
+            lines.make_lowercase(start, field.name_bytes.len());
+            lines.put_array(b": ");
+            lines.put(field.value);
+            lines.put_array(b"\r\n");
         }
-        known => buffer.extend_from_slice(known.line_start()),
+        known => {
+            lines.put_line(known, field.value);
+        }
     }
     if case == NameCase::Proper {
+        let name = lines.from(start).iter_mut().take_while(|byte| **byte != b':');
         let mut upper = true;
-        for byte in &mut buffer[start..] {
+        for byte in name {
             if upper {
                 byte.make_ascii_uppercase();
             }
             upper = !byte.is_ascii_alphanumeric();
         }
     }
-    buffer.extend_from_slice(field.value);
-    buffer.extend_from_slice(b"\r\n");
 }
 
 /// The usual phrase of a status; empty for one that has none.
@@ -144,3 +204,6 @@ fn reason(status: u16) -> &'static str {
         _ => "Unknown",
     }
 }
+
+#[cfg(test)]
+mod tests;

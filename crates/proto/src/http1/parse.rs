@@ -210,6 +210,8 @@ struct FieldLine {
     value: Span,
     /// Where the next line begins.
     next: usize,
+    /// `name: value CRLF` and nothing else: what is written for it, but for the case of its name.
+    as_written: bool,
 }
 
 impl FieldLine {
@@ -233,7 +235,8 @@ impl FieldLine {
         while end > from && matches!(bytes[end - 1], b' ' | b'\t') {
             end -= 1;
         }
-        Some(Self { name, colon, value: Span::raw(from, end), next: cr + 2 })
+        let as_written = from == colon + 2 && bytes[colon + 1] == b' ' && end == cr;
+        Some(Self { name, colon, value: Span::raw(from, end), next: cr + 2, as_written })
     }
 
     #[inline(always)]
@@ -259,7 +262,7 @@ impl FieldLine {
                 Underscores::Drop | Underscores::Allow => Ok(()),
             };
         }
-        head.push(Field::received(self.name, spelling, self.value));
+        head.push(Field::line(self.name, spelling, self.value, self.as_written));
         Ok(())
     }
 }

@@ -56,10 +56,11 @@ impl Sending {
         if *self != Self::Chunked {
             return self.end(out);
         }
-        let buffer = out.buffer();
-        buffer.extend_from_slice(b"0\r\n");
-        encode::fields(buffer, trailers, case, |_| false);
-        buffer.extend_from_slice(b"\r\n");
+        out.head(|lines| {
+            lines.put_array(b"0\r\n");
+            encode::fields(lines, trailers, case, |_| false);
+            lines.put_array(b"\r\n");
+        });
         *self = Self::Complete;
     }
 
@@ -85,8 +86,14 @@ impl Sending {
 pub(super) fn promised_length(head: &Head) -> Option<u64> {
     let mut lengths = head.values(Name::ContentLength);
     let value = lengths.next()?;
-    if lengths.next().is_some() || value.is_empty() {
+    if value.is_empty() || lengths.next().is_some() {
         return None;
+    }
+    if value.len() <= 18 {
+        // 10¹⁸ is below 2⁶⁴.
+        return value.iter().try_fold(0, |length, byte| {
+            byte.is_ascii_digit().then(|| length * 10 + u64::from(byte - b'0'))
+        });
     }
     value.iter().try_fold(0_u64, |length, byte| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;

@@ -96,9 +96,11 @@ impl Server {
             return;
         }
         self.expects_continue &= head.status() != 100;
-        encode::status_line(out.buffer(), Version::Http11, head.status());
-        encode::fields(out.buffer(), head, self.receiver.options.name_case, |_| false);
-        out.buffer().extend_from_slice(b"\r\n");
+        out.head(|lines| {
+            encode::status_line(lines, Version::Http11, head.status());
+            encode::fields(lines, head, self.receiver.options.name_case, |_| false);
+            lines.put_array(b"\r\n");
+        });
     }
 
     /// Writes the head of the response and chooses how its body is framed (RFC 9112 §6).
@@ -122,32 +124,33 @@ impl Server {
         self.keep_alive &= self.sending != Sending::UntilClose;
 
         let case = self.receiver.options.name_case;
-        let buffer = out.buffer();
         // Whose version is not served is told so in ours.
         let version =
             if self.receiver.options.accept_http10 { self.version } else { Version::Http11 };
-        encode::status_line(buffer, version, status);
-        encode::fields(buffer, head, case, |field| match field.name {
-            Name::ContentLength => keep_length,
-            Name::Trailer => chunked,
-            Name::Upgrade => status == 101 || status == 426,
-            _ => false,
+        out.head(|lines| {
+            encode::status_line(lines, version, status);
+            encode::fields(lines, head, case, |field| match field.name {
+                Name::ContentLength => keep_length,
+                Name::Trailer => chunked,
+                Name::Upgrade => status == 101 || status == 426,
+                _ => false,
+            });
+            if chunked {
+                encode::field(lines, Name::TransferEncoding, b"chunked", case);
+            } else if end && !bodiless && length.is_none() {
+                encode::field(lines, Name::ContentLength, b"0", case);
+            }
+            if status == 101 {
+                encode::field(lines, Name::Connection, b"upgrade", case);
+            } else if tunnel {
+                // A tunnel is not a message that could close.
+            } else if !self.keep_alive {
+                encode::field(lines, Name::Connection, b"close", case);
+            } else if self.version == Version::Http10 {
+                encode::field(lines, Name::Connection, b"keep-alive", case);
+            }
+            lines.put_array(b"\r\n");
         });
-        if chunked {
-            encode::field(buffer, Name::TransferEncoding, b"chunked", case);
-        } else if end && !bodiless && length.is_none() {
-            encode::field(buffer, Name::ContentLength, b"0", case);
-        }
-        if status == 101 {
-            encode::field(buffer, Name::Connection, b"upgrade", case);
-        } else if tunnel {
-            // A tunnel is not a message that could close.
-        } else if !self.keep_alive {
-            encode::field(buffer, Name::Connection, b"close", case);
-        } else if self.version == Version::Http10 {
-            encode::field(buffer, Name::Connection, b"keep-alive", case);
-        }
-        buffer.extend_from_slice(b"\r\n");
         if end {
             self.encode_end(out);
         }

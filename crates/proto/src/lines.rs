@@ -1,0 +1,173 @@
+//! Lines of a head as they are written: room that is there already, filled from its start.
+//!
+//! The room is zeroed when it grows and never shrinks, so that a short text can be written as a block of fixed length
+//! whose end is overwritten by what follows: a few instructions, where an append to a vector is 45.
+
+use crate::name::Name;
+
+/// Bytes of lines, appended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines {
+    room: Box<[u8]>,
+    end: usize,
+}
+
+impl Lines {
+    #[inline(always)]
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Appends bytes whose number the compiler knows.
+    #[inline(always)]
+    pub(crate) fn put_array<const N: usize>(&mut self, bytes: &[u8; N]) {
+        if let Some(room) = self.room(N).first_chunk_mut::<N>() {
+            *room = *bytes;
+        }
+        self.end += N;
+    }
+
+    /// Appends `name: value CRLF` of a well-known name; answers where the value begins.
+    #[inline(always)]
+    pub(crate) fn put_line(&mut self, name: Name, value: &[u8]) -> usize {
+        let (text, length) = name.line_start();
+        let room = self.room(Name::LINE_START_ROOM + value.len() + 2);
+        // Most names fit into one register.
+        if length <= 16
+            && let (Some(room), Some(text)) =
+                (room.first_chunk_mut::<16>(), text.first_chunk::<16>())
+        {
+            *room = *text;
+        } else if let Some(room) = room.first_chunk_mut::<{ Name::LINE_START_ROOM }>() {
+            *room = *text;
+        }
+        let room = &mut room[length..];
+        room[..value.len()].copy_from_slice(value);
+        room[value.len()..][..2].copy_from_slice(b"\r\n");
+        let start = self.end + length;
+        self.end = start + value.len() + 2;
+        start
+    }
+
+    /// Makes the letters of `length` bytes at `at` small, a word at a time.
+    #[inline(always)]
+    pub(crate) fn make_lowercase(&mut self, at: usize, length: usize) {
+        let bytes = &mut self.room[at..];
+        let (words, rest) = (length / 8, length % 8);
+        let (whole, behind) = bytes.as_chunks_mut::<8>();
+        for word in &mut whole[..words] {
+            *word = lowercase(u64::from_le_bytes(*word), u64::MAX).to_le_bytes();
+        }
+        match whole.get_mut(words) {
+            _ if rest == 0 => {}
+            Some(word) => {
+                let first = u64::MAX >> (64 - 8 * rest);
+                *word = lowercase(u64::from_le_bytes(*word), first).to_le_bytes();
+            }
+            None => behind[..rest].make_ascii_lowercase(),
+        }
+    }
+
+    /// Empties it; the room stays.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.end = 0;
+    }
+
+    /// What was written from there on, to be changed.
+    #[inline]
+    pub(crate) fn from(&mut self, at: usize) -> &mut [u8] {
+        &mut self.room[at..self.end]
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.room[..self.end]
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.end
+    }
+
+    /// Bytes of memory.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.room.len()
+    }
+
+    /// Room for so many bytes behind what is there.
+    #[inline(always)]
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.room.len() - self.end < bytes {
+            self.grow(bytes);
+        }
+        &mut self.room[self.end..]
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        let mut room = vec![0; (self.end + bytes).next_power_of_two().max(LEAST_ROOM)];
+        room[..self.end].copy_from_slice(self.as_bytes());
+        self.room = room.into();
+    }
+}
+
+/// Eight bytes with those capital letters small that `mask` covers.
+///
+/// In the top bits of `from_a` and `beyond_z` stands whether the lower seven bits are at least `A`, and above `Z`; no
+/// carry leaves its byte, because neither sum is above 0xff.
+#[inline(always)]
+const fn lowercase(word: u64, mask: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let seven = word & (ONES * 0x7f);
+    let from_a = seven + ONES * (0x80 - b'A' as u64);
+    let beyond_z = seven + ONES * (0x7f - b'Z' as u64);
+    let capitals = (from_a ^ beyond_z) & !word & (ONES << 7) & mask;
+    word | (capitals >> 2)
+}
+
+/// What a head's own fields most often fit into.
+const LEAST_ROOM: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_become_small_and_nothing_else_changes() {
+        for length in 0..40 {
+            for byte in 0..=u8::MAX {
+                for room in [length, length + 3, length + 8, 64] {
+                    let mut bytes = vec![byte; room];
+                    bytes[..length / 2].fill(b'Q');
+                    let mut lines = Lines { room: bytes.clone().into(), end: room };
+                    lines.make_lowercase(0, length);
+                    bytes[..length].make_ascii_lowercase();
+                    assert_eq!(lines.as_bytes(), bytes, "{byte:#x}, {length} of {room}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_every_name_and_many_lengths_are_what_they_say() {
+        let (mut lines, mut expected) = (Lines::default(), Vec::new());
+        for (length, name) in (0..).zip(&Name::ALL[1..]) {
+            let value = vec![b'v'; length];
+            let start = lines.put_line(*name, &value);
+            expected.extend_from_slice(name.as_str().as_bytes());
+            expected.extend_from_slice(b": ");
+            assert_eq!(start, expected.len());
+            expected.extend_from_slice(&value);
+            expected.extend_from_slice(b"\r\n");
+            lines.put_array(b"ab");
+            lines.put(b"cde");
+            expected.extend_from_slice(b"abcde");
+            assert_eq!(lines.as_bytes(), expected);
+        }
+        lines.clear();
+        assert_eq!((lines.as_bytes(), lines.len()), (&b""[..], 0));
+    }
+}
