@@ -31,8 +31,8 @@ struct Family {
 #[derive(Clone, Copy)]
 enum Source {
     Plain(usize),
-    /// A counter of one class: the label is in the name.
-    Class(usize, u8),
+    /// A counter whose name has a label in it: the label and its value.
+    Labelled(usize, &'static str, &'static str),
     /// Counts by status, summed by class.
     Classes(usize),
     /// Counts by status.
@@ -63,10 +63,11 @@ impl Prometheus {
         for source in &open.family.sources {
             match *source {
                 Source::Plain(index) => self.plain(&mut body, name, scope, sets, &labels, index),
-                Source::Class(index, class) => {
+                Source::Labelled(index, label, text) => {
                     let (_, used, value) = number(&self.reading, scope, sets, index);
                     if self.takes(scope, sets, index, "", used) {
-                        sample(&mut body, name, &class_label(u16::from(class), &labels), value);
+                        let label = format!("{label}=\"{text}\"");
+                        sample(&mut body, name, &joined(&label, &labels), value);
                     }
                 }
                 Source::Classes(index) => {
@@ -231,11 +232,11 @@ fn plan(reading: &Reading, query: &Query) -> Vec<Family> {
 }
 
 /// Which families a statistic is in.
-fn sources(stat: Stat<'_>, name: &str, index: usize) -> Vec<(Kind, String, Source)> {
+fn sources(stat: Stat<'_>, name: &'static str, index: usize) -> Vec<(Kind, String, Source)> {
     match stat {
-        Stat::Counter(_) => match class_of(name) {
-            Some((stem, class)) => {
-                vec![(Kind::Counters, format!("{stem}_xx"), Source::Class(index, class))]
+        Stat::Counter(_) => match label_in(name) {
+            Some((family, label, text)) => {
+                vec![(Kind::Counters, family, Source::Labelled(index, label, text))]
             }
             None => vec![(Kind::Counters, name.to_owned(), Source::Plain(index))],
         },
@@ -251,10 +252,22 @@ fn sources(stat: Stat<'_>, name: &str, index: usize) -> Vec<(Kind, String, Sourc
     }
 }
 
-/// `downstream_rq` and 2 of `downstream_rq_2xx`.
-fn class_of(name: &str) -> Option<(&str, u8)> {
-    let (stem, class) = name.strip_suffix("xx")?.rsplit_once('_')?;
-    Some((stem, class.parse().ok()?))
+/// The family, the label and its value of a name that has one in it (Envoy `well_known_names.cc`): the class of
+/// requests' statuses, and what a handshake agreed on. `consecutive_5xx` is a name.
+fn label_in(name: &'static str) -> Option<(String, &'static str, &'static str)> {
+    if let Some((stem, class)) = name.strip_suffix("xx").and_then(|name| name.rsplit_once('_'))
+        && stem.ends_with("_rq")
+    {
+        return Some((format!("{stem}_xx"), "envoy_response_code_class", class));
+    }
+    let (family, value) = name.split_once('.')?;
+    let label = match family {
+        "ciphers" => "cipher_suite",
+        "curves" => "envoy_ssl_curve",
+        "versions" => "envoy_ssl_version",
+        _ => return None,
+    };
+    Some((family.to_owned(), label, value))
 }
 
 /// A name with only what a metric's name may have.

@@ -179,6 +179,32 @@ envoy_server_state{} 0
 }
 
 #[test]
+fn prometheus_has_labels_for_classes_of_requests_and_for_handshakes_alone() {
+    let registry = Registry::new();
+    let outliers: Arc<OutlierStats> = registry.set(0, Scope::ClusterOutliers("c".into()));
+    outliers.consecutive_5xx.inc();
+    outliers.detected_consecutive_5xx.inc();
+    outliers.enforced_consecutive_5xx.inc();
+    let tls: Arc<TlsStats> = registry.set(0, Scope::ClusterTls("c".into()));
+    tls.cipher_rsa_aes128.inc();
+    tls.group_x25519.inc();
+    tls.version_tls12.inc();
+    let page: String = registry.read().prometheus(used()).collect();
+    let samples: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        samples,
+        [
+            r#"envoy_cluster_outlier_detection_ejections_consecutive_5xx{envoy_cluster_name="c"} 1"#,
+            r#"envoy_cluster_outlier_detection_ejections_detected_consecutive_5xx{envoy_cluster_name="c"} 1"#,
+            r#"envoy_cluster_outlier_detection_ejections_enforced_consecutive_5xx{envoy_cluster_name="c"} 1"#,
+            r#"envoy_cluster_ssl_ciphers{cipher_suite="ECDHE-RSA-AES128-GCM-SHA256",envoy_cluster_name="c"} 1"#,
+            r#"envoy_cluster_ssl_curves{envoy_ssl_curve="X25519",envoy_cluster_name="c"} 1"#,
+            r#"envoy_cluster_ssl_versions{envoy_ssl_version="TLSv1.2",envoy_cluster_name="c"} 1"#,
+        ]
+    );
+}
+
+#[test]
 fn each_family_is_typed_once_and_streams_in_chunks() {
     let registry = Registry::new();
     let clusters: Vec<Arc<ClusterStats>> =
