@@ -1,73 +1,131 @@
 //! Names to addresses by the system's own resolver (`getaddrinfo`), on threads of its own.
 //!
-//! `getaddrinfo` blocks, sometimes for half a minute, so a few threads ask and a bounded queue waits
-//! before them. They are started by the first question and end when the driver goes.
+//! `getaddrinfo` blocks, sometimes for half a minute, and cannot be interrupted. So that names whose DNS hangs do not hold up the
+//! others, a question that finds no idle thread gets a new one, up to [`THREADS`]; beyond that the newest question is asked first,
+//! because those who wait for an old one have probably given up, and one that nobody could take in [`LONGEST_WAIT`] is answered
+//! unasked. Threads end when they had nothing to do for [`IDLE`], or when the driver goes.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use towpath_proto::{Failure, QueryId};
 
 use crate::failure;
 use crate::handle::Shared;
 
-const THREADS: usize = 2;
+const THREADS: usize = 32;
 /// Questions that may wait; one more is answered with [`Failure::Exhausted`].
 const MAX_WAITING: usize = 1024;
+/// Half of the time that a request has by default.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(10);
+/// What `getaddrinfo` and the modules that it loads have room in.
+const STACK_BYTES: usize = 512 * 1024;
+
+type Answer = Result<Vec<IpAddr>, Failure>;
 
 pub(crate) struct Resolver {
-    questions: Option<SyncSender<(QueryId, String)>>,
+    queue: Arc<Queue>,
+    resolve: fn(&str) -> Answer,
+}
+
+/// What the driver and the threads share.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest last.
+    waiting: VecDeque<Question>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+struct Question {
+    query: QueryId,
+    name: String,
+    asked: Instant,
 }
 
 impl Resolver {
-    pub(crate) const fn new() -> Self {
-        Self { questions: None }
+    pub(crate) fn new() -> Self {
+        Self { queue: Arc::default(), resolve }
     }
 
-    /// Asks; the answer comes as a letter, or here and now when it cannot be asked.
+    /// Asks; the answer comes as a message, or here and now when it cannot be asked.
     pub(crate) fn ask<T: Send + 'static>(
         &mut self,
         query: QueryId,
         name: String,
         shared: &Arc<Shared<T>>,
     ) -> Result<(), Failure> {
-        let questions = match &self.questions {
-            Some(questions) => questions,
-            None => self.questions.insert(start(shared)?),
-        };
-        match questions.try_send((query, name)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Failure::Exhausted),
+        let mut state = self.queue.lock();
+        if state.waiting.len() >= MAX_WAITING {
+            return Err(Failure::Exhausted);
         }
+        if state.idle <= state.waiting.len() && state.threads < THREADS {
+            let started = self.start(shared);
+            state.threads += usize::from(started);
+            if state.threads == 0 {
+                return Err(Failure::Exhausted);
+            }
+        }
+        state.waiting.push_back(Question { query, name, asked: Instant::now() });
+        drop(state);
+        self.queue.changed.notify_one();
+        Ok(())
+    }
+
+    fn start<T: Send + 'static>(&self, shared: &Arc<Shared<T>>) -> bool {
+        let (queue, shared, resolve) = (Arc::clone(&self.queue), Arc::clone(shared), self.resolve);
+        let thread = thread::Builder::new().name("resolver".to_owned()).stack_size(STACK_BYTES);
+        let work = move || {
+            while let Some(question) = queue.next() {
+                let is_late = question.asked.elapsed() >= LONGEST_WAIT;
+                let answer = if is_late { Err(Failure::TimedOut) } else { resolve(&question.name) };
+                shared.resolved(question.query, answer);
+            }
+        };
+        thread.spawn(work).is_ok()
     }
 }
 
-fn start<T: Send + 'static>(
-    shared: &Arc<Shared<T>>,
-) -> Result<SyncSender<(QueryId, String)>, Failure> {
-    let (questions, waiting) = sync_channel(MAX_WAITING);
-    let waiting = Arc::new(Mutex::new(waiting));
-    let mut started = 0;
-    for _ in 0..THREADS {
-        let (waiting, shared) = (Arc::clone(&waiting), Arc::clone(shared));
-        let thread = thread::Builder::new().name("resolver".to_owned());
-        if thread.spawn(move || answer_all(&waiting, &shared)).is_ok() {
-            started += 1;
-        }
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.closed = true;
+        state.waiting.clear();
+        drop(state);
+        self.queue.changed.notify_all();
     }
-    if started == 0 { Err(Failure::Exhausted) } else { Ok(questions) }
 }
 
-fn answer_all<T>(waiting: &Mutex<Receiver<(QueryId, String)>>, shared: &Shared<T>) {
-    loop {
-        let question = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((query, name)) = question else {
-            return;
-        };
-        shared.resolved(query, resolve(&name));
+impl Queue {
+    /// The next question for a thread; none when the thread is to end, which is counted.
+    fn next(&self) -> Option<Question> {
+        let mut state = self.lock();
+        state.idle += 1;
+        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
+        let waited = self.changed.wait_timeout_while(state, IDLE, is_idle);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.idle -= 1;
+        // Those that have waited for too long are answered first: that takes no time.
+        let late = state.waiting.front().is_some_and(|first| first.asked.elapsed() >= LONGEST_WAIT);
+        let next = if late { state.waiting.pop_front() } else { state.waiting.pop_back() };
+        state.threads -= usize::from(next.is_none());
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,6 +157,97 @@ fn why(error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static GATE: Mutex<()> = Mutex::new(());
+
+    /// Names that begin with "hang" have no answer until the gate is opened.
+    fn gated(name: &str) -> Answer {
+        if name.starts_with("hang") {
+            drop(GATE.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(vec![IpAddr::from([192, 0, 2, 1])])
+    }
+
+    /// What a driver's thread would be told.
+    fn driver() -> (mio::Poll, Arc<Shared<()>>) {
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        (poll, Arc::new(Shared::new(waker, 1)))
+    }
+
+    /// The answered questions, in order, once there are so many.
+    fn answered(shared: &Arc<Shared<()>>, poll: &mut mio::Poll, many: usize) -> Vec<u64> {
+        let (mut found, mut events) = (Vec::new(), mio::Events::with_capacity(1));
+        while found.len() < many {
+            poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+            assert!(!events.is_empty(), "{found:?}");
+            let mut letters = VecDeque::new();
+            shared.take(&mut letters);
+            found.extend(letters.into_iter().map(|letter| match letter {
+                crate::handle::Letter::Resolved { query, .. } => query.0,
+                crate::handle::Letter::Message(()) => unreachable!("nobody sends one"),
+            }));
+        }
+        found
+    }
+
+    #[test]
+    fn names_that_hang_hold_up_nobody_until_all_threads_hang_and_then_the_newest_is_first() {
+        let (mut poll, shared) = driver();
+        let mut resolver = Resolver::new();
+        resolver.resolve = gated;
+        let shut = GATE.lock().unwrap();
+        let hanging = THREADS as u64 - 1;
+        for number in 0..hanging {
+            resolver.ask(QueryId(number), format!("hang{number}"), &shared).unwrap();
+        }
+        // A thread is left for a good name, and is used again.
+        for number in [100, 101] {
+            resolver.ask(QueryId(number), "good".to_owned(), &shared).unwrap();
+            assert_eq!(answered(&shared, &mut poll, 1), [number]);
+        }
+        for number in [200, 201, 202, 203] {
+            let name = if number < 202 { "hang" } else { "good" };
+            resolver.ask(QueryId(number), name.to_owned(), &shared).unwrap();
+        }
+        assert!(resolver.queue.lock().threads <= THREADS);
+        drop(shut);
+        let all = answered(&shared, &mut poll, hanging as usize + 4);
+        assert_eq!(all.len(), hanging as usize + 4, "each once: {all:?}");
+    }
+
+    #[test]
+    fn the_newest_is_taken_first_and_what_waited_too_long_leaves_the_queue() {
+        let queue = Queue::default();
+        queue.lock().threads = 1;
+        let now = Instant::now();
+        let question =
+            |number, asked| Question { query: QueryId(number), name: String::new(), asked };
+        let long_ago = now.checked_sub(LONGEST_WAIT).unwrap();
+        queue.lock().waiting.extend([question(0, long_ago), question(1, now), question(2, now)]);
+        let taken: Vec<_> = (0..3).map(|_| queue.next().unwrap().query.0).collect();
+        assert_eq!(taken, [0, 2, 1]);
+        queue.lock().closed = true;
+        assert!(queue.next().is_none());
+        let state = queue.lock();
+        assert_eq!((state.threads, state.idle), (0, 0));
+    }
+
+    #[test]
+    fn the_queue_has_a_limit_and_its_threads_end_with_the_driver() {
+        let (_poll, shared) = driver();
+        let mut resolver = Resolver::new();
+        resolver.resolve = gated;
+        resolver.queue.lock().threads = THREADS;
+        for number in 0..MAX_WAITING as u64 {
+            resolver.ask(QueryId(number), "good".to_owned(), &shared).unwrap();
+        }
+        let full = resolver.ask(QueryId(9999), "good".to_owned(), &shared);
+        assert_eq!(full, Err(Failure::Exhausted));
+        let queue = Arc::clone(&resolver.queue);
+        drop(resolver);
+        assert!(queue.next().is_none());
+    }
 
     #[test]
     fn literals_resolve_to_themselves_once() {
