@@ -1,21 +1,80 @@
-//! The driver's clock: `CLOCK_MONOTONIC` as nanoseconds since an epoch shared by all shards.
+//! The driver's clock: nanoseconds since an epoch shared by all shards.
+//!
+//! A server's is `CLOCK_MONOTONIC`, which stands still while the machine is suspended. In an app that time counts: a
+//! connection that was used a moment before a night's sleep is a night old.
 
-use std::time;
+use std::time::{self, Duration};
 
 use towpath_proto::Instant;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    epoch: time::Instant,
+pub(crate) enum Clock {
+    Awake {
+        epoch: time::Instant,
+    },
+    /// The epoch, on the clock that runs on in suspend.
+    Always {
+        epoch: Duration,
+    },
 }
 
 impl Clock {
-    pub(crate) const fn new(epoch: time::Instant) -> Self {
-        Self { epoch }
+    /// With `counts_suspend` the time in which the machine was suspended counts, where the platform tells it.
+    pub(crate) fn new(epoch: time::Instant, counts_suspend: bool) -> Self {
+        match since_boot().filter(|_| counts_suspend) {
+            Some(since_boot) => Self::Always { epoch: since_boot.saturating_sub(epoch.elapsed()) },
+            None => Self::Awake { epoch },
+        }
     }
 
-    /// Never goes backwards: `std::time::Instant` does not, and an epoch in the future reads as zero.
+    /// Never goes backwards: neither clock does, and an epoch in the future reads as zero.
     pub(crate) fn now(self) -> Instant {
-        Instant::ZERO.after(time::Instant::now().saturating_duration_since(self.epoch))
+        Instant::ZERO.after(match self {
+            Self::Awake { epoch } => time::Instant::now().saturating_duration_since(epoch),
+            Self::Always { epoch } => since_boot().unwrap_or_default().saturating_sub(epoch),
+        })
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn since_boot() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).ok()
+}
+
+/// Elsewhere only the clock of `std` is known.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const fn since_boot() -> Option<Duration> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_clocks_agree_while_nothing_sleeps() {
+        let epoch = time::Instant::now();
+        let (awake, always) = (Clock::new(epoch, false), Clock::new(epoch, true));
+        assert!(matches!(awake, Clock::Awake { .. }));
+        assert_eq!(matches!(always, Clock::Always { .. }), cfg!(target_os = "linux"));
+        let before = awake.now();
+        let between = always.now();
+        let after = awake.now();
+        // Both are read one after the other, twice.
+        let slack = Duration::from_millis(1);
+        assert!(
+            before <= between + slack && between <= after + slack,
+            "{before:?} {between:?} {after:?}"
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_was_slept_counts() {
+        let boot = since_boot().unwrap();
+        let night = Duration::from_secs(8 * 3600);
+        let clock = Clock::Always { epoch: boot.saturating_sub(night) };
+        assert!(clock.now() >= Instant::ZERO.after(night.min(boot)));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! 1. wait until something is ready, a message comes or a deadline passes; read the clock;
 //! 2. read every ready socket until it is short or its budget is used up, and hand over what came;
-//! 3. finish connects, accept, take messages, and say when the machine's deadline has passed;
+//! 3. finish connects, say when the machine's deadline has passed, accept, take messages;
 //! 4. poll the machine until it waits, then write each touched connection once; what was sent is
 //!    reported, and if anything was, the machine is polled once more.
 //!
@@ -62,6 +62,8 @@ pub struct Options {
     pub listeners: Listeners,
     /// Where `Instant::ZERO` is; the same for all shards.
     pub epoch: time::Instant,
+    /// Time in which the machine was suspended counts (Linux: `CLOCK_BOOTTIME`).
+    pub counts_suspend: bool,
     /// The buffer that connections with a lot to say are read into.
     pub read_bytes: usize,
     /// Bytes read from one connection in one turn; the rest waits for the next.
@@ -92,6 +94,7 @@ impl Default for Options {
             shards: 1,
             listeners: Listeners::new(),
             epoch: time::Instant::now(),
+            counts_suspend: false,
             read_bytes: 512 * 1024,
             read_budget_bytes: 512 * 1024,
             max_accepts: 256,
@@ -149,6 +152,8 @@ const WAKER: usize = usize::MAX;
 const FIRST_LISTENER: usize = 1 << 31;
 /// Rounds in one turn before other connections are looked at again.
 const MAX_ROUNDS: usize = 8;
+/// So late for a deadline is no thread that ran all the time.
+const OVERSLEPT: Duration = Duration::from_millis(50);
 /// Letters taken in one turn.
 const MAX_LETTERS: usize = 1024;
 
@@ -171,7 +176,7 @@ where
         Ok(Self {
             machine,
             mailbox: Box::new(mailbox),
-            clock: Clock::new(options.epoch),
+            clock: Clock::new(options.epoch, options.counts_suspend),
             poller,
             shared: Arc::new(Shared::new(waker, options.max_messages)),
             resolver: Resolver::new(),
@@ -223,7 +228,7 @@ where
             timeout = timeout.map(|timeout| timeout.saturating_sub(pause));
         }
         let mut ready = std::mem::take(&mut self.ready);
-        let waited = self.poller.wait(timeout, &mut ready);
+        let mut waited = self.poller.wait(timeout, &mut ready);
         let now = self.clock.now();
         self.shared.counters.wakeups.add(1);
         self.gathering.turn(now);
@@ -232,12 +237,21 @@ where
         for &event in &ready {
             self.on_ready(event, now);
         }
+        if waited.is_ok() && self.deadline.after(OVERSLEPT) <= now {
+            // The process was stopped, frozen or suspended, and the wait ended by a signal: what came meanwhile is heard
+            // before time is up.
+            waited = self.poller.wait(Some(Duration::ZERO), &mut ready);
+            for &event in &ready {
+                self.on_ready(event, now);
+            }
+        }
         self.ready = ready;
         waited?;
         self.receive(now);
+        // Before messages: what has been idle for too long is not given to a new request.
+        self.on_time(now);
         self.accept(now);
         self.take_letters(now);
-        self.on_time(now);
         self.rounds(now);
         Ok(())
     }
