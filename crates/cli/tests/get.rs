@@ -142,3 +142,42 @@ fn how_a_request_is_treated_can_be_said() {
     // This machine is reached whatever the network.
     assert_eq!(get(&["--wait-for-network", &url]).status.code(), Some(0));
 }
+
+/// Stopped as a user's terminal stops a program, or Android an app that it keeps in memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_came_while_the_process_was_stopped_is_heard() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let words = ["get", "--first-byte-timeout", "0.5", "--retries", "0", "-X", "POST", &url];
+    let child = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(words)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&child);
+    let mut stream = listener.accept().unwrap().0;
+    let mut head = [0; 4096];
+    assert!(stream.read(&mut head).unwrap() > 0);
+    kill_process(pid, Signal::STOP).unwrap();
+    let stat = format!("/proc/{}/task", child.id());
+    let is_stopped = || {
+        let mut threads = std::fs::read_dir(&stat).unwrap();
+        threads.all(|thread| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        })
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+    // Its time for the first byte passes.
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    kill_process(pid, Signal::CONT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "hello", "{}", text(&output.stderr));
+}

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     tls: Mutex<TlsState>,
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
+    /// Why what was remembered could not be read.
+    pub(crate) memory_failure: OnceLock<String>,
     pub(crate) network: Network,
     pub(crate) askers: Askers,
     pub(crate) silences: Silences,

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use towpath_engine::client::timeouts::Network;
 use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
-use towpath_engine::message::{FromWorker, Message, ToWorker};
+use towpath_engine::message::{FromWorker, Message};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_io::readiness::{Driver, Options};
@@ -22,6 +22,7 @@ use crate::network::Watching;
 use crate::question::Question;
 use crate::store::{self, Stored};
 use crate::tls::Tls;
+use crate::wall_clock::{Timed, unix_ns};
 use crate::{Client, Error, link, outbox};
 
 /// A running engine. When the last one is dropped, and the last [`Link`](crate::Link) of it, its thread ends, and with it every request.
@@ -131,6 +132,13 @@ impl Engine {
             .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))
     }
 
+    /// Why the file of [`Builder::memory`] was not used, where it could not be: it cannot be read, is damaged, or is of another
+    /// version. The engine has begun with nothing then.
+    #[must_use]
+    pub fn memory_failure(&self) -> Option<&str> {
+        self.life.shared.memory_failure.get().map(String::as_str)
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.life.shared
     }
@@ -175,8 +183,8 @@ impl Builder {
         self
     }
 
-    /// Begins with what [`Engine::save_memory`] saved; with nothing where there is no such file. A file that is none of ours
-    /// keeps the engine from starting.
+    /// Begins with what [`Engine::save_memory`] saved; with nothing where there is no such file, or where it cannot be used
+    /// ([`Engine::memory_failure`]): the next save writes it anew.
     pub fn memory(mut self, path: impl Into<PathBuf>) -> Self {
         self.memory = Some(path.into());
         self
@@ -238,7 +246,7 @@ impl Builder {
 
 /// An engine's work, for a thread of the app. It stays on the thread that it was made on.
 pub struct Runner {
-    driver: Driver<Worker>,
+    driver: Driver<Timed>,
     shared: Arc<Shared>,
 }
 
@@ -246,11 +254,13 @@ impl Runner {
     fn new(builder: Builder, shared: Arc<Shared>) -> Result<Self, Error> {
         let Builder { settings, resolver, tls: _, memory, watches: _ } = builder;
         let now_s = unix_ns() / 1_000_000_000;
-        let known = match &memory {
-            Some(path) => store::read(path, now_s)
-                .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))?,
-            None => Stored::default(),
-        };
+        let known = memory.as_deref().map_or_else(Stored::default, |path| {
+            // It is a cache: an app without it is slower, one that does not start has no network.
+            store::read(path, now_s).unwrap_or_else(|error| {
+                let _ = shared.memory_failure.set(format!("{}: {error}", path.display()));
+                Stored::default()
+            })
+        });
         known.silences.into_iter().for_each(|saved| shared.silences.learn(saved));
         let worker = Worker::new(WorkerOptions {
             index: 0,
@@ -263,16 +273,13 @@ impl Runner {
             read_bytes: READ_BYTES,
             // What comes before the app's window is seen to be full comes on top of it.
             read_budget_bytes: READ_BYTES,
+            counts_suspend: true,
             ..Options::default()
         };
         let mailbox = mailbox(Arc::clone(&shared), resolver);
-        let driver = Driver::new(worker, options, mailbox)
+        let driver = Driver::new(Timed::new(worker), options, mailbox)
             .map_err(|error| Error::Engine(error.to_string()))?;
         let handle = driver.handle();
-        let epoch_unix_ns = unix_ns();
-        handle
-            .send(Message::To(ToWorker::WallClock { epoch_unix_ns }))
-            .map_err(|_| Error::Stopped)?;
         shared.set_handle(handle);
         shared.command(Command::Settings(Box::new(settings)))?;
         shared.command(Command::Restore(known.remembered))?;
@@ -340,12 +347,6 @@ fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Me
             (event, _) => shared.on_event(event),
         }
     }
-}
-
-/// The wall time at the driver's epoch, which is now: certificates are judged by it.
-pub(crate) fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// From the randomness that the standard library's maps have of the system.

@@ -58,6 +58,7 @@ pub mod timeline;
 pub mod tls;
 pub mod upload;
 mod url;
+mod wall_clock;
 
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;

@@ -54,7 +54,7 @@ use towpath_io::readiness::{Driver, Options};
 
 use crate::Engine;
 use crate::call::Shared;
-use crate::engine::{random_seed, unix_ns};
+use crate::engine::random_seed;
 use crate::url::Url;
 
 pub use desk::{Canceller, Pending};
@@ -236,8 +236,7 @@ impl Builder {
         let theirs = network.clone();
         let office = Office { host: url.host.into(), port: url.port, shared: Arc::clone(&shared) };
         let run = move || {
-            let epoch = Duration::from_nanos(unix_ns());
-            let security = template.map(|template| Security::new(&template, &office.host, epoch));
+            let security = template.map(|template| Security::new(&template, &office.host));
             let server = (Arc::clone(&office.host), office.port);
             let silences = office.shared.silences.all();
             let wire = Wire::new(server, security, settings, random_seed());
@@ -311,8 +310,12 @@ fn run(
             }
         }
     };
-    let options =
-        Options { read_bytes: READ_BYTES, read_budget_bytes: READ_BYTES, ..Options::default() };
+    let options = Options {
+        read_bytes: READ_BYTES,
+        read_budget_bytes: READ_BYTES,
+        counts_suspend: true,
+        ..Options::default()
+    };
     let mut driver = match Driver::new(wire, options, mailbox) {
         Ok(driver) => driver,
         Err(error) => {

@@ -43,8 +43,9 @@ use bytes::Bytes;
 
 use crate::Request;
 use crate::call::Shared;
-use crate::engine::{random_seed, unix_ns};
+use crate::engine::random_seed;
 use crate::request::Parts;
+use crate::wall_clock::unix_ns;
 
 use courier::{Courier, Order};
 #[cfg(fuzzing)]

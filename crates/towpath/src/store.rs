@@ -3,17 +3,18 @@
 //! Text, one address, name or network a line:
 //!
 //! ```text
-//! towpath-memory 3 1763769600
+//! towpath-memory 4 1763769600 4b1e3f02
 //! 10.0.0.1:443 4.5 0.25 0 18.250 120 home
 //! name 120 example.org 10.0.0.1,10.0.0.2 home
 //! silence 290 315 86400 home
 //! ```
 //!
-//! The first line has the format's version and the time (seconds since 1970); each other one the address, successes,
+//! The first line has the format's version, the time (seconds since 1970) and the CRC-32 of all that follows it; each other one the address, successes,
 //! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label; or that it is a name, how many
 //! seconds ago it was answered, the name, its addresses, and the network's label; or that it is how long a network bears silence: the seconds of the longest that was survived, of the
-//! shortest that was not, how many seconds ago the search ended (`-` where it is not known), and the label. A line of the last kind that is damaged is
-//! passed over: what it says is soon learned again. Version 1 had no names, version 2 no silences.
+//! shortest that was not, how many seconds ago the search ended (`-` where it is not known), and the label.
+//!
+//! It is a cache: a file of another version, or one that the disk damaged, is not used at all, and written anew.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -44,7 +45,7 @@ pub(crate) fn write(path: &Path, saved: &Stored, unix_s: u64) -> io::Result<()> 
 }
 
 fn text(saved: &Stored, unix_s: u64) -> String {
-    let mut text = format!("{MAGIC} {VERSION} {unix_s}\n");
+    let mut text = String::new();
     let Stored { remembered, silences } = saved;
     for one in &remembered.addresses {
         let Facts { successes, failures, in_row, connect, .. } = one.facts;
@@ -70,7 +71,8 @@ fn text(saved: &Stored, unix_s: u64) -> String {
         let (survived, label) = (one.survived.as_secs_f64(), label(&one.network));
         let _ = writeln!(text, "{SILENCE} {survived} {failed} {settled} {label}");
     }
-    text
+    let sum = crc32fast::hash(text.as_bytes());
+    format!("{MAGIC} {VERSION} {unix_s} {sum:08x}\n{text}")
 }
 
 /// As much of a label as fits in a line.
@@ -87,27 +89,31 @@ pub(crate) fn read(path: &Path, unix_s: u64) -> io::Result<Stored> {
     };
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
-    parse(&String::from_utf8_lossy(&bytes), unix_s).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "it is no memory of addresses of this version")
-    })
+    parse(&bytes, unix_s)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "damaged, or of another version"))
 }
 
-fn parse(text: &str, unix_s: u64) -> Option<Stored> {
-    let (first, rest) = text.split_once('\n')?;
-    let (version, then) = first.strip_prefix(MAGIC)?.trim_start().split_once(' ')?;
-    if !["1", "2", VERSION].contains(&version) {
+fn parse(bytes: &[u8], unix_s: u64) -> Option<Stored> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (first, lines) = text.split_once('\n')?;
+    let words: Vec<&str> = first.split(' ').collect();
+    let [MAGIC, VERSION, then, sum] = words[..] else { return None };
+    if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(lines.as_bytes())) {
         return None;
     }
-    let then: u64 = then.trim().parse().ok()?;
+    parse_lines(lines, then.parse().ok()?, unix_s)
+}
+
+fn parse_lines(lines: &str, then: u64, unix_s: u64) -> Option<Stored> {
     // A clock that was set back makes nothing younger than it was.
     let since = Duration::from_secs(unix_s.saturating_sub(then));
     let mut found = Stored::default();
     let Stored { remembered, silences } = &mut found;
-    for line in rest.lines().take(MOST_ADDRESSES + MOST_ANSWERS + MOST_NETWORKS) {
+    for line in lines.lines().take(MOST_ADDRESSES + MOST_ANSWERS + MOST_NETWORKS) {
         if let Some(line) = line.strip_prefix(NAME) {
             remembered.answers.push(parse_name(line, since)?);
         } else if let Some(line) = line.strip_prefix(SILENCE) {
-            silences.extend(parse_silence(line, since));
+            silences.push(parse_silence(line, since)?);
         } else {
             remembered.addresses.push(parse_line(line, since)?);
         }
@@ -166,7 +172,7 @@ fn age(then: Duration, since: Duration) -> Duration {
 }
 
 const MAGIC: &str = "towpath-memory";
-const VERSION: &str = "3";
+const VERSION: &str = "4";
 /// What a line of a name begins with.
 const NAME: &str = "name ";
 /// What a line of a network's silences begins with.
@@ -241,58 +247,56 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
-    #[test]
-    fn a_damaged_silence_costs_itself_alone() {
-        let damaged = [
-            "silence",
-            "silence 1",
-            "silence 1 2 3",
-            "silence nan - - x",
-            "silence -1 - - x",
-            "silence 1e99 - - x",
-            "silence 60 inf - x",
-            "silence 60 - 1e10 x",
-            "silence \u{fffd} - - x",
-        ];
-        let good = "10.0.0.1:1 1 1 1 1 1 x\nsilence 60 90 - y\n";
-        for line in damaged {
-            let found = parse(&format!("towpath-memory 3 1\n{line}\n{good}"), 1).unwrap();
-            assert_eq!(found.remembered.addresses.len(), 1, "{line}");
-            assert_eq!(found.silences.len(), 1, "{line}");
-            assert_eq!(found.silences[0].failed, Some(SECOND * 90));
-        }
+    fn parsed(version: &str, lines: &str, unix_s: u64) -> Option<Stored> {
+        let sum = crc32fast::hash(lines.as_bytes());
+        parse(format!("{MAGIC} {version} 1 {sum:08x}\n{lines}").as_bytes(), unix_s)
     }
 
     #[test]
     fn a_clock_that_began_in_1970_makes_nothing_unreadable() {
         let lines = "10.0.0.1:1 1 1 1 1 9 x\nname 9 host 10.0.0.1 x\nsilence 60 90 9 x\n";
-        let found = parse(&format!("towpath-memory 3 1\n{lines}"), 2_000_000_000).unwrap();
+        let found = parsed(VERSION, lines, 2_000_000_000).unwrap();
         assert_eq!(found.silences[0].settled, Some(OLDEST));
-        let again = parse(&text(&found, 2_000_000_000), 2_000_000_000).unwrap();
+        let again = parse(text(&found, 2_000_000_000).as_bytes(), 2_000_000_000).unwrap();
         assert_eq!(again, found);
     }
 
     #[test]
     fn what_is_no_memory_is_refused() {
-        for text in [
-            "",
-            "towpath-memory 4 1\n",
-            "towpath-memory 2\n",
-            "towpath-memory 2 1\nname 1 host 10.0.0.1\n",
-            "towpath-memory 2 1\nname 1 host 10.0.0 x\n",
-            "towpath-memory 2 1\nname -1 host 10.0.0.1 x\n",
-            "towpath-memory 1\n",
-            "towpath-memory 1 1\nnonsense\n",
-            "towpath-memory 1 1\n10.0.0.1:1 1 1 1 1 nan x\n",
-            "towpath-memory 1 1\n10.0.0.1:1 -1 1 1 1 1 x\n",
+        for lines in [
+            "nonsense\n",
+            "10.0.0.1:1 1 1 1 1 nan x\n",
+            "10.0.0.1:1 -1 1 1 1 1 x\n",
+            "name 1 host 10.0.0.1\n",
+            "name 1 host 10.0.0 x\n",
+            "name -1 host 10.0.0.1 x\n",
+            "silence\n",
+            "silence 1 2 3\n",
+            "silence nan - - x\n",
+            "silence -1 - - x\n",
+            "silence 1e99 - - x\n",
+            "silence 60 inf - x\n",
+            "silence 60 - 1e10 x\n",
         ] {
-            assert_eq!(parse(text, 0), None, "{text:?}");
+            assert_eq!(parsed(VERSION, lines, 0), None, "{lines:?}");
         }
-        let every_cut = "towpath-memory 1 5\n10.0.0.1:1 1 1 1 1 1 x\n";
-        for cut in 0..every_cut.len() {
-            // Whole lines or nothing: a part is refused, or holds what it says.
-            let _ = parse(&every_cut[..cut], 9);
+        let good = "10.0.0.1:1 1 1 1 1 1 x\nsilence 60 90 - y\n";
+        assert!(parsed(VERSION, good, 0).is_some());
+        assert_eq!(parsed("3", good, 0), None);
+        assert_eq!(parsed("5", good, 0), None);
+    }
+
+    #[test]
+    fn damage_of_any_byte_and_any_cut_are_seen() {
+        let lines = "10.0.0.1:1 1 1 1 1 9 x\nname 9 host 10.0.0.1 x\nsilence 60 90 9 x\n";
+        let whole = text(&parsed(VERSION, lines, 9).unwrap(), 9).into_bytes();
+        for at in 0..whole.len() {
+            assert_eq!(parse(&whole[..at], 9), None, "cut at {at}");
+            let mut damaged = whole.clone();
+            damaged[at] = 0xff;
+            assert_eq!(parse(&damaged, 9), None, "byte {at}");
         }
+        assert_eq!(parse(&vec![0; whole.len()], 9), None);
     }
 
     const SECOND: Duration = Duration::from_secs(1);

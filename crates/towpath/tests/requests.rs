@@ -5,6 +5,7 @@ mod authority;
 mod block_on;
 mod faults;
 mod link;
+mod memory;
 #[cfg(target_os = "linux")]
 mod network;
 mod outbox;
@@ -688,81 +689,6 @@ fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
     drop(engine);
     assert_eq!(told.recv().unwrap(), "end Err(Stopped) false");
     assert_eq!(client.get(&server.url("/")).send().unwrap_err(), Error::Stopped);
-}
-
-#[test]
-fn what_is_known_of_addresses_outlives_the_engine() {
-    let server = Server::new(|stream, _| {
-        read_request(stream);
-        answer(stream, "200 OK", "", b"hello");
-    });
-    let path = std::env::temp_dir().join(format!("towpath-memory-{}", std::process::id()));
-    let engine = Engine::new().unwrap();
-    engine.client().get(&server.url("/")).send().unwrap();
-    engine.save_memory(&path).unwrap();
-    drop(engine);
-    let engine = Engine::builder().memory(&path).start().unwrap();
-    let mut response = engine.client().get(&server.url("/")).send().unwrap();
-    response.body().bytes(10).unwrap();
-    let report = response.body().report().unwrap();
-    assert!(report.attempts[0].known.starts_with("1.0 of 1.0 attempts worked"), "{report:?}");
-    std::fs::write(&path, "something else").unwrap();
-    assert!(matches!(Engine::builder().memory(&path).start(), Err(Error::Engine(_))));
-    std::fs::remove_file(&path).unwrap();
-}
-
-#[test]
-fn what_names_were_answered_with_outlives_the_engine_and_is_raced_against_a_new_answer() {
-    let server = Server::new(|stream, _| {
-        while read_request(stream).is_some() {
-            answer(stream, "200 OK", "", b"hello");
-        }
-    });
-    let path = std::env::temp_dir().join(format!("towpath-names-{}", std::process::id()));
-    let url = format!("http://app.test:{}/", server.address.port());
-    let good: IpAddr = [127, 0, 0, 1].into();
-    let start = |builder: towpath::Builder, label: &str| {
-        let engine = builder.memory(&path).start().unwrap();
-        engine.network_changed(label, NetworkKind::Fixed, true).unwrap();
-        engine
-    };
-    let engine = start(Engine::builder().resolver(move |_| Ok(vec![good])), "home");
-    assert_eq!(engine.client().get(&url).send().unwrap().status(), 200);
-    engine.save_memory(&path).unwrap();
-    drop(engine);
-    // A resolver that fails, one that denies, one that never answers.
-    for failure in [Some(Failure::TimedOut), Some(Failure::NoSuchName), None] {
-        let (keep, kept) = mpsc::channel();
-        let builder = Engine::builder().questions(move |question| match failure {
-            Some(failure) => question.answer(Err(failure)),
-            None => keep.send(question).unwrap(),
-        });
-        let engine = start(builder, "home");
-        let mut response = engine.client().get(&url).send().unwrap();
-        response.body().bytes(10).unwrap();
-        let report = response.body().report().unwrap();
-        assert_eq!((report.attempts.len(), report.lookups.len()), (1, 1), "it is asked as well");
-        assert_eq!(kept.try_iter().count(), usize::from(failure.is_none()));
-        engine.save_memory(&path).unwrap();
-    }
-    // On another network it is not known.
-    let engine = start(Engine::builder().resolver(|_| Err(Failure::NoSuchName)), "train");
-    let unknown = engine.client().get(&url).send().unwrap_err();
-    assert_eq!(unknown, Error::from(Failed::Resolve(Failure::NoSuchName)));
-    // An old answer that leads nowhere any more costs nothing when the new one comes.
-    let text = std::fs::read_to_string(&path).unwrap();
-    let known = text.lines().find(|line| line.starts_with("name ")).unwrap();
-    assert!(known.ends_with(" app.test 127.0.0.1 home"), "{known}");
-    let first = text.lines().next().unwrap();
-    std::fs::write(&path, format!("{first}\nname 60 app.test 127.0.0.2 home\n")).unwrap();
-    let engine = start(Engine::builder().resolver(move |_| Ok(vec![good])), "home");
-    assert_eq!(engine.client().get(&url).send().unwrap().status(), 200);
-    // One that is too old is not used at all.
-    let days = 4 * 24 * 3600;
-    std::fs::write(&path, format!("{first}\nname {days} app.test 127.0.0.1 home\n")).unwrap();
-    let engine = start(Engine::builder().resolver(|_| Err(Failure::NoSuchName)), "home");
-    assert_eq!(engine.client().get(&url).send().unwrap_err(), unknown);
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

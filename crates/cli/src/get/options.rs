@@ -145,7 +145,11 @@ impl Way {
                 self.resolve.iter().map(|text| resolved(text)).collect::<io::Result<Vec<_>>>()?;
             builder = builder.questions(move |question| answer(question, &known));
         }
-        builder.start().map_err(io::Error::other)
+        let engine = builder.start().map_err(io::Error::other)?;
+        if let Some(why) = engine.memory_failure() {
+            eprintln!("towpath get: begins without what was remembered: {why}");
+        }
+        Ok(engine)
     }
 
     /// What was learned outlives the process, if that is wanted.

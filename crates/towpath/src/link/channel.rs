@@ -4,32 +4,32 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use towpath_proto::Instant;
 use towpath_proto::tls::{Client, ClientTemplate, Clock, Fault, Layer, ServerName};
+
+use crate::wall_clock::unix_ns;
 
 /// How TLS is spoken to a link's server.
 pub(super) struct Security {
     client: Client,
     clock: Clock,
     name: ServerName,
-    /// The time since 1970 at [`Instant::ZERO`].
-    epoch: Duration,
 }
 
 impl Security {
     /// Nobody is at `host` if that is no name that a server can have: its certificate is refused.
-    pub(super) fn new(template: &ClientTemplate, host: &str, epoch: Duration) -> Self {
+    pub(super) fn new(template: &ClientTemplate, host: &str) -> Self {
         let clock = Clock::default();
         let name = ServerName::new(host).unwrap_or_else(|_| ServerName::unnamed());
-        Self { client: template.client(&clock), clock, name, epoch }
+        Self { client: template.client(&clock), clock, name }
     }
 
-    pub(super) fn tell_time(&self, now: Instant) {
-        self.clock.set(self.epoch + (now - Instant::ZERO));
+    /// Before a handshake goes on: a certificate is judged by the time at which it comes.
+    pub(super) fn tell_time(&self) {
+        self.clock.set(Duration::from_nanos(unix_ns()));
     }
 
-    pub(super) fn begin(&self, now: Instant) -> Result<Layer, Fault> {
-        self.tell_time(now);
+    pub(super) fn begin(&self) -> Result<Layer, Fault> {
+        self.tell_time();
         self.client.connect(&self.name)
     }
 }

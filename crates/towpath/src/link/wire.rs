@@ -367,7 +367,7 @@ impl Wire {
         let Phase::Dialling(dial) = &mut self.phase else {
             return self.out.push_back(Output::Close { connection, how: Close::Abort });
         };
-        match self.security.as_ref().map(|security| security.begin(now)) {
+        match self.security.as_ref().map(|security| security.begin()) {
             None => self.usable(attempt, connection, now),
             Some(Ok(mut layer)) => {
                 let hello = layer.take_output().into();
@@ -386,7 +386,7 @@ impl Wire {
         let (Phase::Dialling(dial), Some(security)) = (&mut self.phase, &self.security) else {
             return;
         };
-        security.tell_time(now);
+        security.tell_time();
         let Some((attempt, layer)) = dial.handshake(connection) else { return };
         let mut early = BytesMut::new();
         let received = layer.receive(chunk, &mut early);
@@ -451,7 +451,7 @@ impl Wire {
     fn received(&mut self, chunk: Bytes, now: Instant) {
         let Phase::Up(up) = &mut self.phase else { return };
         if let Some(security) = &self.security {
-            security.tell_time(now);
+            security.tell_time();
         }
         let opened = up.channel.open(chunk);
         self.hear(opened, now);

@@ -5,12 +5,14 @@ mod reach;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath::link::{Builder, Error, HeartbeatSettings, Link, State, Status};
 use towpath::{Engine, NetworkKind};
 use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Version};
+
+use crate::memory::write_memory;
 
 #[test]
 fn answers_find_their_requests_in_any_order() {
@@ -155,10 +157,7 @@ fn what_was_learned_of_silences_is_there_in_the_next_life() {
     let server = TestServer { listener: TcpListener::bind("127.0.0.1:0").unwrap() };
     let address = server.listener.local_addr().unwrap();
     let memory = std::env::temp_dir().join(format!("towpath-silence-{}", address.port()));
-    let now_s = UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let lines = "silence half a li\nsilence 290 315 86400 home of us\n";
-    let text = format!("towpath-memory 3 {now_s}\n{lines}");
-    std::fs::write(&memory, text).unwrap();
+    write_memory(&memory, "silence 290 315 86400 home of us\n");
     let engine = Engine::builder().memory(&memory).start().unwrap();
     engine.network_changed("home of us", NetworkKind::Fixed, true).unwrap();
     let link = engine.link(&format!("tcp://{address}")).open().unwrap();
