@@ -235,7 +235,7 @@ impl ClusterState {
         }
     }
 
-    pub(crate) fn request_over(&mut self, pool_key: PoolKey) {
+    pub(crate) fn request_over(&mut self, pool_key: PoolKey, failed: bool) {
         self.load_mut(pool_key).requests -= 1;
         self.show_request_breaker(pool_key);
         self.stats.upstream_rq_active.dec();
@@ -243,6 +243,11 @@ impl ClusterState {
             return;
         };
         pool.counts.requests_active -= 1;
+        if failed {
+            pool.counts.requests_error += 1;
+        } else {
+            pool.counts.requests_success += 1;
+        }
         if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
             host.active -= 1;
         }

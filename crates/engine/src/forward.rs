@@ -19,7 +19,7 @@ use crate::connection::{Codec, CodecError, Connection, Reading, Role};
 use crate::ids::{Side, StreamIndex};
 use crate::listener::ChainKind;
 use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 /// What happens when one side is slower than the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +218,15 @@ impl Worker {
         }
         if !connection.congested && connection.outstanding > connection.high_watermark {
             connection.congested = true;
-            self.count_congestion(id, Congestion::BackedUp);
-            if let Some(source) = self.other_side(id) {
-                self.update_reading(source);
-            }
+            self.work.push_back(Work::BackedUp(id));
+        }
+    }
+
+    /// More waits to leave a connection than its watermark: its other side is not read.
+    pub(crate) fn on_backed_up(&mut self, id: ConnectionId) {
+        self.count_congestion(id, Congestion::BackedUp);
+        if let Some(source) = self.other_side(id) {
+            self.update_reading(source);
         }
     }
 

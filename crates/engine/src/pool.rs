@@ -55,6 +55,20 @@ pub(crate) enum Lease {
     Pending,
     /// A circuit breaker is open.
     Overflow,
+    /// So many wait already that it never comes to a host.
+    QueueFull,
+}
+
+/// What a stream wants of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) stream: StreamIndex,
+    /// A connection that has carried others will do.
+    pub(crate) reuses: bool,
+    /// It can be sent again if its connection turns out to be closing.
+    pub(crate) repeatable: bool,
+    /// Where it stands in the queue, if not at the end.
+    pub(crate) turn: Option<usize>,
 }
 
 /// What became of the connection that was offered.
@@ -108,48 +122,38 @@ impl Pool {
 
 impl Worker {
     /// A connection for an HTTP stream to a host.
-    pub(crate) fn lease(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> Lease {
-        let Some(stream) = self.streams.get(index) else { return Lease::Overflow };
-        let (reuse, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
+    pub(crate) fn lease(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
         if cluster.load(pool_key).requests >= cluster.limits(pool_key).requests {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
         if cluster.config.bolt.is_some() {
-            return self.lease_shared(index, pool_key, now);
+            return self.lease_shared(wish, pool_key, now);
         }
-        let next_idle =
-            |worker: &mut Self| worker.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop());
-        while let Some(id) = reuse.then(|| next_idle(self)).flatten() {
-            if self.may_be_reused(id, pool_key, repeatable, now) {
+        while wish.reuses
+            && let Some(id) = self.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop())
+        {
+            if self.may_be_reused(id, pool_key, wish.repeatable, now) {
                 return Lease::Ready(id);
             }
             self.close_upstream(id, Close::Flush, now);
         }
-        self.enqueue(index, pool_key, now)
+        self.enqueue(wish, pool_key, now)
     }
 
     /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
-    pub(crate) fn enqueue(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> Lease {
+    pub(crate) fn enqueue(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
         if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
-            if let Some(stream) = self.streams.get_mut(index) {
-                // It never came to a host.
-                stream.record.upstream_host = None;
-            }
-            return Lease::Overflow;
+            return Lease::QueueFull;
         }
         cluster.joined_queue(pool_key);
         let races = cluster.races;
-        if races {
-            self.join_in_turn(index, pool_key);
-        } else if let Some(pool) = cluster.pool_mut(pool_key) {
-            pool.pending.push_back(index);
-        }
-        if let Some(stream) = self.streams.get_mut(index) {
-            stream.upstream = UpstreamState::Pending(pool_key);
+        if let Some(pool) = cluster.pool_mut(pool_key) {
+            let at = wish.turn.unwrap_or(pool.pending.len());
+            pool.pending.insert(at, wish.stream);
         }
         if races {
             self.race_for(pool_key.cluster, now);

@@ -15,7 +15,7 @@ use crate::ids::{NO_CLUSTER, Priority, ResetReason, StreamIndex};
 use crate::listener::HttpContext;
 use crate::log::Setting;
 use crate::number::Decimal;
-use crate::pool::Lease;
+use crate::pool::{Lease, Wish};
 use crate::record::{Flags, details};
 use crate::retry::parse_number;
 use crate::route::{Picked, path};
@@ -23,7 +23,7 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
 use crate::spans::Part;
-use crate::stream::{Direction, RouteRef, Routed, Stream, StreamTimer, Upgrade};
+use crate::stream::{Direction, RouteRef, Routed, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -393,12 +393,26 @@ impl Worker {
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)
         } else {
-            self.lease(index, pool_key, now)
+            let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
+            let turn = cluster.races.then(|| self.place_in_queue(index, pool_key)).flatten();
+            let wish = Wish { stream: index, reuses, repeatable, turn };
+            self.lease(wish, pool_key, now)
         };
         match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),
-            Lease::Pending => self.begin_waiting(index),
+            Lease::Pending => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.upstream = UpstreamState::Pending(pool_key);
+                }
+                self.begin_waiting(index);
+            }
             Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
+            Lease::QueueFull => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.record.upstream_host = None;
+                }
+                self.reset_upstream(index, ResetReason::Overflow, now);
+            }
         }
     }
 

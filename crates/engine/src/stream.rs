@@ -359,6 +359,11 @@ impl Stream {
         self.response_end == Direction::AwaitingHead
     }
 
+    /// Whether its host is to blame for what became of it, as `/clusters` counts.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.response.status() >= 500 || self.is_unanswered()
+    }
+
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
         self.request_end == Direction::Ended && self.response_end == Direction::Ended

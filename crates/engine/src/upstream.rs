@@ -497,20 +497,11 @@ impl Worker {
         }
     }
 
+    /// Takes a request off its host's books.
     pub(crate) fn request_over(&mut self, index: StreamIndex, pool_key: PoolKey) {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        cluster.request_over(pool_key);
-        let failed = self
-            .streams
-            .get(index)
-            .is_none_or(|stream| stream.response.status() >= 500 || stream.is_unanswered());
-        if let Some(pool) = cluster.pool_mut(pool_key) {
-            if failed {
-                pool.counts.requests_error += 1;
-            } else {
-                pool.counts.requests_success += 1;
-            }
-        }
+        let failed = self.streams.get(index).is_none_or(|stream| stream.is_failed());
+        cluster.request_over(pool_key, failed);
     }
 
     /// Ends an upstream connection that carries no stream.
@@ -527,16 +518,9 @@ impl Worker {
 
     /// Takes an upstream connection off the books; if streams wait, another one is opened.
     pub(crate) fn forget_upstream(&mut self, id: ConnectionId, now: Instant) {
-        let Some(mut connection) = self.connections.remove(id) else { return };
+        let Some(connection) = self.connections.remove(id) else { return };
+        debug_assert_eq!(connection.stream, None, "a stream leaves its connection first");
         self.timers.clear(Self::connection_timer_slot(id));
-        if let Some(index) = connection.stream.take()
-            && let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key)
-        {
-            self.request_over(index, pool_key);
-            if let Some(stream) = self.streams.get_mut(index) {
-                stream.upstream = UpstreamState::None;
-            }
-        }
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };

@@ -91,6 +91,8 @@ pub(crate) enum Work {
     Read(ConnectionId),
     /// A connection can carry another stream.
     Offer(ConnectionId),
+    /// More waits to leave a connection than its watermark.
+    BackedUp(ConnectionId),
 }
 
 /// Numbers that name connections and streams in logs.
@@ -266,6 +268,7 @@ impl Worker {
             match work {
                 Work::Read(connection) => self.pump(connection, now),
                 Work::Offer(connection) => self.offer(connection, now),
+                Work::BackedUp(connection) => self.on_backed_up(connection),
             }
         }
     }

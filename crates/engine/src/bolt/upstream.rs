@@ -10,7 +10,7 @@ use super::Crossing;
 use super::slots::Owner;
 use crate::connection::{Codec, Connection, ConnectionTimer};
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
-use crate::pool::Lease;
+use crate::pool::{Lease, Wish};
 use crate::record::Record;
 use crate::snapshot::ClusterId;
 use crate::stream::{Direction, UpstreamState};
@@ -39,15 +39,10 @@ impl Worker {
     }
 
     /// A lease for a stream of a cluster that speaks Bolt.
-    pub(crate) fn lease_shared(
-        &mut self,
-        index: StreamIndex,
-        pool_key: PoolKey,
-        now: Instant,
-    ) -> Lease {
+    pub(crate) fn lease_shared(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
         match self.shared_with_room(pool_key) {
             Some(id) => Lease::Ready(id),
-            None => self.enqueue(index, pool_key, now),
+            None => self.enqueue(wish, pool_key, now),
         }
     }
 

@@ -8,15 +8,12 @@ use crate::ids::{PoolKey, StreamIndex};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Puts a request behind those whose turn is not later than its own.
-    pub(crate) fn join_in_turn(&mut self, index: StreamIndex, pool_key: PoolKey) {
+    /// Where a request stands in a queue: behind those whose turn is not later than its own.
+    pub(crate) fn place_in_queue(&self, index: StreamIndex, pool_key: PoolKey) -> Option<usize> {
         let turn = self.turn(index);
-        let Some(pool) = self.clusters.pool(pool_key) else { return };
+        let pool = self.clusters.pool(pool_key)?;
         let before = pool.pending.iter().rposition(|&other| self.turn(other) <= turn);
-        let at = before.map_or(0, |before| before + 1);
-        if let Some(pool) = self.clusters.pool_mut(pool_key) {
-            pool.pending.insert(at, index);
-        }
+        Some(before.map_or(0, |before| before + 1))
     }
 
     fn turn(&self, index: StreamIndex) -> Instant {

@@ -220,9 +220,12 @@ impl Worker {
             call.spare = Some(Spare { pool_key, since: now, reason });
             call.silent_asked |= reason == SpareReason::Silent;
         }
+        let turn = self.place_in_queue(index, pool_key);
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         cluster.joined_queue(pool_key);
-        self.join_in_turn(index, pool_key);
+        if let (Some(pool), Some(turn)) = (cluster.pool_mut(pool_key), turn) {
+            pool.pending.insert(turn, index);
+        }
         if let Some(stream) = self.streams.get_mut(index) {
             // Another that lies idle may be as dead as the one it is on.
             stream.retries.wants_fresh = true;
