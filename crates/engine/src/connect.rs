@@ -213,6 +213,7 @@ impl Worker {
         } else {
             cluster.left_queue(pool_key);
         }
+        self.push(Output::ReadLimit { connection, bytes: limit });
         let serial = self.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,

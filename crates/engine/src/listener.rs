@@ -415,6 +415,7 @@ impl Worker {
         });
         let connection = Connection::new(id, codec, role, local, peer, limit, now);
         self.connections.insert(connection).trace_accepted();
+        self.push(Output::ReadLimit { connection: id, bytes: limit });
         if let Some(delay) = self.refusal(&context) {
             self.refuse(id, &context, delay, now);
             return;

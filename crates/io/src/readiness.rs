@@ -66,8 +66,10 @@ pub struct Options {
     pub counts_suspend: bool,
     /// The buffer that connections with a lot to say are read into.
     pub read_bytes: usize,
-    /// Bytes read from one connection in one turn; the rest waits for the next.
+    /// Bytes read from one connection in one turn, if the machine does not ask for less; the rest waits for the next.
     pub read_budget_bytes: usize,
+    /// Bytes read in one turn before they are sent on, give or take one connection's share: what a turn can hold.
+    pub turn_bytes: usize,
     /// Connections accepted from one listener in one turn, if the listener does not say less.
     pub max_accepts: u32,
     /// Messages that may wait; `Handle::send` refuses more.
@@ -97,6 +99,7 @@ impl Default for Options {
             counts_suspend: false,
             read_bytes: 512 * 1024,
             read_budget_bytes: 512 * 1024,
+            turn_bytes: 1024 * 1024,
             max_accepts: 256,
             max_messages: 65_536,
             accept_pause: Duration::from_millis(50),

@@ -10,10 +10,15 @@ use bytes::{BufMut, BytesMut};
 use rustix::net::RecvFlags;
 use towpath_proto::PathFacts;
 
-/// Reads once from a socket into the spare capacity of `buffer`; `0` means the peer's FIN.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut BytesMut) -> rustix::io::Result<usize> {
-    let ((filled, _), _) =
-        rustix::net::recv(socket, buffer.spare_capacity_mut(), RecvFlags::empty())?;
+/// Reads once from a socket, up to `most` bytes, into the spare capacity of `buffer`; `0` means the peer's FIN.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut BytesMut,
+    most: usize,
+) -> rustix::io::Result<usize> {
+    let spare = buffer.spare_capacity_mut();
+    let most = most.min(spare.len());
+    let ((filled, _), _) = rustix::net::recv(socket, &mut spare[..most], RecvFlags::empty())?;
     let bytes = filled.len();
     // SAFETY: `filled` is the initialised front of the spare capacity, so that the first `bytes`
     // bytes after the length are initialised and inside the allocation.

@@ -89,6 +89,7 @@ driver_suite! { Readiness:
         what_is_pushed_leaves_by_itself,
         what_is_not_read_stays_with_the_peer,
         what_arrived_while_not_read_comes_when_it_is,
+        no_more_than_the_read_limit_comes_between_two_polls,
         sent_counts_every_byte_the_kernel_took,
         a_bound_on_what_comes_is_kept_and_taken_back,
         a_bound_on_what_goes_is_kept_and_taken_back,
@@ -156,6 +157,47 @@ mod gathering {
             a_flood_of_messages_arrives_whole_and_in_order,
         }
     }
+}
+
+/// What is read in a turn waits until its end: the connections together are bounded too.
+#[test]
+fn a_turn_reads_so_much_and_the_rest_in_the_next() {
+    const CONNECTIONS: usize = 10;
+    const EACH: usize = 30_000;
+    let (mailbox, told) = Strings::mailbox();
+    let options = Options { turn_bytes: EACH, ..Options::default() };
+    let mut driver = Driver::new(Puppet::default(), options, mailbox).unwrap();
+    let strings = Strings::new(driver.handle(), told);
+    let (listener, address) = (ListenerId(0), loopback(0));
+    strings.order(Output::Listen { listener, address, options: Arc::default() });
+    driver.turn(Some(PATIENCE)).unwrap();
+    driver.turn(Some(Duration::ZERO)).unwrap();
+    let Input::Listening { outcome: Ok(bound), .. } = strings.told() else { panic!("not bound") };
+    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect(bound.ip().unwrap())).collect();
+    let mut accepted = 0;
+    while accepted < CONNECTIONS {
+        driver.turn(Some(PATIENCE)).unwrap();
+        while let Some(Input::Accepted { .. }) = strings.told_within(Duration::ZERO) {
+            accepted += 1;
+        }
+    }
+    for stream in &mut streams {
+        stream.write_all(&[7; EACH]).unwrap();
+    }
+    let mut received = std::collections::HashMap::new();
+    let mut total = 0;
+    while total < CONNECTIONS * EACH {
+        driver.turn(Some(PATIENCE)).unwrap();
+        let mut in_turn = 0;
+        while let Some(Input::Received { connection, chunk }) = strings.told_within(Duration::ZERO)
+        {
+            in_turn += chunk.len();
+            *received.entry(connection).or_insert(0) += chunk.len();
+        }
+        assert!(in_turn < 2 * EACH, "{in_turn} bytes in a turn");
+        total += in_turn;
+    }
+    assert!(received.values().all(|&bytes| bytes == EACH), "{received:?}");
 }
 
 /// A thread that is only lent gets it back in time.

@@ -11,6 +11,9 @@
 //!   driver sends nothing more for it and ignores what the machine still asks for it.
 //! - Every [`Output::Connect`] is answered by exactly one of [`Input::Connected`], [`Input::ConnectFailed`],
 //!   unless it was taken back by [`Output::CancelConnect`], after which it is answered by none.
+//! - What a machine has not been polled about is bounded: from one connection no more than its read limit
+//!   ([`Output::ReadLimit`]) is received between two polls. So a machine that stops reading a connection when the other
+//!   side's queue is full holds at most that queue and one read limit, whatever the peers do.
 //! - Every [`Output::Inspect`] of a live connection is answered by one [`Input::Inspected`].
 //! - [`Input::Sent`] counts every byte that left the driver's queue into the kernel, so that a machine
 //!   knows what is outstanding.
@@ -171,6 +174,14 @@ pub enum Output<M> {
         connection: ConnectionId,
         /// On or off.
         interest: ReadInterest,
+    },
+    /// Bound what is received from a connection before the machine is polled again. Drivers have bounds of their own,
+    /// which a larger one does not lift, and may read up to 4 KiB where less is asked for.
+    ReadLimit {
+        /// Which connection.
+        connection: ConnectionId,
+        /// How many bytes.
+        bytes: usize,
     },
     /// End a connection, or our direction of it.
     Close {

@@ -223,6 +223,7 @@ impl Rig {
                 ReadInterest::On => drop(self.unread.remove(&connection)),
                 ReadInterest::Off => drop(self.unread.insert(connection)),
             },
+            Output::ReadLimit { .. } => {}
             Output::Close { connection, how } => self.close(connection, how),
             Output::Message(Message::From(FromWorker::Drained)) => self.drained = true,
             Output::Message(_) => {}

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use socket2::Socket;
@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub(super) failure: Option<Failure>,
     /// Which buffer the next read goes into.
     pub(super) size: Size,
+    /// Bytes received between two polls at most.
+    pub(super) read_limit: u32,
     /// The machine wants to read.
     pub(super) wanted: bool,
     /// The turn in which it last did not.
@@ -74,6 +76,10 @@ pub(super) struct Written {
 
 /// `writev` takes more, but the returns diminish and the array lives on the stack.
 const MAX_SLICES: usize = 64;
+/// A smaller chunk that waits is copied: the buffer that it pins has up to 64 KiB.
+const SMALL_BYTES: usize = 16 * 1024;
+/// So many chunks may come to a queue that waits before it is compacted again.
+const COMPACT_EVERY: usize = 16;
 
 impl Connection {
     pub(super) const fn new(socket: Socket, phase: Phase) -> Self {
@@ -83,6 +89,7 @@ impl Connection {
             queue: VecDeque::new(),
             failure: None,
             size: Size::Page,
+            read_limit: u32::MAX,
             wanted: true,
             paused_in: 0,
             seen_in: 0,
@@ -121,8 +128,40 @@ impl Connection {
         counters.bytes_written.add(total as u64);
         if !self.writable {
             counters.blocked_writes.add(1);
+            self.compact();
         }
         Written { bytes: total, failure: None }
+    }
+
+    /// Adds to the queue.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.queue.push_back(chunk);
+        if !self.writable && self.queue.len().is_multiple_of(COMPACT_EVERY) {
+            self.compact();
+        }
+    }
+
+    /// Copies what is small out of the buffers that it pins, neighbours together: it may wait for long.
+    fn compact(&mut self) {
+        let is_small = |chunk: &&Bytes| chunk.len() < SMALL_BYTES;
+        let small = self.queue.iter().filter(is_small).map(Bytes::len).sum();
+        if small == 0 {
+            return;
+        }
+        let mut joined = BytesMut::with_capacity(small);
+        for chunk in std::mem::take(&mut self.queue) {
+            if is_small(&&chunk) {
+                joined.extend_from_slice(&chunk);
+                continue;
+            }
+            if !joined.is_empty() {
+                self.queue.push_back(joined.split().freeze());
+            }
+            self.queue.push_back(chunk);
+        }
+        if !joined.is_empty() {
+            self.queue.push_back(joined.freeze());
+        }
     }
 
     /// Sends our FIN.
@@ -259,7 +298,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(size_of::<Slot>() <= 104, "{}", size_of::<Slot>());
+        assert!(size_of::<Slot>() <= 112, "{}", size_of::<Slot>());
     }
 
     #[test]

@@ -55,31 +55,42 @@ where
         }
     }
 
+    /// Reads the ready connections in their order, each up to its share, until the turn's share is used up; the others
+    /// come first in the next turn.
     pub(super) fn receive(&mut self, now: Instant) {
         std::mem::swap(&mut self.reads, &mut self.slots);
         let mut slots = std::mem::take(&mut self.slots);
-        for slot in slots.drain(..) {
-            self.receive_from(slot, now);
+        let mut left = self.options.turn_bytes;
+        let mut done = 0;
+        while done < slots.len() && left > 0 {
+            left = left.saturating_sub(self.receive_from(slots[done], now));
+            done += 1;
         }
+        self.reads.splice(..0, slots.drain(done..));
+        slots.clear();
         self.slots = slots;
     }
 
-    pub(super) fn receive_from(&mut self, slot: usize, now: Instant) {
+    /// How many bytes came.
+    pub(super) fn receive_from(&mut self, slot: usize, now: Instant) -> usize {
         let Some((id, connection)) = self.connections.at(slot) else {
-            return;
+            return 0;
         };
         connection.in_reads = false;
         if connection.phase != Phase::Open {
-            return self.discard_from(id, now);
+            self.discard_from(id, now);
+            return 0;
         }
-        let mut budget = self.options.read_budget_bytes;
+        let limit = self.options.read_budget_bytes.min(connection.read_limit as usize);
+        let mut budget = limit;
         while connection.readable && connection.reads() {
             self.shared.counters.reads.add(1);
-            match self.buffers.receive(connection.socket.as_fd(), connection.size) {
+            let socket = connection.socket.as_fd();
+            match self.buffers.receive(socket, connection.size, budget, limit) {
                 Ok(Some(chunk)) => {
                     connection.size = chunk.next;
                     connection.readable = chunk.filled || connection.hung_up;
-                    budget = budget.saturating_sub(chunk.bytes.len());
+                    budget -= chunk.bytes.len();
                     self.shared.counters.bytes_read.add(chunk.bytes.len() as u64);
                     let input = Input::Received { connection: id, chunk: chunk.bytes };
                     self.machine.handle(input, now);
@@ -88,21 +99,24 @@ where
                 Ok(None) => {
                     connection.readable = false;
                     connection.ended = true;
-                    if let Some(failure) = connection.failure {
-                        return self.closed(id, failure, now);
+                    match connection.failure {
+                        Some(failure) => self.closed(id, failure, now),
+                        None => self.tell(Input::Ended { connection: id }, now),
                     }
-                    return self.tell(Input::Ended { connection: id }, now);
+                    break;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     connection.readable = false;
                     if let Some(failure) = connection.failure {
-                        return self.closed(id, failure, now);
+                        self.closed(id, failure, now);
+                        break;
                     }
                 }
                 Err(error) => {
                     let failure = failure::of_code(error.raw_os_error());
-                    return self.closed(id, failure, now);
+                    self.closed(id, failure, now);
+                    break;
                 }
             }
             if budget == 0 {
@@ -110,9 +124,10 @@ where
                     connection.in_reads = true;
                     self.reads.push(slot);
                 }
-                return;
+                break;
             }
         }
+        limit - budget
     }
 
     /// Reads what nobody wants, so that closing does not turn into a reset.

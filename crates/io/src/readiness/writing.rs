@@ -11,6 +11,9 @@ use crate::{socket, sys};
 use super::Driver;
 use super::connection::{Ours, Phase};
 
+/// Fewer bytes in one read are not worth the call.
+const LEAST_READ_BYTES: u32 = 4 * 1024;
+
 impl<M: Machine> Driver<M>
 where
     M::Message: Send + 'static,
@@ -32,6 +35,7 @@ where
                 Output::ReadInterest { connection, interest } => {
                     self.read_interest(connection, interest);
                 }
+                Output::ReadLimit { connection, bytes } => self.read_limit(connection, bytes),
                 Output::Close { connection, how } => self.close(connection, how, now),
                 Output::Connect { attempt, address, options } => {
                     self.connect(attempt, &address, &options);
@@ -121,7 +125,7 @@ where
         if chunk.is_empty() || connection.ours != Ours::Open || connection.failure.is_some() {
             return;
         }
-        connection.queue.push_back(chunk);
+        connection.push(chunk);
         if connection.writable && !connection.in_writes {
             connection.in_writes = true;
             self.writes.push(id.slot());
@@ -163,6 +167,14 @@ where
         if connection.reads() && connection.readable && !connection.in_reads {
             connection.in_reads = true;
             self.reads.push(id.slot());
+        }
+    }
+
+    pub(super) fn read_limit(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.connections.open(id) {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            connection.read_limit = bytes.max(LEAST_READ_BYTES);
+            connection.size = Size::Page;
         }
     }
 

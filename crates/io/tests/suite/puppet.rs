@@ -85,6 +85,7 @@ impl Puppet {
             Output::ReadInterest { connection, interest } => {
                 Output::ReadInterest { connection, interest }
             }
+            Output::ReadLimit { connection, bytes } => Output::ReadLimit { connection, bytes },
             Output::Close { connection, how } => Output::Close { connection, how },
             Output::Resolve { query, name } => Output::Resolve { query, name },
             Output::Inspect { connection } => Output::Inspect { connection },

@@ -216,6 +216,74 @@ pub fn sent_counts_every_byte_the_kernel_took<R: Runner>() {
     assert!(reader.join().unwrap() == words);
 }
 
+/// Bounds what it reads at once, and tells how much came between two polls.
+struct Sipping {
+    outputs: VecDeque<Output<Sip>>,
+    limit: usize,
+    unpolled: usize,
+}
+
+#[derive(Debug)]
+enum Sip {
+    Bound(Address),
+    Took(usize),
+}
+
+impl Machine for Sipping {
+    type Message = Sip;
+
+    fn handle(&mut self, input: Input<Sip>, _now: towpath_proto::Instant) {
+        match input {
+            Input::Listening { outcome, .. } => {
+                self.outputs.push_back(Output::Message(Sip::Bound(outcome.unwrap())));
+            }
+            Input::Accepted { connection, .. } => {
+                self.outputs.push_back(Output::ReadLimit { connection, bytes: self.limit });
+            }
+            Input::Received { chunk, .. } => self.unpolled += chunk.len(),
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, _now: towpath_proto::Instant) -> Output<Sip> {
+        if self.unpolled > 0 {
+            return Output::Message(Sip::Took(std::mem::take(&mut self.unpolled)));
+        }
+        self.outputs.pop_front().unwrap_or(Output::Idle)
+    }
+}
+
+pub fn no_more_than_the_read_limit_comes_between_two_polls<R: Runner>() {
+    const ALL: usize = 1 << 20;
+    for (limit, most) in [(1, 4096), (5000, 5000), (16_384, 16_384), (100_000, 100_000)] {
+        let (sender, receiver) = channel();
+        let listen = Output::Listen {
+            listener: ListenerId(0),
+            address: loopback(0),
+            options: Arc::new(ListenOptions::default()),
+        };
+        let make = move || Sipping { outputs: VecDeque::from([listen]), limit, unpolled: 0 };
+        let _running = R::start(make, Settings::default(), move |said| sender.send(said).unwrap());
+        let said = || receiver.recv_timeout(PATIENCE).unwrap();
+        let Sip::Bound(bound) = said() else { panic!("not bound") };
+        let mut stream = connect(bound.ip().unwrap());
+        stream.write_all(b"first").unwrap();
+        assert!(matches!(said(), Sip::Took(5)));
+        let writing = thread::spawn(move || {
+            stream.write_all(&pattern(ALL)).unwrap();
+            stream
+        });
+        let (mut total, mut largest) = (0, 0);
+        while total < ALL {
+            let Sip::Took(bytes) = said() else { panic!("bound twice") };
+            total += bytes;
+            largest = largest.max(bytes);
+        }
+        assert!(largest <= most, "{largest} bytes at once with a limit of {limit}");
+        drop(writing.join().unwrap());
+    }
+}
+
 const GIGABYTE: usize = 1 << 30;
 
 /// Eight bytes at a time that say where they belong.

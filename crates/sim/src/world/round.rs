@@ -157,11 +157,11 @@ impl<T: 'static> World<T> {
             }
             return;
         }
-        let mut budget: usize = 256 * 1024;
+        let mut budget = self.end(end).read_limit;
         while budget > 0 {
             let limit = self.random.size(&(1..=self.streams[end.stream].path.read_bytes));
             // As for segments: seams at the start, progress later.
-            let limit = limit.max(self.end(end).received_bytes / 16);
+            let limit = limit.max(self.end(end).received_bytes / 16).min(budget);
             let Some(chunk) = self.end(end).read(limit) else {
                 break;
             };
@@ -213,6 +213,7 @@ impl<T: 'static> World<T> {
                 | Output::Send { .. }
                 | Output::Push { .. }
                 | Output::ReadInterest { .. }
+                | Output::ReadLimit { .. }
                 | Output::Close { .. }
                 | Output::Resolve { .. }
                 | Output::Inspect { .. }
@@ -236,6 +237,12 @@ impl<T: 'static> World<T> {
             Output::Send { connection, chunk } => self.send_chunk(index, connection, chunk),
             Output::ReadInterest { connection, interest } => {
                 self.read_interest(index, connection, interest);
+            }
+            Output::ReadLimit { connection, bytes } => {
+                self.note(index, false, "read-limit", subject(connection), bytes as u64);
+                if let Some(end) = self.promised(index, connection, "bounds the reads of") {
+                    self.end(end).read_limit = bytes.max(1);
+                }
             }
             Output::Close { connection, how } => self.close(index, connection, how),
             Output::Listen { listener, address, options } => {

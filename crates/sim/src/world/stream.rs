@@ -46,6 +46,8 @@ pub(super) struct End {
     pub(super) id: ConnectionId,
     pub(super) life: Life,
     pub(super) wanted: bool,
+    /// Bytes received between two polls at most.
+    pub(super) read_limit: usize,
     /// The machine's direction.
     pub(super) ours: Ours,
     /// The peer's FIN has arrived.
@@ -103,6 +105,7 @@ impl End {
             id: ConnectionId::new(0, 0),
             life: Life::Unborn,
             wanted: true,
+            read_limit: 256 * 1024,
             ours: Ours::Open,
             fin: false,
             ended: false,
