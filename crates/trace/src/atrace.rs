@@ -11,8 +11,8 @@
 //! atrace::atrace_end(AtraceTag::App);
 //! ```
 //!
-//! Tags are switched on by [`enable_tags`] or the environment (`ATRACE_TAGS=app,network`), on Android by the system
-//! property; then events go to ftrace's `trace_marker`. A recording ([`Options`](crate::Options)) keeps them too:
+//! Tags are switched on by [`enable_tags`] or the environment (`ATRACE_TAGS=app,network`; a level may follow, as in `app@info`), on
+//! Android by the system property; then events go to ftrace's `trace_marker`. A recording ([`Options`](crate::Options)) keeps them too:
 //! tags are the low bits of its [`Category`]. Switching between a begin and its end leaves neither half behind; for a pair
 //! that crosses threads that is so in a recording, and up to the viewer of markers.
 
@@ -27,14 +27,21 @@ use crate::record::Kind;
 use crate::ring::{self, Claim, NOWHERE};
 use crate::{clock, gate, marker, record, span};
 
-#[cfg(feature = "layer")]
-pub use crate::layer::TraceLayer as AtraceSubscriber;
 pub use crate::trace_method;
+#[cfg(feature = "layer")]
+pub use subscriber::AtraceSubscriber;
 pub use tag::AtraceTag;
 
 #[cfg(target_os = "android")]
 mod property;
+#[cfg(feature = "layer")]
+mod subscriber;
 mod tag;
+
+/// The tags and their set, by the path that the original has them under.
+pub mod tags {
+    pub use super::tag::AtraceTag;
+}
 
 /// Whether events of `tag` go anywhere. Use it around what is expensive to find out.
 #[inline]
@@ -152,13 +159,12 @@ pub fn atrace_int64(tag: AtraceTag, name: &str, value: i64) {
     }
 }
 
-/// A span from its making to its end of life.
+/// A span from its making to its end of life. It may be dropped on another thread, as a future that holds one across an `await` does;
+/// there it ends the span that this thread began last, as in the original.
 #[must_use = "the span ends when this is dropped"]
 #[derive(Debug)]
 pub struct ScopedEvent {
     tag: AtraceTag,
-    /// Its end belongs on the thread that began it.
-    _here: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for ScopedEvent {
@@ -170,7 +176,7 @@ impl Drop for ScopedEvent {
 /// Begins a span that ends when the answer is dropped.
 pub fn begin_scoped_event(tag: AtraceTag, name: &str) -> ScopedEvent {
     atrace_begin(tag, name);
-    ScopedEvent { tag, _here: std::marker::PhantomData }
+    ScopedEvent { tag }
 }
 
 /// A span named after the function it stands in, to the function's end: `trace_method!(AtraceTag::App);`
@@ -188,16 +194,24 @@ macro_rules! trace_method {
     };
 }
 
-/// Sends events of `tags` to `trace_marker`; `AtraceTag::Never` sends none.
+/// Sends events of `tags` to `trace_marker`, of every level; `AtraceTag::Never` sends none.
 ///
 /// # Errors
 /// When `trace_marker` cannot be opened: it takes root, and a mounted tracefs.
 pub fn enable_tags(tags: AtraceTag) -> io::Result<()> {
+    enable_tags_at(tags, Level::Trace)
+}
+
+/// As [`enable_tags`], for `level` and what is more important.
+///
+/// # Errors
+/// Those of [`enable_tags`].
+pub fn enable_tags_at(tags: AtraceTag, level: Level) -> io::Result<()> {
     atrace_init();
     if tags != AtraceTag::Never {
         marker::open(None)?;
     }
-    gate::mark(Category::from_bits(tags.bits()), Level::Info);
+    gate::mark(Category::from_bits(tags.bits()), level);
     Ok(())
 }
 
@@ -260,14 +274,28 @@ fn ready(tag: AtraceTag) -> bool {
 }
 
 fn start() {
-    let asked = std::env::var("ATRACE_TAGS").ok().and_then(|tags| Category::parse(&tags).ok());
-    if let Some(tags) = asked.filter(|&tags| tags != Category::NONE)
-        && marker::open(None).is_ok()
-    {
-        gate::mark(tags, Level::Info);
+    if let Some(asked) = std::env::var_os("ATRACE_TAGS").filter(|asked| !asked.is_empty()) {
+        // The program did not ask, so it cannot be told: the one who set the variable reads standard error.
+        if let Err(why) = start_as(&asked.to_string_lossy()) {
+            eprintln!("towpath-trace: no markers for ATRACE_TAGS={}: {why}", asked.display());
+        }
     }
     #[cfg(target_os = "android")]
     property::watch();
+}
+
+/// Tags as [`Category::parse`] reads them, and a level behind an `@`; without one, every level.
+fn start_as(asked: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let (tags, level) = match asked.split_once('@') {
+        Some((tags, level)) => (tags, level.parse()?),
+        None => (asked, Level::Trace),
+    };
+    let tags = Category::parse(tags)?;
+    if tags != Category::NONE {
+        marker::open(None)?;
+        gate::mark(tags, level);
+    }
+    Ok(())
 }
 
 fn recorded(tag: AtraceTag) -> bool {

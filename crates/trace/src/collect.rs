@@ -33,6 +33,8 @@ pub(crate) trait Sink {
     fn event(&mut self, event: &Placed<'_>);
     /// Here `count` events of a thread are missing.
     fn lost(&mut self, ring: u64, ns: u64, count: u64);
+    /// No event of this ring will follow.
+    fn gone(&mut self, _ring: u64) {}
     /// The clocks at one moment.
     fn reading(&mut self, reading: &Reading);
 }
@@ -45,10 +47,12 @@ pub struct Account {
     pub events: u64,
     /// Events that found their ring full.
     pub lost: u64,
-    /// Records overwritten by younger ones before anyone read them, in flight-recorder mode.
+    /// Records overwritten by younger ones before they were read, in flight-recorder mode.
     pub overwritten: u64,
     /// Events of threads that had no ring: too many threads, or a thread that was ending.
     pub homeless: u64,
+    /// Spans of `tracing` beyond the 16,777,216 that may live at once: their events are missing.
+    pub refused: u64,
     /// Texts that were cut at their limit.
     pub texts_cut: u64,
     /// Ends whose begin was not kept: overwritten, or before the recording.
@@ -71,7 +75,7 @@ impl Account {
     /// Events known to be missing.
     #[must_use]
     pub const fn missing(&self) -> u64 {
-        self.lost + self.overwritten + self.homeless
+        self.lost + self.overwritten + self.homeless + self.refused
     }
 }
 
@@ -177,6 +181,7 @@ impl Collector {
         }
         let registry = ring::registry();
         account.homeless = registry.homeless;
+        account.refused = registry.refused;
         account.overwritten += registry.evicted;
         drop(registry);
         account.drain_ns += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -292,6 +297,7 @@ impl Collector {
         {
             account.texts_cut += reader.ring.cut();
             readers.remove(&serial);
+            sink.gone(serial);
             ring::registry().rings.retain(|ring| ring.base() != serial);
         }
     }

@@ -1,66 +1,79 @@
-//! Recordings: switching on and off, by call or by environment.
+//! Recordings: switching on and off.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::capture::Capture;
-use crate::category::{Category, Level, UnknownCategory};
+use crate::category::{Category, Level};
 use crate::clock::{Reading, Stamp};
 use crate::collect::{Account, Collector, Sink};
-use crate::perfetto::Perfetto;
+use crate::directives::{Directives, UnknownDirective};
 use crate::process::Process;
 use crate::record::{self, Kind};
 use crate::ring::{self, Plan, Ring, Thread};
+use crate::segments::Segments;
 use crate::timeline::Timeline;
 use crate::{clock, gate, thread};
 
 /// What to record, and into how much memory.
 #[derive(Debug, Clone)]
 pub struct Options {
-    categories: Category,
-    level: Level,
-    ring_bytes: usize,
+    directives: Directives,
+    ring_bytes: Option<usize>,
     most_threads: usize,
     keep: Option<Duration>,
     drain_every: Duration,
+    file_limit: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            categories: Category::ALL,
-            level: Level::Info,
-            ring_bytes: 1 << 20,
+            directives: Directives::of(Category::ALL, Level::Info),
+            ring_bytes: None,
             most_threads: 1024,
             keep: None,
             drain_every: Duration::from_millis(20),
+            file_limit: 1 << 30,
         }
     }
 }
 
 impl Options {
-    /// Everything of level [`Level::Info`] and above, in rings of 1 MiB that stop when full.
+    /// Everything of level [`Level::Info`] and above, in rings that stop when full: of 1 MiB in memory, of 8 MiB on the way to a
+    /// file, which take a burst of 130,000 spans between two drains.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only these categories.
+    /// Only these categories, at the level that is set already for any.
     #[must_use]
     pub fn categories(self, categories: Category) -> Self {
-        Self { categories, ..self }
+        let directives = self.directives.of_categories(categories);
+        Self { directives, ..self }
     }
 
     /// This level and everything more important.
     #[must_use]
     pub fn level(self, level: Level) -> Self {
-        Self { level, ..self }
+        Self { directives: self.directives.at_level(level), ..self }
+    }
+
+    /// What to keep, in one line: categories and levels (`network,request@debug`, `info,network=trace`), and targets of `tracing`'s
+    /// events (`info,hyper=debug,h2=off`), of which the longest that fits decides, as in `EnvFilter`.
+    ///
+    /// # Errors
+    /// When a word is none of these.
+    pub fn directives(self, line: &str) -> Result<Self, StartError> {
+        let directives = Directives::parse(line).map_err(StartError::Directive)?;
+        Ok(Self { directives, ..self })
     }
 
     /// Memory of one thread's ring: rounded up to a power of two of 32-byte records, from 64 KiB to 1 GiB.
@@ -68,7 +81,7 @@ impl Options {
     /// comes, which takes a millisecond or two.
     #[must_use]
     pub fn ring_bytes(self, ring_bytes: usize) -> Self {
-        Self { ring_bytes: ring_bytes.clamp(SMALLEST_RING, LARGEST_RING), ..self }
+        Self { ring_bytes: Some(ring_bytes.clamp(SMALLEST_RING, LARGEST_RING)), ..self }
     }
 
     /// Threads that get a ring; the events of others are counted and not kept.
@@ -90,12 +103,19 @@ impl Options {
         Self { drain_every: drain_every.max(Duration::from_millis(1)), ..self }
     }
 
+    /// Bytes that the files of [`Options::start_file`] may take: 1 GiB unless told otherwise. When half of it is written, `app.pftrace`
+    /// becomes `app.1.pftrace`, over the one before it, and another `app.pftrace` begins.
+    #[must_use]
+    pub fn file_limit(self, bytes: u64) -> Self {
+        Self { file_limit: bytes, ..self }
+    }
+
     /// Begins recording into memory.
     ///
     /// # Errors
     /// When a recording is on already: there is one at a time in a process.
     pub fn start(self) -> Result<Recording, StartError> {
-        let on = On::claim(&self)?;
+        let on = On::claim(&self, self.ring_bytes.unwrap_or(RING_IN_MEMORY))?;
         let timeline = Arc::new((Mutex::new(Timeline::starting(on.start)), Condvar::new()));
         let keeper = self.keep.map(|_| keep_time(&timeline)).transpose().map_err(StartError::Io)?;
         Ok(Recording { on, timeline, keeper, keep: self.keep })
@@ -107,12 +127,10 @@ impl Options {
     /// # Errors
     /// When a recording is on already, when this is a flight recorder, or when the file cannot be made.
     pub fn start_file(self, path: impl AsRef<Path>) -> Result<FileRecording, StartError> {
-        if self.keep.is_some() {
-            return Err(StartError::FlightRecorderToFile);
-        }
-        let on = On::claim(&self)?;
-        let file = File::create(path.as_ref()).map_err(StartError::Io)?;
-        self.write(on, Box::new(file))
+        let on = self.claim()?;
+        let path = path.as_ref().to_owned();
+        let file = File::create(&path).map_err(StartError::Io)?;
+        self.write_file(on, path, file)
     }
 
     /// As [`Options::start_file`], to whatever takes bytes. It is given whole packets: when it refuses some, what it took before
@@ -124,27 +142,53 @@ impl Options {
         self,
         out: impl Write + Send + 'static,
     ) -> Result<FileRecording, StartError> {
+        let on = self.claim()?;
+        let out = Segments::unlimited(Box::new(out), on.start);
+        self.write(on, out, None)
+    }
+
+    /// Opens the gate for a recording that is written as it goes.
+    pub(crate) fn claim(&self) -> Result<On, StartError> {
         if self.keep.is_some() {
             return Err(StartError::FlightRecorderToFile);
         }
-        let on = On::claim(&self)?;
-        self.write(on, Box::new(out))
+        On::claim(self, self.ring_bytes.unwrap_or(RING_TO_FILE))
     }
 
-    fn write(self, on: On, out: Box<dyn Write + Send>) -> Result<FileRecording, StartError> {
-        let perfetto = Perfetto::new(out, Process::this(), on.start);
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+    pub(crate) fn write_file(
+        self,
+        on: On,
+        path: PathBuf,
+        file: File,
+    ) -> Result<FileRecording, StartError> {
+        // A pipe or a device has no size to be limited.
+        let limit =
+            if file.metadata().is_ok_and(|it| it.is_file()) { self.file_limit } else { u64::MAX };
+        let out = Segments::limited(path.clone(), file, limit, on.start);
+        self.write(on, out.map_err(StartError::Io)?, Some(path))
+    }
+
+    fn write(
+        self,
+        on: On,
+        out: Segments,
+        path: Option<PathBuf>,
+    ) -> Result<FileRecording, StartError> {
+        let stop = Arc::new(Stop::default());
         let writer = Writer {
-            perfetto,
+            out,
             collector: Collector::new(Timeline::starting(on.start), true),
             stop: stop.clone(),
             every: self.drain_every,
         };
+        stop.at_exit();
         let thread = thread::spawn(move || writer.run()).map_err(StartError::Io)?;
-        Ok(FileRecording { on, stop, thread: Some(thread) })
+        Ok(FileRecording { on, stop, path, thread: Some(thread) })
     }
 }
 
+const RING_IN_MEMORY: usize = 1 << 20;
+const RING_TO_FILE: usize = 8 << 20;
 const SMALLEST_RING: usize = 64 << 10;
 const LARGEST_RING: usize = 1 << 30;
 
@@ -156,10 +200,10 @@ pub enum StartError {
     Busy,
     /// A flight recorder is captured, not written as it goes.
     FlightRecorderToFile,
-    /// `TOWPATH_TRACE` is not `categories:file`.
+    /// `TOWPATH_TRACE` is not `what:file`.
     Environment(String),
-    /// `TOWPATH_TRACE` names no such category.
-    Category(UnknownCategory),
+    /// What to keep is said with a word that means nothing.
+    Directive(UnknownDirective),
     /// The file or the thread could not be made.
     Io(io::Error),
 }
@@ -172,9 +216,9 @@ impl fmt::Display for StartError {
                 f.write_str("a flight recorder is captured, not written to a file as it goes")
             }
             Self::Environment(value) => {
-                write!(f, "TOWPATH_TRACE={value:?} is not of the form categories:file")
+                write!(f, "TOWPATH_TRACE={value:?} is not of the form what:file")
             }
-            Self::Category(_) => f.write_str("TOWPATH_TRACE names a category that does not exist"),
+            Self::Directive(_) => f.write_str("what to record is not understood"),
             Self::Io(_) => f.write_str("the trace recording could not begin"),
         }
     }
@@ -184,38 +228,15 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
-            Self::Category(error) => Some(error),
+            Self::Directive(error) => Some(error),
             Self::Busy | Self::FlightRecorderToFile | Self::Environment(_) => None,
         }
     }
 }
 
-/// Begins a recording if the environment asks for one with `TOWPATH_TRACE=categories:file`, as in
-/// `TOWPATH_TRACE=network,request:app.pftrace`; keep the answer until the program ends.
-/// A level may follow the categories: `all@debug:app.pftrace`.
-///
-/// # Errors
-/// When the variable is set and makes no sense, or the recording cannot begin.
-pub fn from_env() -> Result<Option<FileRecording>, StartError> {
-    let Some(value) = std::env::var_os("TOWPATH_TRACE") else { return Ok(None) };
-    let value = value.to_string_lossy();
-    if value.is_empty() {
-        return Ok(None);
-    }
-    let bad = || StartError::Environment(value.chars().take(256).collect());
-    let (what, path) =
-        value.split_once(':').filter(|(_, path)| !path.is_empty()).ok_or_else(bad)?;
-    let (categories, level) = match what.split_once('@') {
-        Some((categories, level)) => (categories, level.parse().map_err(|_| bad())?),
-        None => (what, Level::Info),
-    };
-    let categories = Category::parse(categories).map_err(StartError::Category)?;
-    Options::new().categories(categories).level(level).start_file(path).map(Some)
-}
-
 /// The gate is open and rings are given out, until this is dropped.
 #[derive(Debug)]
-struct On {
+pub(crate) struct On {
     pid: u32,
     start: Reading,
 }
@@ -224,7 +245,7 @@ struct On {
 static ON: AtomicU32 = AtomicU32::new(0);
 
 impl On {
-    fn claim(options: &Options) -> Result<Self, StartError> {
+    fn claim(options: &Options, ring_bytes: usize) -> Result<Self, StartError> {
         let pid = std::process::id();
         let claimed =
             ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |on| (on != pid).then_some(pid));
@@ -232,12 +253,12 @@ impl On {
         ring::watch_forks();
         let start = Reading::take();
         let plan = Plan {
-            capacity: (options.ring_bytes / size_of::<record::Words>()).next_power_of_two(),
+            capacity: (ring_bytes / size_of::<record::Words>()).next_power_of_two(),
             flight: options.keep.is_some(),
             most_rings: options.most_threads,
         };
         ring::registry().begin(plan);
-        gate::record(options.categories, options.level);
+        gate::record(options.directives.clone());
         Ok(Self { pid, start })
     }
 
@@ -247,7 +268,7 @@ impl On {
     }
 
     fn shut(&self) -> Vec<Arc<Ring>> {
-        gate::record(Category::NONE, Level::Error);
+        gate::record(Directives::default());
         ring::registry().end()
     }
 }
@@ -276,7 +297,7 @@ impl Recording {
     /// Keeps these categories from here on; spans that are open end as they should.
     pub fn set_categories(&self, categories: Category, level: Level) {
         if self.on.is_ours() {
-            gate::record(categories, level);
+            gate::record(Directives::of(categories, level));
         }
     }
 
@@ -357,19 +378,71 @@ fn keep_time(timeline: &SharedTimeline) -> io::Result<JoinHandle<()>> {
     })
 }
 
-/// A recording into a Perfetto file. Dropping it completes the file.
+/// A recording into a Perfetto file. Dropping it completes the file, and so does the end of the program by `exit`.
 #[derive(Debug)]
 pub struct FileRecording {
     on: On,
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<Stop>,
+    path: Option<PathBuf>,
     thread: Option<JoinHandle<io::Result<Account>>>,
 }
 
+/// Asks the writer to complete the file, and learns that it has.
+#[derive(Debug, Default)]
+struct Stop {
+    /// Asked for, and done.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.lock().0 = true;
+        self.changed.notify_all();
+    }
+
+    /// Has the file completed when the program ends by `exit`, which drops nothing.
+    fn at_exit(self: &Arc<Self>) {
+        *LATEST.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((std::process::id(), Arc::downgrade(self)));
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| thread::at_exit(complete_at_exit));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (bool, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The recording to a file that is on, and its process.
+static LATEST: Mutex<Option<(u32, Weak<Stop>)>> = Mutex::new(None);
+
+extern "C" fn complete_at_exit() {
+    // A child that was forked while the lock was held must not wait for it.
+    let latest = LATEST.try_lock().ok().and_then(|mut latest| latest.take());
+    let ours = latest.filter(|(pid, _)| *pid == std::process::id());
+    let Some(stop) = ours.and_then(|(_, stop)| stop.upgrade()) else { return };
+    gate::record(Directives::default());
+    stop.ask();
+    let state = stop.lock();
+    // A disk that hangs must not keep the program for ever.
+    let _ = stop.changed.wait_timeout_while(state, AT_EXIT, |(_, done)| !*done);
+}
+
+/// The longest that the end of a program is held up.
+const AT_EXIT: Duration = Duration::from_secs(5);
+
 impl FileRecording {
+    /// The file, unless it is a writer of the program's own.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Keeps these categories from here on; spans that are open end as they should.
     pub fn set_categories(&self, categories: Category, level: Level) {
         if self.on.is_ours() {
-            gate::record(categories, level);
+            gate::record(Directives::of(categories, level));
         }
     }
 
@@ -388,9 +461,8 @@ impl FileRecording {
             std::mem::forget(thread);
             return Ok(Account::default());
         }
-        gate::record(Category::NONE, Level::Error);
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
+        gate::record(Directives::default());
+        self.stop.ask();
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the trace writer panicked")))
     }
 }
@@ -403,9 +475,9 @@ impl Drop for FileRecording {
 
 /// The thread that empties rings into a file.
 struct Writer {
-    perfetto: Perfetto<Box<dyn Write + Send>>,
+    out: Segments,
     collector: Collector,
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<Stop>,
     every: Duration,
 }
 
@@ -414,34 +486,36 @@ impl Writer {
         while !self.wait() {
             let reading = Reading::take();
             if self.collector.timeline.add(reading) {
-                self.perfetto.reading(&reading);
+                self.out.reading(&reading);
             }
             let rings = ring::registry().rings.clone();
             self.drain(&rings);
-            if self.perfetto.failed() {
+            if self.out.failed() {
                 // A full disk: nothing more can be kept, so nothing more is recorded.
-                gate::record(Category::NONE, Level::Error);
+                gate::record(Directives::default());
             }
         }
         let rings = ring::registry().end();
         self.collector.timeline.add_now();
-        self.perfetto.reading(&self.collector.timeline.last());
+        self.out.reading(&self.collector.timeline.last());
         self.drain(&rings);
-        let account = self.collector.finish(&mut self.perfetto);
+        let account = self.collector.finish(&mut self.out);
         let account = Account { ns_per_event: cost_of_event(&self.collector.timeline), ..account };
-        self.perfetto.finish(&account)?;
-        Ok(account)
+        let finished = self.out.finish(&account);
+        self.stop.lock().1 = true;
+        self.stop.changed.notify_all();
+        finished.map(|()| account)
     }
 
     fn drain(&mut self, rings: &[Arc<Ring>]) {
-        self.collector.drain(rings, &mut self.perfetto);
-        self.perfetto.flush();
+        self.collector.drain(rings, &mut self.out);
+        self.out.flush();
     }
 
     fn wait(&self) -> bool {
-        let stop = self.stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.stop.1.wait_timeout_while(stop, self.every, |stop| !*stop);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let waited =
+            self.stop.changed.wait_timeout_while(self.stop.lock(), self.every, |(stop, _)| !*stop);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0
     }
 }
 

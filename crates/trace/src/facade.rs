@@ -5,7 +5,7 @@
 //! a track of its own and a flow joins its polls. Once a place has made an asynchronous span, its further spans are
 //! stamped when they are made; the lifetime of the very first begins with its first poll.
 //!
-//! Cost: a span is a slot of a slab, two stamps and two records. Nothing is allocated unless a field is a text.
+//! Cost: a span is a slot of a slab, two stamps and two records. Texts lie in memory that the slot keeps for the next span.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -14,20 +14,21 @@ use tracing_core::{Event, Metadata, subscriber::Interest};
 
 use crate::category::{Category, Level};
 use crate::clock::{counter, ticks};
-use crate::record::{self, Kind, NAMELESS, value_kind};
+use crate::record::{self, Kind, NAMELESS};
 use crate::ring::{self, Claim, NOWHERE};
 use crate::span::{elsewhere, write_long};
 use crate::value::Value;
 use crate::{gate, probe};
 
 use entered::Entry;
-use fields::{Fields, Short};
+use fields::{All, Fields, Short};
 use site::Site;
 use slab::Slot;
 
 mod elsewhere_text;
 pub(crate) mod entered;
 mod fields;
+mod kept;
 pub(crate) mod site;
 pub(crate) mod slab;
 
@@ -52,7 +53,10 @@ impl Plan {
     }
 
     pub(crate) fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        gate::enabled(self.category(metadata), level(metadata))
+        let (category, level) = (self.category(metadata), level(metadata));
+        gate::recorded_of_target(category, level, metadata.target())
+            || gate::marked(category, level)
+            || probe::attached()
     }
 
     /// The answer that is kept for a place until the gate changes.
@@ -61,8 +65,9 @@ impl Plan {
     }
 }
 
-/// Answers kept by `tracing` are asked for again when the gate changes.
+/// Answers kept by `tracing` are asked for again when the gate changes; and the environment may open it for markers.
 pub(crate) fn follow_the_gate() {
+    crate::atrace::atrace_init();
     gate::on_change(tracing_core::callsite::rebuild_interest_cache);
 }
 
@@ -92,32 +97,73 @@ pub(crate) fn most_verbose() -> tracing_core::LevelFilter {
 #[inline]
 pub(crate) fn event(plan: &Plan, event: &Event<'_>) {
     let site = site::of(event.metadata(), plan);
-    if !gate::recorded(site.category, site.level) && !elsewhere() {
+    let recorded = site.is_recorded();
+    if !recorded && !is_wanted_elsewhere(site) {
         return;
     }
     let mut fields = Fields::new(site, plan.fields);
     event.record(&mut fields);
     if elsewhere() {
-        elsewhere_text::mark(site, &fields);
-        if !gate::recorded(site.category, site.level) {
-            return;
-        }
+        elsewhere_text::mark(plan, site, event, &fields);
     }
-    fields.emit(site);
+    if recorded {
+        fields.emit(site);
+    }
 }
 
-/// A slot for a new span.
+fn is_wanted_elsewhere(site: &Site) -> bool {
+    elsewhere() && (probe::attached() || gate::marked(site.category, site.level))
+}
+
+/// A slot for a new span. The fields of one that is not wanted are not looked at.
 #[inline]
 pub(crate) fn open(plan: &Plan, attributes: &Attributes<'_>) -> u32 {
     let site = site::of(attributes.metadata(), plan);
-    let (index, slot) = slab::take();
-    let Some(slot) = slot else { return index };
+    let (index, slot) =
+        if site.number as usize <= slab::MOST_SITES { slab::take() } else { (slab::NO_SLOT, None) };
+    let Some(slot) = slot else {
+        refuse(site);
+        return index;
+    };
     slot.begin(site, entered::thread());
     if plan.fields && !attributes.metadata().fields().is_empty() {
-        visit(slot, site, attributes);
+        if site.is_recorded() {
+            visit(slot, site, attributes);
+        }
+        if elsewhere() && gate::marked(site.category, site.level) {
+            elsewhere_text::tell(site, slot, |visit| attributes.record(visit));
+        }
     }
-    if site.is_asynchronous() && gate::recorded(site.category, site.level) {
+    if site.is_asynchronous() && site.is_recorded() {
         begin_lifetime(slot, site, ticks(), attributes);
+    }
+    index
+}
+
+/// A span that is wanted and has no place to be.
+#[cold]
+fn refuse(site: &Site) {
+    if site.is_recorded() {
+        ring::registry().refused += 1;
+    }
+}
+
+/// Whether a span of this place would go anywhere at this moment.
+#[cfg(feature = "layer")]
+#[inline]
+pub(crate) fn is_wanted(plan: &Plan, metadata: &'static Metadata<'static>) -> bool {
+    let site = site::of(metadata, plan);
+    site.is_recorded() || is_wanted_elsewhere(site)
+}
+
+/// A slot for a span that was made while it was not wanted: it has no fields.
+#[cfg(feature = "layer")]
+#[cold]
+pub(crate) fn open_late(plan: &Plan, metadata: &'static Metadata<'static>) -> u32 {
+    let site = site::of(metadata, plan);
+    let (index, slot) = slab::take();
+    if let Some(slot) = slot {
+        slot.begin(site, entered::thread());
     }
     index
 }
@@ -132,12 +178,9 @@ fn visit(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
     visit_all(slot, site, attributes);
 }
 
-#[cold]
 #[inline(never)]
 fn visit_all(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
-    let mut fields = Fields::new(site, true);
-    attributes.record(&mut fields);
-    slot.set_values(&fields);
+    slot.set_values(|kept| attributes.record(&mut All::new(site, kept, false)));
 }
 
 #[cold]
@@ -151,11 +194,11 @@ fn begin_lifetime(slot: &Slot, site: &'static Site, stamp: u64, attributes: &Att
 fn lifetime(slot: &Slot, site: &'static Site, stamp: u64, parent: u64) {
     let track = slot.start_track();
     let first = [record::head(Kind::AsyncBegin, site.span.id(), 0, 0), stamp, track, parent];
-    let mut values = slot.values();
-    values.resize(site.span.fields().len(), fields::Owned::ABSENT);
-    let mut values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
-    values.push(Value::Flow(crate::value::Flow::through(track)));
-    write_long(first, None, &values, Claim::Alone);
+    let flow = Value::Flow(crate::value::Flow::through(track));
+    slot.with(site.span.fields().len(), Some(flow), false, |values| {
+        write_long(first, None, values, Claim::Alone)
+    });
+    slot.forget_learned();
 }
 
 /// A poll begins.
@@ -177,7 +220,7 @@ pub(crate) fn enter(index: u32) {
 fn enter_slowly(index: u32, slot: &'static Slot) {
     let Some(site) = slot.site() else { return };
     let mut begin = NOWHERE;
-    if gate::recorded(site.category, site.level) {
+    if site.is_recorded() {
         let stamp = ticks();
         let again = slot.entered(stamp);
         begin = if again || slot.track() != 0 || slot.thread() != entered::thread() {
@@ -200,18 +243,11 @@ fn enter_asynchronous(slot: &Slot, site: &'static Site, stamp: u64, again: bool)
         // What looked like a plain span comes back: it has lived since its first poll.
         lifetime(slot, site, slot.first(), 0);
     }
-    let values: Vec<fields::Owned> = slot.values();
-    let mut values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
-    if slot.track() != 0 {
-        values.resize(site.span.fields().len(), Value::Absent);
-        values.push(Value::Flow(crate::value::Flow::through(slot.track())));
-    }
-    write_long(
-        [record::head(Kind::Begin, site.span.id(), 0, 0), stamp, 0, 0],
-        None,
-        &values,
-        Claim::Opens,
-    )
+    let track = slot.track();
+    let flow = (track != 0).then(|| Value::Flow(crate::value::Flow::through(track)));
+    let fields = if track == 0 { 0 } else { site.span.fields().len() };
+    let first = [record::head(Kind::Begin, site.span.id(), 0, 0), stamp, 0, 0];
+    slot.with(fields, flow, false, |values| write_long(first, None, values, Claim::Opens))
 }
 
 /// A poll ends.
@@ -239,11 +275,14 @@ fn leave(entry: Entry, slot: Option<&'static Slot>) {
 #[inline(never)]
 fn leave_slowly(entry: Entry, slot: Option<&'static Slot>, changed: Option<&'static Slot>) {
     if entry.begin != NOWHERE {
-        // What was learned since the begin travels with the end.
-        let values = changed.map(Slot::values).unwrap_or_default();
-        let values: Vec<Value<'_>> = values.iter().map(fields::Owned::value).collect();
         let first = [record::head(Kind::End, NAMELESS, 0, 0), ticks(), entry.begin, 0];
-        write_long(first, None, &values, Claim::Closes);
+        match changed {
+            // What was learned since the begin travels with the end.
+            Some(slot) => {
+                slot.with(0, None, true, |values| write_long(first, None, values, Claim::Closes))
+            }
+            None => ring::write([first[0], first[1], first[2]], Claim::Closes),
+        };
     }
     elsewhere_text::end(entry.is_marked(), slot);
 }
@@ -253,10 +292,14 @@ pub(crate) fn learn(plan: &Plan, index: u32, values: &Record<'_>) {
     let Some((slot, site)) = slab::get(index).and_then(|slot| Some((slot, slot.site()?))) else {
         return;
     };
-    if plan.fields {
-        let mut fields = Fields::new(site, true);
-        values.record(&mut fields);
-        slot.merge_values(&fields);
+    if !plan.fields {
+        return;
+    }
+    if site.is_recorded() {
+        slot.learn(|kept| values.record(&mut All::new(site, kept, true)));
+    }
+    if slot.is_told() || elsewhere() && gate::marked(site.category, site.level) {
+        elsewhere_text::tell(site, slot, |visit| values.record(visit));
     }
 }
 
@@ -265,9 +308,7 @@ pub(crate) fn learn(plan: &Plan, index: u32, values: &Record<'_>) {
 pub(crate) fn follow(index: u32, cause: u32) {
     let (Some(slot), Some(cause)) = (slab::get(index), slab::get(cause)) else { return };
     let (Some(site), Some(cause_site)) = (slot.site(), cause.site()) else { return };
-    if !gate::recorded(site.category, site.level)
-        || !gate::recorded(cause_site.category, cause_site.level)
-    {
+    if !site.is_recorded() || !cause_site.is_recorded() {
         return;
     }
     for (slot, site) in [(cause, cause_site), (slot, site)] {
@@ -285,11 +326,11 @@ pub(crate) fn follow(index: u32, cause: u32) {
 crate::callsite!(LED_TO, Level::Info, Category::APP, "led to", flow);
 crate::callsite!(FOLLOWS, Level::Info, Category::APP, "follows from", flow);
 
-/// The span is over, whoever held it.
+/// The span is over.
 #[inline]
 pub(crate) fn close(index: u32) {
     let Some(slot) = slab::get(index) else { return };
-    if slot.track() != 0 {
+    if slot.track() != 0 || slot.is_changed() {
         end_lifetime(slot);
     }
     slab::give_back(index, slot);
@@ -298,15 +339,16 @@ pub(crate) fn close(index: u32) {
 #[cold]
 fn end_lifetime(slot: &Slot) {
     let Some(site) = slot.site() else { return };
-    ring::write(
-        [record::head(Kind::AsyncEnd, site.span.id(), 0, 0), ticks(), slot.track(), 0],
-        Claim::Alone,
-    );
-}
-
-/// Whether a value fits a record beside another.
-pub(crate) const fn is_short(kind: u8) -> bool {
-    kind != value_kind::TEXT
+    if slot.track() == 0 {
+        // What was learned after the last poll has no other place.
+        if slot.first() == 0 || !site.is_recorded() {
+            return;
+        }
+        lifetime(slot, site, slot.first(), 0);
+    }
+    let first = [record::head(Kind::AsyncEnd, site.span.id(), 0, 0), ticks(), slot.track(), 0];
+    // All that was learned in its life, be it told at the end of a poll as well.
+    slot.with(0, None, true, |values| write_long(first, None, values, Claim::Alone));
 }
 
 /// A flag that is set once, from any thread.

@@ -3,11 +3,14 @@
 //! There is one mask per level, so category and level are answered by the same load. That of the level that nearly all
 //! places have lies in one word with who is attached to a probe, so that they take no second load and branch.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::category::{Category, Level};
+use crate::directives::Directives;
 use crate::probe::{self, BELOW_CATEGORIES};
 
 /// Whether an event of this category and level is wanted by anyone.
@@ -29,6 +32,15 @@ pub(crate) fn recorded(category: Category, level: Level) -> bool {
     RECORDED[level as usize].load(Relaxed) & category.bits() != 0
 }
 
+/// Whether the recording wants an event of this target. It takes a lock: keep the answer while [`generation`] stands.
+#[cfg(feature = "tracing")]
+pub(crate) fn recorded_of_target(category: Category, level: Level, target: &str) -> bool {
+    let named = RECORDS_TARGETS
+        .load(Relaxed)
+        .then(|| TARGETS.read().unwrap_or_else(PoisonError::into_inner).of_target(target, level));
+    named.flatten().unwrap_or_else(|| recorded(category, level))
+}
+
 /// Whether it goes to ftrace's `trace_marker`.
 pub(crate) fn marked(category: Category, level: Level) -> bool {
     MARKED[level as usize].load(Relaxed) & category.bits() != 0
@@ -42,25 +54,31 @@ pub(crate) fn wanted(level: Level) -> Category {
 /// The most verbose level anyone wants any category at.
 #[cfg(feature = "tracing")]
 pub(crate) fn most_verbose() -> Option<Level> {
-    Level::ALL.into_iter().rev().find(|&level| wanted(level) != Category::NONE || probe::attached())
+    let targets = TARGETS.read().unwrap_or_else(PoisonError::into_inner);
+    let of_targets = targets.targets.iter().filter_map(|&(_, level)| level).max();
+    let of_targets = of_targets.filter(|_| RECORDS_TARGETS.load(Relaxed));
+    let is_wanted = |level: &Level| {
+        wanted(*level) != Category::NONE || probe::attached() || of_targets >= Some(*level)
+    };
+    Level::ALL.into_iter().rev().find(is_wanted)
 }
 
-/// Records these categories at `level` and what is more important; `NONE` records nothing.
-pub(crate) fn record(categories: Category, level: Level) {
-    set(&RECORDED, categories, level);
+/// Records what these directives say; the default records nothing.
+pub(crate) fn record(directives: Directives) {
+    set(&RECORDED, directives.masks);
+    RECORDS_TARGETS.store(!directives.targets.is_empty(), Relaxed);
+    *TARGETS.write().unwrap_or_else(PoisonError::into_inner) = directives;
+    changed();
 }
 
 /// Marks these categories at `level` and what is more important.
 pub(crate) fn mark(categories: Category, level: Level) {
-    set(&MARKED, categories, level);
+    set(&MARKED, Directives::of(categories, level).masks);
+    changed();
 }
 
-fn set(masks: &[AtomicU64; 5], categories: Category, level: Level) {
-    for each in Level::ALL {
-        let mask = if each <= level { categories.bits() } else { 0 };
-        masks[each as usize].store(mask, Relaxed);
-    }
-    changed();
+fn set(masks: &[AtomicU64; 5], wanted: [u64; 5]) {
+    masks.iter().zip(wanted).for_each(|(mask, wanted)| mask.store(wanted, Relaxed));
 }
 
 /// Runs `hook` after every change of the gate: what caches an answer of [`enabled`] forgets it there.
@@ -74,7 +92,7 @@ pub fn on_change(hook: fn()) {
 /// Opens and shuts the gate as the recording, the marker and the probes want it, and runs the hooks.
 pub(crate) fn changed() {
     turn();
-    GENERATION.fetch_add(1, Relaxed);
+    GENERATION.fetch_add(1, Release);
     crate::atrace::gate_changed();
     let hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     hooks.into_iter().for_each(|hook| hook());
@@ -87,6 +105,8 @@ fn turn() {
         marks |= marked;
         mask.store(recorded.load(Relaxed) | marked, Relaxed);
     }
+    let any = Level::ALL.into_iter().any(|level| wanted(level) != Category::NONE);
+    OPEN.store(any || RECORDS_TARGETS.load(Relaxed), Relaxed);
     let short = wanted(SHORT_LEVEL).bits() << BELOW_CATEGORIES;
     let marker = if marks == 0 { 0 } else { probe::MARKER };
     probe::set(SHORT << BELOW_CATEGORIES | probe::MARKER, short | marker);
@@ -96,8 +116,9 @@ fn turn() {
 #[cfg(all(unix, not(miri)))]
 pub(crate) fn shut_after_fork() {
     RECORDED.iter().for_each(|mask| mask.store(0, Relaxed));
+    RECORDS_TARGETS.store(false, Relaxed);
     turn();
-    GENERATION.fetch_add(1, Relaxed);
+    GENERATION.fetch_add(1, Release);
     crate::atrace::gate_changed();
 }
 
@@ -108,13 +129,30 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
+/// The same, with all that was changed before it.
+#[cfg(feature = "tracing")]
+pub(crate) fn latest_generation() -> u32 {
+    GENERATION.load(Acquire)
+}
+
+/// Whether any event of any place is wanted.
+#[cfg(feature = "layer")]
+#[inline(always)]
+pub(crate) fn is_open() -> bool {
+    OPEN.load(Relaxed) || probe::attached()
+}
+
 #[repr(align(64))]
 struct Gate {
     masks: [AtomicU64; 5],
 }
 
 static GATE: Gate = Gate { masks: [const { AtomicU64::new(0) }; 5] };
+static OPEN: AtomicBool = AtomicBool::new(false);
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 static RECORDED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 static MARKED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+/// What the recording keeps by target; a forked child must not touch the lock.
+static TARGETS: RwLock<Directives> = RwLock::new(Directives { masks: [0; 5], targets: Vec::new() });
+static RECORDS_TARGETS: AtomicBool = AtomicBool::new(false);
 static HOOKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());

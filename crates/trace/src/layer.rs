@@ -1,18 +1,21 @@
 //! A layer for those who keep a `Registry`.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::{Interest, Subscriber};
 use tracing_core::{Event, LevelFilter, Metadata};
 use tracing_subscriber::layer::{Context, Layer};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::category::Category;
-use crate::facade::{self, Plan};
+use crate::facade::{self, Plan, entered};
+use crate::gate;
 
 /// Records what passes a `Registry`, beside its other layers.
 ///
 /// A span may be made while recording is off and entered when it is on, and the other way round: what was begun is
-/// ended, and nothing else.
+/// ended, and nothing else. While nothing is recorded no field is looked at, so a span that was made then has none.
 ///
 /// ```
 /// use towpath_trace::{Category, Options, TraceLayer};
@@ -52,9 +55,9 @@ impl TraceLayer {
     }
 
     /// What is not recorded is switched off for **all** layers, by the callsite's own check. Without this the other
-    /// layers see everything they ask for.
+    /// layers see everything they ask for. A filter for this layer alone is [`Layer::with_filter`].
     #[must_use]
-    pub fn with_filter(mut self) -> Self {
+    pub fn with_filter_for_all(mut self) -> Self {
         self.filter = true;
         self
     }
@@ -70,6 +73,9 @@ impl TraceLayer {
 /// Our slot, kept by the registry.
 struct Handle(u32);
 
+/// Spans that the registry holds with a slot of ours: while there are none, no span need be looked up.
+static HANDLES: AtomicUsize = AtomicUsize::new(0);
+
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if self.filter { self.plan.interest(metadata) } else { Interest::always() }
@@ -84,8 +90,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if !gate::is_open() || !facade::is_wanted(&self.plan, attributes.metadata()) {
+            return;
+        }
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(Handle(facade::open(&self.plan, attributes)));
+            keep(&span, facade::open(&self.plan, attributes));
         }
     }
 
@@ -102,16 +111,30 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        facade::event(&self.plan, event);
+        if gate::is_open() {
+            facade::event(&self.plan, event);
+        }
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        if let Some(index) = handle(id, &context) {
+        if !gate::is_open() {
+            return;
+        }
+        let Some(span) = context.span(id) else { return };
+        let known = span.extensions().get::<Handle>().map(|handle| handle.0);
+        let late = || {
+            let wanted = facade::is_wanted(&self.plan, span.metadata());
+            wanted.then(|| keep(&span, facade::open_late(&self.plan, span.metadata())))
+        };
+        if let Some(index) = known.or_else(late) {
             facade::enter(index);
         }
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        if entered::is_empty() {
+            return;
+        }
         if let Some(index) = handle(id, &context) {
             facade::exit(index);
         }
@@ -120,13 +143,23 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         if let Some(index) = handle(&id, &context) {
             facade::close(index);
+            HANDLES.fetch_sub(1, Relaxed);
         }
     }
+}
+
+fn keep<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>, index: u32) -> u32 {
+    HANDLES.fetch_add(1, Relaxed);
+    span.extensions_mut().insert(Handle(index));
+    index
 }
 
 fn handle<S: Subscriber + for<'a> LookupSpan<'a>>(
     id: &Id,
     context: &Context<'_, S>,
 ) -> Option<u32> {
+    if HANDLES.load(Relaxed) == 0 {
+        return None;
+    }
     context.span(id)?.extensions().get::<Handle>().map(|handle| handle.0)
 }

@@ -45,6 +45,8 @@ mod clock;
 mod collect;
 mod control;
 mod decode;
+mod directives;
+mod environment;
 #[cfg(feature = "tracing")]
 mod facade;
 pub mod file;
@@ -61,6 +63,7 @@ mod probe;
 mod process;
 mod record;
 mod ring;
+mod segments;
 mod span;
 #[cfg(feature = "tracing")]
 mod subscriber;
@@ -74,7 +77,9 @@ pub use capture::{Capture, PlaceView, PointView, SpanView, interned};
 pub use category::{Category, Level, UnknownCategory};
 pub use clock::{Source, Stamp};
 pub use collect::Account;
-pub use control::{FileRecording, Options, Recording, StartError, from_env};
+pub use control::{FileRecording, Options, Recording, StartError};
+pub use directives::UnknownDirective;
+pub use environment::from_env;
 pub use gate::{enabled, on_change};
 #[cfg(feature = "layer")]
 pub use layer::TraceLayer;

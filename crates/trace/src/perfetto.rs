@@ -78,6 +78,11 @@ impl<W: Write> Perfetto<W> {
     /// Closes the file with its account.
     pub(crate) fn finish(mut self, account: &Account) -> io::Result<W> {
         self.account(account);
+        self.into_inner()
+    }
+
+    /// What it was written to, once everything has reached it.
+    pub(crate) fn into_inner(mut self) -> io::Result<W> {
         self.flush();
         let failure = self.failure.take();
         failure.map_or_else(|| self.out.flush(), Err)?;
@@ -86,17 +91,27 @@ impl<W: Write> Perfetto<W> {
 
     /// What has been written so far reaches the file; the file is whole at this point.
     pub(crate) fn flush(&mut self) {
-        if self.failure.is_none()
-            && let Err(error) = self.out.write_all(&self.buffer)
-        {
-            self.failure = Some(error);
+        if self.failure.is_none() {
+            match self.out.write_all(&self.buffer) {
+                Ok(()) => self.written += self.buffer.len() as u64,
+                Err(error) => self.failure = Some(error),
+            }
         }
-        self.written += self.buffer.len() as u64;
         self.buffer.clear();
+    }
+
+    /// Nothing more is written, because of `error`.
+    pub(crate) fn fail(&mut self, error: io::Error) {
+        self.failure.get_or_insert(error);
     }
 
     pub(crate) fn failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Bytes that were taken: of a file that ends there no packet is cut.
+    pub(crate) const fn written(&self) -> u64 {
+        self.written
     }
 
     /// The process, and what a reader of the file should know about how it was made.
@@ -129,7 +144,8 @@ impl<W: Write> Perfetto<W> {
         self.about(HEAD_NAME, 0, &about);
     }
 
-    fn account(&mut self, account: &Account) {
+    /// What the recording did, as the file's last mark.
+    pub(crate) fn account(&mut self, account: &Account) {
         let ns = self.since_start(self.latest.boot_ns);
         let written = self.written + self.buffer.len() as u64;
         let about = [
@@ -137,6 +153,7 @@ impl<W: Write> Perfetto<W> {
             ("lost", About::Number(account.lost)),
             ("overwritten", About::Number(account.overwritten)),
             ("homeless", About::Number(account.homeless)),
+            ("refused", About::Number(account.refused)),
             ("texts_cut", About::Number(account.texts_cut)),
             ("beginless", About::Number(account.beginless)),
             ("unfinished", About::Number(account.unfinished)),
@@ -321,6 +338,10 @@ impl<W: Write> Sink for Perfetto<W> {
                 });
             });
         }
+    }
+
+    fn gone(&mut self, ring: u64) {
+        self.threads.remove(&ring);
     }
 
     fn reading(&mut self, reading: &Reading) {

@@ -112,6 +112,18 @@ pub(crate) const fn encode(value: &Value<'_>) -> (u8, u64) {
     }
 }
 
+/// The value of a kind that is no text.
+#[cfg(feature = "tracing")]
+pub(crate) const fn short_value<'a>(kind: u8, word: u64) -> Value<'a> {
+    match kind {
+        value_kind::UNSIGNED => Value::Unsigned(word),
+        value_kind::SIGNED => Value::Signed(word.cast_signed()),
+        value_kind::FLOAT => Value::Float(f64::from_bits(word)),
+        value_kind::BOOL => Value::Bool(word != 0),
+        _ => Value::Absent,
+    }
+}
+
 /// An event too long for one record, laid out in as many as it takes.
 pub(crate) struct Long {
     /// The first few lie here; an event with a short text or a few values needs no memory of its own.

@@ -457,6 +457,8 @@ pub(crate) struct Registry {
     serial: u64,
     /// Events that had no ring to go to.
     pub(crate) homeless: u64,
+    /// Spans of `tracing` that had no slot to be kept in.
+    pub(crate) refused: u64,
     /// Records that went with the rings of dead threads to make room.
     pub(crate) evicted: u64,
 }
@@ -473,7 +475,7 @@ impl Registry {
     /// From here on threads get rings by this plan.
     pub(crate) fn begin(&mut self, plan: Plan) {
         self.rings.clear();
-        (self.homeless, self.evicted) = (0, 0);
+        (self.homeless, self.evicted, self.refused) = (0, 0, 0);
         self.plan = Some(plan);
         RECORDING.store(true, Relaxed);
     }
@@ -534,8 +536,14 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { rings: Vec::new(), plan: None, serial: 0, homeless: 0, evicted: 0 });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    rings: Vec::new(),
+    plan: None,
+    serial: 0,
+    homeless: 0,
+    refused: 0,
+    evicted: 0,
+});
 
 /// Bits of a position below a ring's serial number: 2^40 records are 35 TB.
 const SERIAL_SHIFT: u32 = 40;

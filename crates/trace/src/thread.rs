@@ -1,4 +1,4 @@
-//! What the system knows of a thread, and threads of our own that take no signals.
+//! What the system knows of a thread, threads of our own that take no signals, and the end of the program.
 
 #![cfg_attr(
     any(unix, windows),
@@ -115,6 +115,16 @@ impl Drop for Blocked {
         }
     }
 }
+
+/// Has `run` called when the program ends by `exit`, or by leaving `main`.
+#[cfg(all(unix, not(miri)))]
+pub(crate) fn at_exit(run: extern "C" fn()) {
+    // SAFETY: the function lives for ever; where there is no room for it, the program ends without it.
+    unsafe { libc::atexit(run) };
+}
+
+#[cfg(not(all(unix, not(miri))))]
+pub(crate) fn at_exit(_run: extern "C" fn()) {}
 
 #[cfg(test)]
 mod tests {

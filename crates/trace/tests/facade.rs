@@ -175,7 +175,7 @@ fn switching_never_panics_and_leaves_no_halves() {
         work,
     );
     let filtered =
-        tracing_subscriber::registry().with(TraceLayer::new(Category::APP).with_filter());
+        tracing_subscriber::registry().with(TraceLayer::new(Category::APP).with_filter_for_all());
     tracing::subscriber::with_default(filtered, work);
 }
 
@@ -194,7 +194,7 @@ fn a_filter_hides_what_is_off_from_all_layers_and_its_absence_does_not() {
     tracing::subscriber::with_default(open, || info!("off"));
     assert_eq!(seen(), 1);
     let filtered = tracing_subscriber::registry()
-        .with(TraceLayer::default().with_filter())
+        .with(TraceLayer::default().with_filter_for_all())
         .with(Counting(&SEEN));
     tracing::subscriber::with_default(filtered, || {
         // One place, asked again when the gate changes.

@@ -5,53 +5,22 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use support::ftrace::Instance;
 use support::{Judge, scratch, text};
 use towpath_trace::atrace::{self, AtraceTag};
 use towpath_trace::{Category, Options, counter, mark, span};
 
-/// An ftrace instance that is removed again.
-struct Instance(PathBuf);
-
-impl Instance {
-    fn new() -> Result<Self, String> {
-        let root = Path::new("/sys/kernel/tracing");
-        if !root.join("trace").exists() {
-            let flags = rustix::mount::MountFlags::empty();
-            let mounted = rustix::mount::mount("nodev", root, "tracefs", flags, None);
-            mounted.map_err(|error| format!("tracefs: {error}"))?;
-        }
-        let folder = root.join("instances").join(format!("towpath-test-{}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Self(folder))
-    }
-
-    fn set(&self, file: &str, value: &str) {
-        std::fs::write(self.0.join(file), value).unwrap();
-    }
-
-    fn trace(&self) -> String {
-        std::fs::read_to_string(self.0.join("trace")).unwrap()
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 // One test: the marker stays open for the life of the process.
 #[test]
 fn the_nine_forms_through_the_kernel() {
-    let instance = match Instance::new() {
+    let instance = match Instance::new("forms") {
         Ok(instance) => instance,
         Err(why) => return eprintln!("SKIPPED: no ftrace instance: {why}"),
     };
     instance.set("trace_clock", "boot");
-    atrace::open_marker(&instance.0.join("trace_marker")).unwrap();
+    atrace::open_marker(&instance.folder().join("trace_marker")).unwrap();
     assert!(!atrace::atrace_is_tag_enabled(AtraceTag::App));
     atrace::atrace_begin(AtraceTag::App, "begun off");
     atrace::enable_tags(AtraceTag::App | AtraceTag::Network).unwrap();

@@ -36,6 +36,7 @@ fn the_environment_asks_for_a_file() {
     if let Some(judge) = Judge::of(&path) {
         judge.clean(&[]);
     }
+    let path = scratch("env-debug.pftrace");
     let value = format!("all@debug:{}", path.display());
     passed(&in_child("child_records_from_env", &[("TOWPATH_TRACE", &value)]));
     assert_eq!(towpath_trace::file::stat(&[&path]).unwrap().spans.len(), 2);
@@ -66,7 +67,7 @@ fn child_records_from_env() {
 fn child_refuses_env() {
     if std::env::var_os("TOWPATH_CHILD").is_some() {
         let error = towpath_trace::from_env().unwrap_err();
-        assert!(matches!(error, StartError::Environment(_) | StartError::Category(_)), "{error}");
+        assert!(matches!(error, StartError::Environment(_) | StartError::Directive(_)), "{error}");
     }
 }
 

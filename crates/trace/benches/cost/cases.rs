@@ -393,7 +393,7 @@ fn scoped_layer(work: &mut dyn FnMut()) {
 
 fn filtered_layer(work: &mut dyn FnMut()) {
     let subscriber =
-        tracing_subscriber::registry().with(TraceLayer::new(AtraceTag::App).with_filter());
+        tracing_subscriber::registry().with(TraceLayer::new(AtraceTag::App).with_filter_for_all());
     tracing::subscriber::with_default(subscriber, work);
 }
 

@@ -15,7 +15,7 @@ pub(super) fn watch() {
         let tags = enabled();
         if tags != known && (tags == 0 || marker::open(None).is_ok()) {
             known = tags;
-            gate::mark(Category::from_bits(tags), Level::Info);
+            gate::mark(Category::from_bits(tags), Level::Trace);
         }
     };
     look();
@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_millis(250);
 fn enabled() -> u64 {
     let flags = number(c"debug.atrace.tags.enableflags");
     let app = 1 << 12;
-    // Whoever is named may trace as an app; the lowest tag is on whenever any is.
+    // The apps that are named may trace as an app; the lowest tag is on whenever any is.
     let tags = if is_chosen() { flags | app } else { flags & !app };
     if tags == 0 { 0 } else { (tags | 1) & super::AtraceTag::ValidMask.bits() }
 }

@@ -1,7 +1,9 @@
 //! The tags: a set of bits, numbered as in Android's `cutils/trace.h`.
 
 use std::fmt;
-use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, Not, Sub};
+use std::ops::{
+    BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Not, Sub, SubAssign,
+};
 
 /// One or more tags.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,10 +120,94 @@ impl AtraceTag {
         self.0 &= !other.0;
     }
 
+    /// Adds tags that are not there and takes away those that are.
+    pub const fn toggle(&mut self, other: Self) {
+        self.0 ^= other.0;
+    }
+
+    /// Adds tags, or takes them away.
+    pub const fn set(&mut self, other: Self, value: bool) {
+        if value {
+            self.insert(other);
+        } else {
+            self.remove(other);
+        }
+    }
+
+    /// Whether all tags are there.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.contains(Self::all())
+    }
+
     /// Both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Tags of both.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// These without `other`.
+    #[must_use]
+    pub const fn difference(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Tags of one of the two.
+    #[must_use]
+    pub const fn symmetric_difference(self, other: Self) -> Self {
+        Self(self.0 ^ other.0)
+    }
+
+    /// All tags but these.
+    #[must_use]
+    pub const fn complement(self) -> Self {
+        Self::from_bits_truncate(!self.0)
+    }
+
+    /// The tag of this name, as it is written in programs.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|&(_, bits)| Self(bits))
+    }
+
+    /// The tags one by one, and at the end the bits that are no tags, if there are any.
+    pub fn iter(&self) -> impl Iterator<Item = Self> + use<> {
+        let named = self.iter_names().fold(0, |named, (_, tag)| named | tag.0);
+        let rest = self.0 & !named;
+        self.iter_names().map(|(_, tag)| tag).chain((rest != 0).then_some(Self(rest)))
+    }
+
+    /// The tags one by one, with their names.
+    pub fn iter_names(&self) -> impl Iterator<Item = (&'static str, Self)> + use<> {
+        let bits = self.0;
+        let single = NAMES.iter().filter(|(name, bits)| bits.is_power_of_two() && *name != "Last");
+        single.filter(move |(_, bit)| bits & bit != 0).map(|&(name, bit)| (name, Self(bit)))
+    }
+}
+
+impl IntoIterator for AtraceTag {
+    type Item = Self;
+    type IntoIter = std::vec::IntoIter<Self>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter().collect::<Vec<_>>().into_iter()
+    }
+}
+
+impl FromIterator<Self> for AtraceTag {
+    fn from_iter<T: IntoIterator<Item = Self>>(tags: T) -> Self {
+        tags.into_iter().fold(Self::empty(), Self::union)
+    }
+}
+
+impl Extend<Self> for AtraceTag {
+    fn extend<T: IntoIterator<Item = Self>>(&mut self, tags: T) {
+        tags.into_iter().for_each(|tag| self.insert(tag));
     }
 }
 
@@ -158,6 +244,18 @@ impl BitXor for AtraceTag {
     }
 }
 
+impl BitXorAssign for AtraceTag {
+    fn bitxor_assign(&mut self, other: Self) {
+        self.0 ^= other.0;
+    }
+}
+
+impl SubAssign for AtraceTag {
+    fn sub_assign(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+}
+
 impl Sub for AtraceTag {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
@@ -174,19 +272,13 @@ impl Not for AtraceTag {
 
 impl fmt::Debug for AtraceTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        let mut words = Vec::new();
-        for &(name, bits) in
-            NAMES.iter().filter(|(name, bits)| bits.is_power_of_two() && *name != "Last")
-        {
-            if rest & bits != 0 {
-                words.push(name.to_owned());
-                rest &= !bits;
-            }
-        }
-        if rest != 0 {
-            words.push(format!("{rest:#x}"));
-        }
+        let words: Vec<String> = self
+            .iter()
+            .map(|tag| {
+                let name = tag.iter_names().next().map(|(name, _)| name.to_owned());
+                name.unwrap_or_else(|| format!("{:#x}", tag.0))
+            })
+            .collect();
         write!(
             f,
             "AtraceTag({})",
@@ -194,6 +286,18 @@ impl fmt::Debug for AtraceTag {
         )
     }
 }
+
+macro_rules! numbers {
+    ($($form:ident),*) => {$(
+        impl fmt::$form for AtraceTag {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::$form::fmt(&self.0, f)
+            }
+        }
+    )*};
+}
+
+numbers!(Binary, Octal, LowerHex, UpperHex);
 
 impl From<AtraceTag> for crate::Category {
     fn from(tag: AtraceTag) -> Self {
@@ -217,6 +321,32 @@ mod tests {
         assert_eq!(format!("{:?}", AtraceTag::Never), "AtraceTag(Never)");
         assert_eq!(AtraceTag::from_bits(1 << 40), None);
         assert_eq!(!AtraceTag::ValidMask, AtraceTag::NotReady);
+    }
+
+    #[test]
+    fn what_bitflags_gives_a_set_is_there() {
+        let mut tags = AtraceTag::App;
+        tags.toggle(AtraceTag::App | AtraceTag::Hal);
+        assert_eq!(tags, AtraceTag::Hal);
+        tags.set(AtraceTag::Adb, true);
+        tags.set(AtraceTag::Hal, false);
+        tags ^= AtraceTag::Input | AtraceTag::Adb;
+        assert_eq!(tags, AtraceTag::Input);
+        tags |= AtraceTag::Last;
+        tags -= AtraceTag::Input;
+        assert_eq!(tags.iter_names().collect::<Vec<_>>(), [("Thermal", AtraceTag::Thermal)]);
+        let both = AtraceTag::App | AtraceTag::Network;
+        assert_eq!(both.difference(AtraceTag::App), AtraceTag::Network);
+        assert_eq!(both.intersection(AtraceTag::App), AtraceTag::App);
+        assert_eq!(both.symmetric_difference(AtraceTag::App), AtraceTag::Network);
+        assert!(AtraceTag::Never.complement().is_all() && !both.is_all());
+        assert_eq!(both.iter().collect::<AtraceTag>(), both);
+        assert_eq!(both.into_iter().count(), 2);
+        let foreign = AtraceTag::from_bits_retain(1 << 40 | 1);
+        assert_eq!(foreign.iter().count(), 2);
+        assert_eq!(AtraceTag::from_name("Network"), Some(AtraceTag::Network));
+        assert_eq!(AtraceTag::from_name("network"), None);
+        assert_eq!(format!("{both:x} {both:#X}"), "201000 0x201000");
     }
 
     #[test]

@@ -1,19 +1,43 @@
-//! Events of the facade for those beside the ring: markers, and whoever is attached to a probe.
+//! Events of the facade for those beside the ring: markers, and tools that are attached to a probe.
 
-use super::fields::{Fields, Owned, show};
+use std::fmt::{self, Write};
+
+use tracing_core::Event;
+use tracing_core::field::{Field, Visit};
+
+use super::Plan;
+use super::fields::Fields;
 use super::site::Site;
 use super::slab::Slot;
 use crate::{gate, marker, probe};
 
 #[cold]
-pub(super) fn mark(site: &'static Site, fields: &Fields) {
-    let name = fields.message().unwrap_or_else(|| site.span.name());
+pub(super) fn mark(plan: &Plan, site: &'static Site, event: &Event<'_>, fields: &Fields) {
     if probe::attached() {
-        probe::mark(name, fields.words[0], fields.words[1]);
+        let (message, [a, b]) = fields.shown();
+        probe::mark(message.unwrap_or_else(|| site.span.name()), a, b);
     }
     if gate::marked(site.category, site.level) {
-        marker::instant(&with_fields(name, site, &fields.values()));
+        let mut text = Told { text: String::new(), is_event: true, fields: plan.fields };
+        event.record(&mut text);
+        if !plan.fields && site.message_at.is_none() {
+            let _ = write!(text.text, "{} event", site.metadata.level());
+        }
+        marker::instant(&text.text);
     }
+}
+
+/// Keeps what a marker will say of a span.
+#[cold]
+pub(super) fn tell(site: &Site, slot: &Slot, record: impl FnOnce(&mut dyn Visit)) {
+    slot.tell(|text| {
+        if text.is_empty() {
+            text.push_str(site.span.name());
+        }
+        let mut told = Told { text: std::mem::take(text), is_event: false, fields: true };
+        record(&mut told);
+        *text = told.text;
+    });
 }
 
 #[cold]
@@ -22,8 +46,7 @@ pub(super) fn begin(site: &'static Site, slot: &Slot) -> bool {
     if probe::attached() {
         probe::begin(name, 0, 0);
     }
-    gate::marked(site.category, site.level)
-        && marker::begin(&with_fields(name, site, &slot.values()))
+    gate::marked(site.category, site.level) && slot.told(|told| marker::begin(told.unwrap_or(name)))
 }
 
 #[cold]
@@ -36,16 +59,44 @@ pub(super) fn end(marked: bool, slot: Option<&Slot>) {
     }
 }
 
-/// `name, key = value, …`, as `libatrace_rust` writes it.
-fn with_fields(name: &str, site: &Site, values: &[Owned]) -> String {
-    let mut text = name.to_owned();
-    for (key, value) in site.span.fields().iter().zip(values) {
-        if *value != Owned::Absent {
-            text.push_str(", ");
-            text.push_str(key);
-            text.push_str(" = ");
-            let _ = show(&mut text, &value.value());
+/// `name, key = value, …`, each value as its `Debug` has it, as `libatrace_rust` writes it; texts stand between quotes as they are.
+struct Told {
+    text: String,
+    /// An event's message is its name.
+    is_event: bool,
+    fields: bool,
+}
+
+impl Told {
+    /// Whether the field is to be written, and its key.
+    fn key<'a>(&mut self, field: &'a Field) -> Option<&'a str> {
+        let is_message = self.is_event && field.name() == "message";
+        if !is_message && !self.fields || self.text.len() > marker::LONGEST {
+            return None;
+        }
+        if !self.text.is_empty() {
+            self.text.push_str(", ");
+        }
+        Some(if is_message { "" } else { field.name() })
+    }
+}
+
+impl Visit for Told {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match self.key(field) {
+            None => {}
+            Some("") => self.text.push_str(value),
+            Some(key) => {
+                let _ = write!(self.text, "{key} = \"{value}\"");
+            }
         }
     }
-    text
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = match self.key(field) {
+            None => Ok(()),
+            Some("") => write!(self.text, "{value:?}"),
+            Some(key) => write!(self.text, "{key} = {value:?}"),
+        };
+    }
 }

@@ -1,29 +1,17 @@
 //! Fields of a `tracing` event or span as values.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write};
 
 use tracing_core::field::{Field, Visit};
 
-use super::is_short;
+use super::kept::Kept;
 use super::site::Site;
 use crate::clock::ticks;
 use crate::record::{self, Kind, NAMELESS, value_kind};
 use crate::ring::{self, Claim};
 use crate::span::write_long;
 use crate::value::Value;
-
-/// Collects the fields of one event or span.
-pub(crate) struct Fields {
-    message_at: usize,
-    wanted: bool,
-    expected: Option<&'static str>,
-    message: Message,
-    /// The first two fields, as long as there are no others and none is a text.
-    pub(crate) kinds: [u8; 2],
-    pub(crate) words: [u64; 2],
-    /// All fields, once there are more or a text is among them.
-    pub(crate) all: Vec<Owned>,
-}
 
 /// Reads fields that are two short values at most; finds out, and keeps nothing, when they are more.
 pub(crate) struct Short {
@@ -74,9 +62,81 @@ impl Visit for Short {
         self.keep(field, value_kind::BOOL, u64::from(value));
     }
 
+    fn record_str(&mut self, _field: &Field, _value: &str) {
+        self.fits = false;
+    }
+
     fn record_debug(&mut self, _field: &Field, _value: &dyn fmt::Debug) {
         self.fits = false;
     }
+}
+
+/// Writes all fields of a span to what is kept of it.
+pub(crate) struct All<'a> {
+    message_at: usize,
+    kept: &'a mut Kept,
+    /// They came after the span was made.
+    learns: bool,
+}
+
+impl<'a> All<'a> {
+    pub(crate) fn new(site: &Site, kept: &'a mut Kept, learns: bool) -> Self {
+        Self { message_at: site.message_at.unwrap_or(usize::MAX), kept, learns }
+    }
+
+    fn index(&mut self, field: &Field) -> usize {
+        let index = field.index() - usize::from(field.index() > self.message_at);
+        if self.learns {
+            self.kept.learn(index);
+        }
+        index
+    }
+
+    fn short(&mut self, field: &Field, kind: u8, word: u64) {
+        let index = self.index(field);
+        self.kept.set(index, kind, word);
+    }
+}
+
+impl Visit for All<'_> {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.short(field, value_kind::UNSIGNED, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.short(field, value_kind::SIGNED, value.cast_unsigned());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.short(field, value_kind::FLOAT, value.to_bits());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.short(field, value_kind::BOOL, u64::from(value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let index = self.index(field);
+        self.kept.set_text(index, |text| text.push_str(record::cut(value, MOST)));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let index = self.index(field);
+        self.kept.set_text(index, |text| write_limited(text, value));
+    }
+}
+
+/// Collects the fields of one event.
+pub(crate) struct Fields {
+    message_at: usize,
+    wanted: bool,
+    expected: Option<&'static str>,
+    message: Message,
+    /// The first two fields, as long as there are no others and none is a text.
+    kinds: [u8; 2],
+    words: [u64; 2],
+    /// All fields, once there are more or a text is among them.
+    all: Option<Box<Kept>>,
 }
 
 /// What the message was.
@@ -88,31 +148,9 @@ enum Message {
     Other(String),
 }
 
-/// A value that holds its text.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) enum Owned {
-    #[default]
-    Absent,
-    Short(u8, u64),
-    Text(String),
-}
-
-impl Owned {
-    pub(crate) const ABSENT: Self = Self::Absent;
-
-    pub(crate) fn value(&self) -> Value<'_> {
-        match self {
-            Self::Absent => Value::Absent,
-            Self::Text(text) => Value::Text(text),
-            Self::Short(kind, word) => match *kind {
-                value_kind::SIGNED => Value::Signed(word.cast_signed()),
-                value_kind::FLOAT => Value::Float(f64::from_bits(*word)),
-                value_kind::BOOL => Value::Bool(*word != 0),
-                value_kind::UNSIGNED => Value::Unsigned(*word),
-                _ => Value::Absent,
-            },
-        }
-    }
+thread_local! {
+    /// Memory for the fields of the next event.
+    static SPARE: RefCell<Option<Box<Kept>>> = const { RefCell::new(None) };
 }
 
 impl Fields {
@@ -125,7 +163,7 @@ impl Fields {
             message: Message::None,
             kinds: [value_kind::ABSENT; 2],
             words: [0; 2],
-            all: Vec::new(),
+            all: None,
         }
     }
 
@@ -140,52 +178,51 @@ impl Fields {
                 Some(_) => (NAMELESS, Some(message.as_str())),
             },
         };
-        if self.all.is_empty() && name.is_none() {
+        if self.all.is_none() && name.is_none() {
             let head = record::head(Kind::Mark, callsite, self.kinds[0], self.kinds[1]);
             ring::write([head, ticks(), self.words[0], self.words[1]], Claim::Alone);
             return;
         }
         self.emit_long(callsite, name, site);
+        self.give_back();
     }
 
     #[cold]
     fn emit_long(&self, callsite: u32, name: Option<&str>, site: &Site) {
-        let own = self.values();
-        let values = own.iter().map(Owned::value);
         let first = [record::head(Kind::Mark, callsite, 0, 0), ticks(), 0, 0];
-        if name.is_none() {
-            write_long(first, None, &values.collect::<Vec<_>>(), Claim::Alone);
-            return;
-        }
-        // A name of its own has no callsite to name its fields: they are written out, as `key = value`.
-        let category = Value::Unsigned(site.category.bits());
-        let mut text = String::new();
-        for (index, value) in values.enumerate().filter(|(_, value)| *value != Value::Absent) {
-            let key = site.span.fields().get(index).copied().unwrap_or("value");
-            let comma = if text.is_empty() { "" } else { ", " };
-            let _ = write!(text, "{comma}{key} = ");
-            let _ = show(&mut text, &value);
-        }
-        let values = [category, Value::Text(&text)];
-        write_long(first, name, &values[..1 + usize::from(!text.is_empty())], Claim::Alone);
+        self.with(|values| {
+            if name.is_none() {
+                write_long(first, None, values, Claim::Alone);
+            } else {
+                emit_named(first, name, site, values);
+            }
+        });
     }
 
-    /// All fields in order.
-    pub(crate) fn values(&self) -> Vec<Owned> {
-        if !self.all.is_empty() {
-            return self.all.clone();
+    fn with(&self, take: impl FnOnce(&[Value<'_>])) {
+        match &self.all {
+            Some(all) => all.with(0, None, false, take),
+            None => take(&std::array::from_fn::<_, 2, _>(|index| {
+                record::short_value(self.kinds[index], self.words[index])
+            })),
         }
-        let count =
-            2 - self.kinds.iter().rev().take_while(|&&kind| kind == value_kind::ABSENT).count();
-        (0..count).map(|index| Owned::Short(self.kinds[index], self.words[index])).collect()
     }
 
-    pub(crate) fn message(&self) -> Option<&str> {
-        match &self.message {
+    fn give_back(self) {
+        if let Some(mut all) = self.all {
+            all.clear();
+            let _ = SPARE.try_with(|spare| spare.replace(Some(all)));
+        }
+    }
+
+    /// The message, for those who are attached to a probe, and the first two values.
+    pub(crate) fn shown(&self) -> (Option<&str>, [u64; 2]) {
+        let message = match &self.message {
             Message::None => None,
             Message::Expected => self.expected,
-            Message::Other(message) => Some(message),
-        }
+            Message::Other(message) => Some(message.as_str()),
+        };
+        (message, self.words)
     }
 
     #[inline]
@@ -195,34 +232,56 @@ impl Fields {
             return;
         }
         let index = index - usize::from(index > self.message_at);
-        if index < 2 && self.all.is_empty() && is_short(kind) {
+        if index < 2 {
             self.kinds[index] = kind;
             self.words[index] = word;
-        } else {
-            self.set(index, Owned::Short(kind, word));
+            if self.all.is_none() {
+                return;
+            }
         }
+        self.all().set(index, kind, word);
     }
 
     #[cold]
-    fn set(&mut self, index: usize, value: Owned) {
-        if self.all.is_empty() {
-            self.all = self.values();
-        }
-        if self.all.len() <= index {
-            self.all.resize(index + 1, Owned::Absent);
-        }
-        self.all[index] = value;
+    fn all(&mut self) -> &mut Kept {
+        let Self { all, kinds, words, .. } = self;
+        all.get_or_insert_with(|| {
+            let spare = SPARE.try_with(|spare| spare.borrow_mut().take()).ok().flatten();
+            let mut all = spare.unwrap_or_default();
+            for (index, (&kind, &word)) in kinds.iter().zip(words.iter()).enumerate() {
+                if kind != value_kind::ABSENT {
+                    all.set(index, kind, word);
+                }
+            }
+            all
+        })
     }
 
-    #[cold]
-    fn text(&mut self, field: &Field, text: String) {
+    fn text(&mut self, field: &Field, write: impl FnOnce(&mut String)) {
         let index = field.index();
         if index == self.message_at {
+            let mut text = String::new();
+            write(&mut text);
             self.message = Message::Other(text);
         } else if self.wanted {
-            self.set(index - usize::from(index > self.message_at), Owned::Text(text));
+            let index = index - usize::from(index > self.message_at);
+            self.all().set_text(index, write);
         }
     }
+}
+
+/// A name of its own has no callsite to name its fields: they are written out, as `key = value`.
+fn emit_named(first: record::Words, name: Option<&str>, site: &Site, values: &[Value<'_>]) {
+    let mut text = String::new();
+    for (index, value) in values.iter().enumerate().filter(|(_, value)| **value != Value::Absent) {
+        let key = site.span.fields().get(index).copied().unwrap_or("value");
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{comma}{key} = ");
+        let _ = show(&mut text, value);
+    }
+    let category = Value::Unsigned(site.category.bits());
+    let values = [category, Value::Text(&text)];
+    write_long(first, name, &values[..1 + usize::from(!text.is_empty())], Claim::Alone);
 }
 
 impl Visit for Fields {
@@ -249,7 +308,7 @@ impl Visit for Fields {
             self.message = Message::Expected;
             return;
         }
-        self.text(field, value.to_owned());
+        self.text(field, |text| text.push_str(record::cut(value, MOST)));
     }
 
     #[inline]
@@ -266,7 +325,7 @@ impl Visit for Fields {
             }
         }
         if is_message || self.wanted {
-            self.text(field, limited(value));
+            self.text(field, |text| write_limited(text, value));
         }
     }
 }
@@ -291,24 +350,28 @@ impl Write for Compared {
     }
 }
 
+/// A little more than is kept, so that the cut is seen and counted.
+const MOST: usize = crate::TEXT_LIMIT + 4;
+
 /// What a value says of itself, as far as it is kept.
-fn limited(value: &dyn fmt::Debug) -> String {
-    struct Limited(String);
-    impl Write for Limited {
+fn write_limited(text: &mut String, value: &dyn fmt::Debug) {
+    struct Limited<'a> {
+        text: &'a mut String,
+        end: usize,
+    }
+    impl Write for Limited<'_> {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            // One byte more than is kept, so that the cut is seen and counted.
-            let room = (crate::TEXT_LIMIT + 4).saturating_sub(self.0.len());
-            self.0.push_str(record::cut(text, room));
+            let room = self.end.saturating_sub(self.text.len());
+            self.text.push_str(record::cut(text, room));
             if room < text.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut text = Limited(String::new());
-    let _ = write!(text, "{value:?}");
-    text.0
+    let end = text.len() + MOST;
+    let _ = write!(Limited { text, end }, "{value:?}");
 }
 
 /// A value as people write it.
-pub(crate) fn show(text: &mut String, value: &Value<'_>) -> fmt::Result {
+fn show(text: &mut String, value: &Value<'_>) -> fmt::Result {
     match value {
         Value::Unsigned(value) => write!(text, "{value}"),
         Value::Signed(value) => write!(text, "{value}"),

@@ -25,6 +25,8 @@ pub(crate) struct Site {
     /// Position of the field `message`, which is no value but the name.
     pub(crate) message_at: Option<usize>,
     asynchronous: Flag,
+    /// The gate's generation, and in the lowest bit whether events of this place are recorded in it.
+    recorded: AtomicU64,
     /// What a slot holds in `plain` for a span of this place made in the gate's latest known generation.
     plain: AtomicU64,
     /// Position in the table of sites plus one.
@@ -58,6 +60,7 @@ impl Site {
             message,
             message_at,
             asynchronous,
+            recorded: AtomicU64::new(0),
             plain: AtomicU64::new(0),
             number,
         }
@@ -81,10 +84,30 @@ impl Site {
         if (plain >> 32) as u32 == gate::generation() { plain } else { self.find_plain() }
     }
 
+    /// Whether the recording keeps events of this place.
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        let recorded = self.recorded.load(Relaxed);
+        if (recorded >> 1) as u32 == gate::generation() {
+            recorded & 1 != 0
+        } else {
+            self.find_recorded()
+        }
+    }
+
+    #[cold]
+    fn find_recorded(&self) -> bool {
+        // First the generation: an answer that is older than it is asked for again.
+        let generation = gate::latest_generation();
+        let recorded = gate::recorded_of_target(self.category, self.level, self.metadata.target());
+        self.recorded.store(u64::from(generation) << 1 | u64::from(recorded), Relaxed);
+        recorded
+    }
+
     #[cold]
     fn find_plain(&self) -> u64 {
-        let generation = gate::generation();
-        let plainly = gate::recorded(self.category, self.level) && !self.is_asynchronous();
+        let generation = gate::latest_generation();
+        let plainly = self.is_recorded() && !self.is_asynchronous();
         let plain =
             u64::from(self.span.id()) | if plainly { u64::from(generation) << 32 } else { 0 };
         self.plain.store(plain, Relaxed);

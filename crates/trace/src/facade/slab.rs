@@ -1,4 +1,4 @@
-//! Slots for spans: handed out by a thread from its own small stock, given back to the stock of whoever closes.
+//! Slots for spans: handed out by a thread from its own small stock, given back to the stock of the thread that closes.
 //!
 //! A slot is all atomics and is never freed, so a span may be made, entered and closed on different threads with no lock
 //! and no count beyond the one `tracing` asks for.
@@ -6,13 +6,14 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::fields::{Fields, Owned};
+use super::kept::Kept;
 use super::site::Site;
 use crate::record::{self, Kind, value_kind};
 use crate::ring::{self, Claim};
 use crate::span::write_long;
+use crate::value::Value;
 use crate::{clock, gate};
 
 /// What is known of one span.
@@ -20,7 +21,7 @@ use crate::{clock, gate};
 #[repr(align(128))]
 pub(crate) struct Slot {
     references: AtomicU32,
-    /// Kinds of the two short values, or [`MORE`] when `more` has all of them; and [`CHANGED`].
+    /// Kinds of the two short values, or [`MORE`] when `more` has all of them; and the two flags.
     kinds: AtomicU32,
     words: [AtomicU64; 2],
     /// Callsite, and above it the gate's generation in which the span was found to be recorded; 0 for none.
@@ -32,29 +33,29 @@ pub(crate) struct Slot {
     track: AtomicU64,
     /// Number of the site plus one.
     site: AtomicU32,
-    more: Mutex<Vec<Owned>>,
+    more: Mutex<Option<Box<Kept>>>,
 }
 
 const MORE: u32 = 0xffff;
 /// Something was learned since the last poll began.
 const CHANGED: u32 = 1 << 16;
+/// A marker has a text of its own, in `more`.
+const TOLD: u32 = 1 << 17;
 
 impl Slot {
-    #[expect(
-        clippy::declare_interior_mutable_const,
-        reason = "the value a static table is filled with"
-    )]
-    const EMPTY: Self = Self {
-        references: AtomicU32::new(0),
-        kinds: AtomicU32::new(0),
-        words: [const { AtomicU64::new(0) }; 2],
-        plain: AtomicU64::new(0),
-        thread: AtomicU64::new(0),
-        first: AtomicU64::new(0),
-        track: AtomicU64::new(0),
-        site: AtomicU32::new(0),
-        more: Mutex::new(Vec::new()),
-    };
+    const fn new() -> Self {
+        Self {
+            references: AtomicU32::new(0),
+            kinds: AtomicU32::new(0),
+            words: [const { AtomicU64::new(0) }; 2],
+            plain: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            track: AtomicU64::new(0),
+            site: AtomicU32::new(0),
+            more: Mutex::new(None),
+        }
+    }
 
     /// A span of `site` begins its life here, with one reference.
     #[inline]
@@ -123,37 +124,82 @@ impl Slot {
         self.words[1].store(words[1], Relaxed);
     }
 
-    #[cold]
-    pub(crate) fn set_values(&self, fields: &Fields) {
-        *self.more.lock().unwrap_or_else(PoisonError::into_inner) = fields.values();
+    /// Values that are more, or texts.
+    #[inline]
+    pub(crate) fn set_values(&self, fill: impl FnOnce(&mut Kept)) {
+        self.change(fill);
         self.kinds.store(MORE, Relaxed);
     }
 
     /// Adds values that came later, over those of the same fields.
-    pub(crate) fn merge_values(&self, fields: &Fields) {
-        let mut values = self.values();
-        for (index, value) in
-            fields.values().into_iter().enumerate().filter(|(_, value)| is_present(value))
-        {
-            if values.len() <= index {
-                values.resize(index + 1, Owned::Absent);
+    pub(crate) fn learn(&self, fill: impl FnOnce(&mut Kept)) {
+        let kinds = self.kinds.load(Relaxed);
+        self.change(|kept| {
+            if kinds & MORE != MORE {
+                self.short_values().for_each(|(index, kind, word)| kept.set(index, kind, word));
             }
-            values[index] = value;
-        }
-        *self.more.lock().unwrap_or_else(PoisonError::into_inner) = values;
-        self.kinds.store(MORE | CHANGED, Relaxed);
+            fill(kept);
+        });
+        self.kinds.store(MORE | CHANGED | kinds & TOLD, Relaxed);
     }
 
-    pub(crate) fn values(&self) -> Vec<Owned> {
-        let kinds = self.kinds.load(Relaxed) & MORE;
-        if kinds == MORE {
-            return self.more.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// The lock is not held meanwhile: a value's `Debug` may use this span.
+    fn change(&self, fill: impl FnOnce(&mut Kept)) {
+        let mut kept = self.lock().take().unwrap_or_default();
+        fill(&mut kept);
+        *self.lock() = Some(kept);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Kept>>> {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn short_values(&self) -> impl Iterator<Item = (usize, u8, u64)> {
+        let kinds = self.kinds.load(Relaxed);
+        let kinds = [(kinds & 0xff) as u8, (kinds >> 8) as u8].into_iter().enumerate();
+        let present = kinds.filter(|&(_, kind)| kind != value_kind::ABSENT);
+        present.map(|(index, kind)| (index, kind, self.words[index].load(Relaxed)))
+    }
+
+    /// Hands its values to `take`, as [`Kept::with`] does.
+    pub(crate) fn with<T>(
+        &self,
+        least: usize,
+        last: Option<Value<'_>>,
+        learned: bool,
+        take: impl FnOnce(&[Value<'_>]) -> T,
+    ) -> T {
+        if self.kinds.load(Relaxed) & MORE == MORE {
+            let kept = self.lock();
+            return match &*kept {
+                Some(kept) => kept.with(least, last, learned, take),
+                None => Kept::default().with(least, last, learned, take),
+            };
         }
-        let kinds = [(kinds & 0xff) as u8, (kinds >> 8) as u8];
-        let count = 2 - kinds.iter().rev().take_while(|&&kind| kind == value_kind::ABSENT).count();
-        (0..count)
-            .map(|index| Owned::Short(kinds[index], self.words[index].load(Relaxed)))
-            .collect()
+        let mut kept = Kept::default();
+        if !learned {
+            self.short_values().for_each(|(index, kind, word)| kept.set(index, kind, word));
+        }
+        kept.with(least, last, learned, take)
+    }
+
+    /// What markers are to say of it.
+    pub(crate) fn tell(&self, fill: impl FnOnce(&mut String)) {
+        let kinds = self.kinds.load(Relaxed);
+        self.change(|kept| fill(&mut kept.marker));
+        self.kinds.store(kinds | TOLD, Relaxed);
+    }
+
+    /// What [`Slot::tell`] was given; nothing for a span made while no marker was wanted.
+    pub(crate) fn told<T>(&self, take: impl FnOnce(Option<&str>) -> T) -> T {
+        if self.kinds.load(Relaxed) & TOLD == 0 {
+            return take(None);
+        }
+        take(self.lock().as_deref().map(|kept| kept.marker.as_str()))
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.kinds.load(Relaxed) & TOLD != 0
     }
 
     /// Whether something was learned since the last poll began.
@@ -166,14 +212,26 @@ impl Slot {
         kinds & CHANGED != 0
     }
 
+    /// Something was learned, and no poll or lifetime that ended since has it.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.kinds.load(Relaxed) & CHANGED != 0
+    }
+
+    /// What was learned so far stands with the begin of the lifetime.
+    pub(crate) fn forget_learned(&self) {
+        if let Some(kept) = &mut *self.lock() {
+            kept.forget_learned();
+        }
+    }
+
     /// Writes the begin of a plain span.
     #[inline]
     pub(crate) fn write_begin(&self, callsite: u32, stamp: u64) -> u64 {
-        let kinds = self.kinds.load(Relaxed);
+        let kinds = self.kinds.load(Relaxed) & MORE;
         if kinds == 0 {
             return ring::write([record::head(Kind::Begin, callsite, 0, 0), stamp], Claim::Opens);
         }
-        if kinds & MORE == MORE {
+        if kinds == MORE {
             return self.write_long_begin(callsite, stamp);
         }
         let head = record::head(Kind::Begin, callsite, kinds as u8, (kinds >> 8) as u8);
@@ -183,16 +241,10 @@ impl Slot {
         )
     }
 
-    #[cold]
+    #[inline(never)]
     fn write_long_begin(&self, callsite: u32, stamp: u64) -> u64 {
-        let values = self.values();
-        let values: Vec<_> = values.iter().map(Owned::value).collect();
-        write_long(
-            [record::head(Kind::Begin, callsite, 0, 0), stamp, 0, 0],
-            None,
-            &values,
-            Claim::Opens,
-        )
+        let first = [record::head(Kind::Begin, callsite, 0, 0), stamp, 0, 0];
+        self.with(0, None, false, |values| write_long(first, None, values, Claim::Opens))
     }
 
     /// Another holder.
@@ -203,19 +255,22 @@ impl Slot {
     /// One holder less; `true` for the last.
     #[inline]
     pub(crate) fn drop_reference(&self) -> bool {
-        // Whoever holds the only reference is the only one who could add another.
+        // The holder of the only reference is alone in being able to add another.
         self.references.load(Acquire) == 1 || self.references.fetch_sub(1, Release) == 1
     }
-}
-
-fn is_present(value: &Owned) -> bool {
-    !matches!(value, Owned::Absent | Owned::Short(value_kind::ABSENT, _))
 }
 
 /// The slot of this number.
 #[inline]
 pub(crate) fn get(index: u32) -> Option<&'static Slot> {
-    SLOTS.get(index as usize)
+    SLOTS.get(index as usize).or_else(|| far(index))
+}
+
+/// Slots beyond those that every program has.
+#[cold]
+fn far(index: u32) -> Option<&'static Slot> {
+    let beyond = (index as usize).checked_sub(NEAR)?;
+    CHUNKS.get(beyond / NEAR)?.get()?.get(beyond % NEAR)
 }
 
 /// The slot behind a span's id.
@@ -233,22 +288,29 @@ pub(crate) fn take() -> (u32, Option<&'static Slot>) {
 /// The slot is free again.
 #[inline]
 pub(crate) fn give_back(index: u32, slot: &Slot) {
-    if slot.kinds.load(Relaxed) & MORE == MORE {
-        slot.more.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    if slot.kinds.load(Relaxed) & (MORE | TOLD) >= MORE
+        && let Some(kept) = &mut *slot.lock()
+    {
+        kept.clear();
     }
     STOCK.with(|stock| stock.push(index));
 }
 
-/// Spans that may live at once.
-pub(crate) const MOST: usize = 1 << 17;
+/// Spans that may live at once: beyond that they are counted, and nothing of them is kept. They take 2 GB.
+pub(crate) const MOST: usize = NEAR * (1 + FAR);
+/// Slots of the program's own memory, and of each of the [`CHUNKS`].
+const NEAR: usize = 1 << 17;
+const FAR: usize = 127;
 const STOCKED: usize = 64;
 
 /// All zero, so that it costs address space and no memory until it is used.
-static SLOTS: [Slot; MOST] = [const { Slot::EMPTY }; MOST];
+static SLOTS: [Slot; NEAR] = [const { Slot::new() }; NEAR];
+/// More of them, made when they are needed, for ever.
+static CHUNKS: [OnceLock<Box<[Slot]>>; FAR] = [const { OnceLock::new() }; FAR];
 /// Slots given back, and how many were ever used.
 static FREE: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 /// The number of a span without a slot.
-const NO_SLOT: u32 = MOST as u32;
+pub(crate) const NO_SLOT: u32 = MOST as u32;
 
 /// A few free slots at hand.
 struct Stock {
@@ -314,6 +376,12 @@ fn refill() -> u32 {
     let (given_back, used) = &mut *free;
     if given_back.is_empty() {
         let fresh = *used..(*used + STOCKED as u32 / 2).min(NO_SLOT);
+        // Chunks begin at multiples of what is taken at a time.
+        if let Some(beyond) = (fresh.start as usize).checked_sub(NEAR)
+            && let Some(chunk) = CHUNKS.get(beyond / NEAR)
+        {
+            chunk.get_or_init(|| (0..NEAR).map(|_| Slot::new()).collect());
+        }
         *used = fresh.end;
         given_back.extend(fresh.rev());
     }
@@ -326,7 +394,7 @@ fn refill() -> u32 {
 
 /// Sites by number, so that a slot can hold one in an atomic.
 static NUMBERED: [OnceLock<&'static Site>; MOST_SITES] = [const { OnceLock::new() }; MOST_SITES];
-const MOST_SITES: usize = 1 << 14;
+pub(crate) const MOST_SITES: usize = 1 << 16;
 
 #[inline]
 fn site_of(number: u32) -> Option<&'static Site> {

@@ -153,9 +153,9 @@ impl Reader {
             ACCOUNT_NAME => {
                 let account = annotations(event);
                 // What was overwritten or never had a ring is not marked in place, and counted here alone.
-                let missing = account
-                    .iter()
-                    .filter(|(key, _)| matches!(key.as_str(), "lost" | "overwritten" | "homeless"));
+                let missing = account.iter().filter(|(key, _)| {
+                    matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused")
+                });
                 self.stat.lost +=
                     missing.filter_map(|(_, value)| value.parse::<u64>().ok()).sum::<u64>();
                 self.stat.accounts.push(account);

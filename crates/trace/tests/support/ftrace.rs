@@ -1,0 +1,44 @@
+//! Kernel tracing that is a test's own.
+
+use std::path::{Path, PathBuf};
+
+/// An ftrace instance that is removed again.
+pub struct Instance(PathBuf);
+
+impl Instance {
+    /// An instance for the test of this name; the error says why there is none, which takes root and tracefs.
+    pub fn new(name: &str) -> Result<Self, String> {
+        let root = Path::new("/sys/kernel/tracing");
+        if !root.join("trace").exists() {
+            let flags = rustix::mount::MountFlags::empty();
+            let mounted = rustix::mount::mount("nodev", root, "tracefs", flags, None);
+            // Another test may have been a moment earlier.
+            if !root.join("trace").exists() {
+                mounted.map_err(|error| format!("tracefs: {error}"))?;
+            }
+        }
+        let name =
+            format!("towpath-{}-{name}-{:?}", std::process::id(), std::thread::current().id());
+        let folder = root.join("instances").join(name.replace(['(', ')'], ""));
+        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn set(&self, file: &str, value: &str) {
+        std::fs::write(self.0.join(file), value).unwrap();
+    }
+
+    pub fn trace(&self) -> String {
+        std::fs::read_to_string(self.0.join("trace")).unwrap()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
