@@ -9,7 +9,10 @@ use towpath_proto::{Address, Close, Instant};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::bolt;
+use crate::connection::Connections;
 use crate::connection::{Codec, Raw};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, Priority};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::pool::Pool;
@@ -19,7 +22,7 @@ use crate::snapshot::cluster::{Endpoint, Limits};
 use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
-use crate::worker::Worker;
+use crate::upstream::Upstreams;
 
 /// A cluster's live state.
 #[derive(Debug)]
@@ -425,14 +428,14 @@ impl Clusters {
     }
 }
 
-impl Worker {
+impl Exchange {
     /// Takes the clusters of a new snapshot; those that did not change keep everything.
     pub(crate) fn update_clusters(&mut self, now: Instant) {
         let snapshot = Arc::clone(&self.snapshot);
-        for index in 0..snapshot.clusters.len().max(self.clusters.len()) {
+        for index in 0..snapshot.clusters.len().max(self.upstreams.clusters.len()) {
             let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
             let wanted = snapshot.cluster(id);
-            let same = match (wanted, self.clusters.get(id)) {
+            let same = match (wanted, self.upstreams.clusters.get(id)) {
                 (Some(wanted), Some(live)) => Arc::ptr_eq(wanted, &live.config),
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
@@ -442,47 +445,38 @@ impl Worker {
             }
             self.retire_cluster(id, now);
             if let Some(config) = wanted {
-                let stats =
-                    self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+                let stats = self
+                    .env
+                    .registry
+                    .set(self.env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
                 let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
-                cluster.tls =
-                    config.tls.as_ref().map(|tls| self.cluster_tls(tls, &config.stat_name));
+                cluster.tls = config
+                    .tls
+                    .as_ref()
+                    .map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));
                 if config.bolt.is_some() {
                     let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
-                    cluster.bolt_stats = Some(self.registry.set(self.index, scope));
+                    cluster.bolt_stats = Some(self.env.registry.set(self.env.index, scope));
                 }
-                cluster.standing = self.clusters.standings.remove(&id);
-                cluster.update(&config.endpoints, self.random.next());
+                cluster.standing = self.upstreams.clusters.standings.remove(&id);
+                cluster.update(&config.endpoints, self.env.random.next());
                 for priority in [Priority::Default, Priority::High] {
                     cluster.show_breakers_of(priority);
                 }
-                if self.index == 0 {
+                if self.env.index == 0 {
                     cluster.stats.membership_change.inc();
                     cluster.show_membership();
                 }
-                self.clusters.put(id, Some(Box::new(cluster)));
+                self.upstreams.clusters.put(id, Some(Box::new(cluster)));
             }
         }
     }
 
-    /// Adds a cluster that no snapshot has: an origin of the app.
-    pub(crate) fn add_cluster(&mut self, config: Arc<Cluster>) -> ClusterId {
-        let free = self.clusters.slots.iter().position(Option::is_none);
-        let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
-        let stats = self.registry.set(self.index, Scope::Cluster(Arc::clone(&config.stat_name)));
-        let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
-        cluster.tls = config.tls.as_ref().map(|tls| self.cluster_tls(tls, &config.stat_name));
-        cluster.races = true;
-        cluster.update(&config.endpoints, self.random.next());
-        self.clusters.put(id, Some(Box::new(cluster)));
-        id
-    }
-
     /// Takes the endpoints of a DNS cluster.
     pub(crate) fn update_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
-        let Some(cluster) = self.clusters.get_mut(id) else { return };
-        let gone = cluster.update(endpoints, self.random.next());
-        if self.index == 0 {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        let gone = cluster.update(endpoints, self.env.random.next());
+        if self.env.index == 0 {
             cluster.stats.membership_change.inc();
             cluster.show_membership();
         }
@@ -491,30 +485,15 @@ impl Worker {
         }
     }
 
-    /// Takes what was found out about the hosts of a cluster.
-    pub(crate) fn update_health(&mut self, id: ClusterId, standing: Arc<Standing>, now: Instant) {
-        let Some(cluster) = self.clusters.get_mut(id) else {
-            self.clusters.standings.insert(id, standing);
-            return;
-        };
-        let fell = cluster.take_standing(standing, self.random.next());
-        if self.index == 0 {
-            cluster.show_membership();
-        }
-        for pool in fell {
-            self.drain_pool(PoolKey { cluster: id, pool }, now);
-        }
-    }
-
     /// A cluster is gone: what waits fails, what is idle is closed, what is busy ends with its stream.
     pub(crate) fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
-        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
         let gone = cluster.update(&[], 0);
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
         }
-        for connection in self.connections.ids() {
-            let busy = self.connections.get(connection).and_then(|connection| {
+        for connection in self.conns.table.ids() {
+            let busy = self.conns.table.get(connection).and_then(|connection| {
                 connection
                     .upstream()
                     .filter(|upstream| upstream.pool_key.cluster == id)
@@ -525,46 +504,104 @@ impl Worker {
             }
         }
         self.retire_shared(id, now);
-        for attempt in self.attempts.of_cluster(id) {
-            self.cancel_attempt(attempt, now);
+        for attempt in self.upstreams.attempts.of_cluster(id) {
+            self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
         }
-        self.clusters.put(id, None);
+        self.upstreams.clusters.put(id, None);
+    }
+
+    /// The host of a pool is gone: idle connections are closed, the queue moves on.
+    fn retire_pool(&mut self, pool_key: PoolKey, now: Instant) {
+        self.upstreams.close_idle(pool_key, &mut self.conns, &mut self.env, now);
+        self.upstreams.retire_shared_of(pool_key, &mut self.conns, &mut self.env, now);
+        let waiting = self
+            .upstreams
+            .clusters
+            .pool(pool_key)
+            .map(|pool| pool.pending.clone())
+            .unwrap_or_default();
+        for stream in waiting {
+            self.upstreams.leave_queue(stream, pool_key);
+            self.place_stream(stream, now);
+        }
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+            cluster.drop_if_unused(pool_key);
+        }
+    }
+}
+
+impl Upstreams {
+    /// Adds a cluster that no snapshot has: an origin of the app.
+    pub(crate) fn add_cluster(
+        &mut self,
+        config: Arc<Cluster>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) -> ClusterId {
+        let free = self.clusters.slots.iter().position(Option::is_none);
+        let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
+        let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+        let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
+        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        cluster.races = true;
+        cluster.update(&config.endpoints, env.random.next());
+        self.clusters.put(id, Some(Box::new(cluster)));
+        id
+    }
+
+    /// Takes what was found out about the hosts of a cluster.
+    pub(crate) fn update_health(
+        &mut self,
+        id: ClusterId,
+        standing: Arc<Standing>,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(id) else {
+            self.clusters.standings.insert(id, standing);
+            return;
+        };
+        let fell = cluster.take_standing(standing, env.random.next());
+        if env.index == 0 {
+            cluster.show_membership();
+        }
+        for pool in fell {
+            self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);
+        }
     }
 
     /// The host of a pool is not well: none of its connections is used for another stream.
-    fn drain_pool(&mut self, pool_key: PoolKey, now: Instant) {
-        for id in self.connections.ids() {
-            let connection = self.connections.get_mut(id);
+    fn drain_pool(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        for id in conns.table.ids() {
+            let connection = conns.table.get_mut(id);
             if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut())
                 && upstream.pool_key == pool_key
             {
                 upstream.retired = true;
             }
         }
-        self.close_idle(pool_key, now);
-        self.retire_shared_of(pool_key, now);
+        self.close_idle(pool_key, conns, env, now);
+        self.retire_shared_of(pool_key, conns, env, now);
     }
 
-    fn close_idle(&mut self, pool_key: PoolKey, now: Instant) {
+    fn close_idle(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
         let pool = self.clusters.pool_mut(pool_key);
         let idle = pool.map(|pool| std::mem::take(&mut pool.idle)).unwrap_or_default();
         for id in idle {
-            self.close_upstream(id, Close::Flush, now);
-        }
-    }
-
-    /// The host of a pool is gone: idle connections are closed, the queue moves on.
-    fn retire_pool(&mut self, pool_key: PoolKey, now: Instant) {
-        self.close_idle(pool_key, now);
-        self.retire_shared_of(pool_key, now);
-        let waiting =
-            self.clusters.pool(pool_key).map(|pool| pool.pending.clone()).unwrap_or_default();
-        for stream in waiting {
-            self.leave_queue(stream, pool_key);
-            self.place_stream(stream, now);
-        }
-        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
-            cluster.drop_if_unused(pool_key);
+            self.close_upstream(id, Close::Flush, conns, env, now);
         }
     }
 }

@@ -9,15 +9,19 @@ use towpath_proto::http1;
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 use towpath_trace::Stamp;
 
+use crate::connection::Connections;
 use crate::connection::{Codec, Connection, ConnectionTimer, Raw, Role, Upstream};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
 use crate::ids::{Closer, PoolKey, Protocol, ResetReason, StreamIndex};
-use crate::message::{FromWorker, Message};
+use crate::message::FromWorker;
 use crate::record::details::Reset;
 use crate::secure::Secured;
 use crate::snapshot::ClusterId;
 use crate::spans;
 use crate::stream::UpstreamState;
-use crate::worker::{TimerSlot, Worker};
+use crate::upstream::Upstreams;
 
 /// A connect under way.
 #[derive(Clone, Copy, Debug)]
@@ -115,54 +119,7 @@ impl Attempts {
     }
 }
 
-impl Worker {
-    /// Begins a connect to the host of a pool.
-    pub(crate) fn start_connect(
-        &mut self,
-        pool_key: PoolKey,
-        protocol: Protocol,
-        stream: Option<StreamIndex>,
-        now: Instant,
-    ) {
-        self.begin_connect(pool_key, protocol, stream, None, now);
-    }
-
-    /// Begins a connect to `target`, or to the pool's address.
-    pub(crate) fn begin_connect(
-        &mut self,
-        pool_key: PoolKey,
-        protocol: Protocol,
-        stream: Option<StreamIndex>,
-        target: Option<SocketAddr>,
-        now: Instant,
-    ) -> Option<AttemptId> {
-        let cluster = self.clusters.get_mut(pool_key.cluster)?;
-        let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
-        cluster.load_mut(pool_key).connections += 1;
-        cluster.show_breakers(pool_key);
-        cluster.stats.upstream_cx_total.inc();
-        cluster.stats.upstream_cx_active.inc();
-        match protocol {
-            Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
-            Protocol::Raw | Protocol::Bolt => {}
-        }
-        if cluster.config.health_check.is_some() && !cluster.told_traffic {
-            cluster.told_traffic = true;
-            let traffic = FromWorker::Traffic { cluster: pool_key.cluster };
-            self.outputs.push_back(Output::Message(Message::From(traffic)));
-        }
-        let pool = cluster.pool_mut(pool_key)?;
-        pool.connections += 1;
-        if stream.is_none() {
-            pool.connecting += 1;
-        }
-        let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
-        let attempt = self.attempts.open(pool_key, protocol, stream, target, now);
-        self.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
-        self.outputs.push_back(Output::Connect { attempt, address, options });
-        Some(attempt)
-    }
-
+impl Exchange {
     /// The driver connected.
     pub(crate) fn on_connected(
         &mut self,
@@ -173,8 +130,10 @@ impl Worker {
     ) {
         if !self.begin_handshake(id, connection, &local, now) {
             self.establish(id, connection, local, None, now);
-        } else if let Some(attempt) = self.attempts.get(id).filter(|one| one.target.is_some()) {
-            self.on_race_moved(attempt.pool_key.cluster, now);
+        } else if let Some(attempt) =
+            self.upstreams.attempts.get(id).filter(|one| one.target.is_some())
+        {
+            self.upstreams.app.on_race_moved(attempt.pool_key.cluster, now);
         }
     }
 
@@ -187,14 +146,14 @@ impl Worker {
         secured: Option<Secured>,
         now: Instant,
     ) {
-        let Some(attempt) = self.attempts.close(id) else {
-            self.push(Output::Close { connection, how: Close::Abort });
+        let Some(attempt) = self.upstreams.attempts.close(id) else {
+            self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
             return;
         };
-        self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
+        self.env.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
         let pool_key = attempt.pool_key;
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else {
-            self.push(Output::Close { connection, how: Close::Abort });
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
+            self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
             return;
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
@@ -213,8 +172,8 @@ impl Worker {
         } else {
             cluster.left_queue(pool_key);
         }
-        self.push(Output::ReadLimit { connection, bytes: limit });
-        let serial = self.serial.next_connection();
+        self.conns.push(Output::ReadLimit { connection, bytes: limit }, &mut self.env);
+        let serial = self.env.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,
             requests: 0,
@@ -222,7 +181,7 @@ impl Worker {
             serial,
             slow_start: None,
         });
-        let made = self.connections.insert(Connection::new(
+        let made = self.conns.table.insert(Connection::new(
             connection,
             codec,
             role,
@@ -238,12 +197,12 @@ impl Worker {
             made.tls = Some(secured.layer);
         }
         if let Some(age) = max_age {
-            let slot = Self::connection_timer_slot(connection);
+            let slot = TimerSlot::of_connection(connection);
             made.deadlines.set(
                 ConnectionTimer::MaxDuration as usize,
                 now + age,
                 slot,
-                &mut self.timers,
+                &mut self.env.timers,
             );
         }
         match attempt.stream {
@@ -256,21 +215,34 @@ impl Worker {
                 self.attach(stream, connection, now);
             }
             None => {
-                let waiting =
-                    self.clusters.pool(pool_key).and_then(|pool| pool.pending.front().copied());
+                let waiting = self
+                    .upstreams
+                    .clusters
+                    .pool(pool_key)
+                    .and_then(|pool| pool.pending.front().copied());
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
                     stream.record.connect = Some((attempt.started, connected));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
                     stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }
                 if attempt.target.is_some() {
-                    self.begin_slowly(connection, connected - attempt.started, now);
-                    self.on_race_won(pool_key.cluster, id, now);
+                    self.conns.begin_slowly(
+                        connection,
+                        connected - attempt.started,
+                        &mut self.env,
+                        now,
+                    );
+                    self.upstreams.app.on_race_won(pool_key.cluster, id, now);
                 }
-                self.begin_pulse(connection, now);
+                self.upstreams.begin_pulse(connection, &mut self.conns, &mut self.env, now);
                 self.offer(connection, now);
                 if attempt.target.is_some() {
-                    self.advance_origin(pool_key.cluster, now);
+                    self.upstreams.advance_origin(
+                        pool_key.cluster,
+                        &mut self.conns,
+                        &mut self.env,
+                        now,
+                    );
                 }
             }
         }
@@ -301,68 +273,29 @@ impl Worker {
         reason: ResetReason,
         now: Instant,
     ) {
-        if let Some(attempt) = self.end_attempt(id, closer) {
+        if let Some(attempt) = self.upstreams.end_attempt(id, closer, &mut self.env) {
             self.fail_waiting(attempt, reason, now);
         }
     }
 
     /// `connect_timeout` has passed.
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
-        let Some(id) = self.attempts.in_slot(slot) else { return };
-        self.take_back(id);
-        let Some(attempt) = self.end_attempt(id, Closer::Local) else { return };
-        if let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster) {
+        let Some(id) = self.upstreams.attempts.in_slot(slot) else { return };
+        self.upstreams.take_back(id, &mut self.conns, &mut self.env);
+        let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
+            return;
+        };
+        if let Some(cluster) = self.upstreams.clusters.get_mut(attempt.pool_key.cluster) {
             cluster.stats.upstream_cx_connect_timeout.inc();
         }
         self.fail_waiting(attempt, ResetReason::ConnectTimeout, now);
-    }
-
-    /// Nobody wants the connection any more.
-    pub(crate) fn cancel_attempt(&mut self, id: AttemptId, _now: Instant) {
-        self.take_back(id);
-        if let Some(attempt) = self.end_attempt(id, Closer::Local)
-            && let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster)
-        {
-            cluster.drop_if_unused(attempt.pool_key);
-        }
-    }
-
-    /// Tells the driver that a connect, or the handshake that follows it, is given up.
-    fn take_back(&mut self, id: AttemptId) {
-        match self.attempts.get(id).and_then(|attempt| attempt.securing) {
-            Some(connection) => self.cancel_handshake(connection),
-            None => self.push(Output::CancelConnect { attempt: id }),
-        }
-    }
-
-    /// Takes an attempt off the books.
-    fn end_attempt(&mut self, id: AttemptId, closer: Closer) -> Option<Attempt> {
-        let attempt = self.attempts.close(id)?;
-        self.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
-        let cluster = self.clusters.get_mut(attempt.pool_key.cluster)?;
-        cluster.load_mut(attempt.pool_key).connections -= 1;
-        cluster.show_breakers(attempt.pool_key);
-        cluster.stats.upstream_cx_active.dec();
-        cluster.stats.upstream_cx_destroy.inc();
-        match closer {
-            Closer::Local => cluster.stats.upstream_cx_destroy_local.inc(),
-            Closer::Remote => cluster.stats.upstream_cx_destroy_remote.inc(),
-        }
-        let pool = cluster.pool_mut(attempt.pool_key)?;
-        pool.connections -= 1;
-        if attempt.stream.is_none() {
-            pool.connecting -= 1;
-        } else {
-            cluster.left_queue(attempt.pool_key);
-        }
-        Some(attempt)
     }
 
     /// Everything that waited for a host that cannot be reached fails at once, so that each stream can decide
     /// for itself whether to try another.
     fn fail_waiting(&mut self, attempt: Attempt, reason: ResetReason, now: Instant) {
         let pool_key = attempt.pool_key;
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         cluster.stats.upstream_cx_connect_fail.inc();
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.counts.connect_failures += 1;
@@ -387,9 +320,107 @@ impl Worker {
                 self.reset_upstream(index, reason, now);
             }
         }
-        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.drop_if_unused(pool_key);
         }
+    }
+}
+
+impl Upstreams {
+    /// Begins a connect to the host of a pool.
+    pub(crate) fn start_connect(
+        &mut self,
+        pool_key: PoolKey,
+        protocol: Protocol,
+        stream: Option<StreamIndex>,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.begin_connect(pool_key, protocol, stream, None, env, now);
+    }
+
+    /// Begins a connect to `target`, or to the pool's address.
+    pub(crate) fn begin_connect(
+        &mut self,
+        pool_key: PoolKey,
+        protocol: Protocol,
+        stream: Option<StreamIndex>,
+        target: Option<SocketAddr>,
+        env: &mut Env,
+        now: Instant,
+    ) -> Option<AttemptId> {
+        let cluster = self.clusters.get_mut(pool_key.cluster)?;
+        let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
+        cluster.load_mut(pool_key).connections += 1;
+        cluster.show_breakers(pool_key);
+        cluster.stats.upstream_cx_total.inc();
+        cluster.stats.upstream_cx_active.inc();
+        match protocol {
+            Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
+            Protocol::Raw | Protocol::Bolt => {}
+        }
+        if cluster.config.health_check.is_some() && !cluster.told_traffic {
+            cluster.told_traffic = true;
+            let traffic = FromWorker::Traffic { cluster: pool_key.cluster };
+            env.tell(traffic);
+        }
+        let pool = cluster.pool_mut(pool_key)?;
+        pool.connections += 1;
+        if stream.is_none() {
+            pool.connecting += 1;
+        }
+        let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
+        let attempt = self.attempts.open(pool_key, protocol, stream, target, now);
+        env.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
+        env.outputs.push_back(Output::Connect { attempt, address, options });
+        Some(attempt)
+    }
+
+    /// Nobody wants the connection any more.
+    pub(crate) fn cancel_attempt(
+        &mut self,
+        id: AttemptId,
+        conns: &mut Connections,
+        env: &mut Env,
+        _now: Instant,
+    ) {
+        self.take_back(id, conns, env);
+        if let Some(attempt) = self.end_attempt(id, Closer::Local, env)
+            && let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster)
+        {
+            cluster.drop_if_unused(attempt.pool_key);
+        }
+    }
+
+    /// Tells the driver that a connect, or the handshake that follows it, is given up.
+    fn take_back(&mut self, id: AttemptId, conns: &mut Connections, env: &mut Env) {
+        match self.attempts.get(id).and_then(|attempt| attempt.securing) {
+            Some(connection) => conns.cancel_handshake(connection, env),
+            None => conns.push(Output::CancelConnect { attempt: id }, env),
+        }
+    }
+
+    /// Takes an attempt off the books.
+    fn end_attempt(&mut self, id: AttemptId, closer: Closer, env: &mut Env) -> Option<Attempt> {
+        let attempt = self.attempts.close(id)?;
+        env.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
+        let cluster = self.clusters.get_mut(attempt.pool_key.cluster)?;
+        cluster.load_mut(attempt.pool_key).connections -= 1;
+        cluster.show_breakers(attempt.pool_key);
+        cluster.stats.upstream_cx_active.dec();
+        cluster.stats.upstream_cx_destroy.inc();
+        match closer {
+            Closer::Local => cluster.stats.upstream_cx_destroy_local.inc(),
+            Closer::Remote => cluster.stats.upstream_cx_destroy_remote.inc(),
+        }
+        let pool = cluster.pool_mut(attempt.pool_key)?;
+        pool.connections -= 1;
+        if attempt.stream.is_none() {
+            pool.connecting -= 1;
+        } else {
+            cluster.left_queue(attempt.pool_key);
+        }
+        Some(attempt)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::deadlines::Deadlines;
 use crate::ids::{PoolKey, StreamIndex};
 use crate::listener::ChainContext;
 use crate::local::Call;
+use crate::secure::Handshakes;
 use crate::serving::Serving;
 use crate::spans::Threshold;
 
@@ -442,15 +443,25 @@ impl Raw {
     }
 }
 
-/// All connections of a worker, by the driver's slots.
+/// The connections of a worker, and what is being encoded for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
+    pub(crate) table: Table,
+    pub(crate) handshakes: Handshakes,
+    /// What is being encoded, and for whom: one connection's pieces become one chunk.
+    pub(crate) out: Out,
+    pub(crate) out_for: Option<ConnectionId>,
+}
+
+/// All connections of a worker, by the driver's slots.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
     slots: Vec<Option<Box<Connection>>>,
     len: usize,
     locals: Locals,
 }
 
-/// Connections without a socket: the app's sides of its streams. Their slots are beyond those of any driver.
+/// Table without a socket: the app's sides of its streams. Their slots are beyond those of any driver.
 #[derive(Debug, Default)]
 struct Locals {
     slots: Vec<Option<Box<Connection>>>,
@@ -484,7 +495,7 @@ impl Locals {
     }
 }
 
-impl Connections {
+impl Table {
     pub(crate) fn insert(&mut self, connection: Connection) -> &mut Connection {
         let slot = connection.id.slot();
         if slot >= self.slots.len() {

@@ -10,15 +10,21 @@ use towpath_proto::head::{Head, Version};
 use towpath_proto::http1;
 use towpath_proto::{Close, ConnectionId, Failure, Instant};
 
+use crate::connection::Connections;
 use crate::connection::{Codec, ConnectionTimer, Role};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::env::Work;
+use crate::exchange::Exchange;
 use crate::ids::{Closer, StreamIndex};
+use crate::listener::Listeners;
 use crate::listener::{ChainContext, connection_record};
 use crate::record::{Flags, details};
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{Direction, StreamTimer};
-use crate::worker::{Work, Worker};
 
-impl Worker {
+impl Exchange {
     /// A request begins.
     pub(crate) fn on_request_head(
         &mut self,
@@ -33,7 +39,7 @@ impl Worker {
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_http1_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
         let Some(downstream) = connection.downstream_mut() else { return };
@@ -45,7 +51,7 @@ impl Worker {
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let unused = std::mem::replace(&mut stream.request, head);
-        self.heads.give(unused);
+        self.env.heads.give(unused);
         stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
         stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
@@ -53,16 +59,31 @@ impl Worker {
             stream.record.request_end = Some(now);
         }
         if let Some(idle) = config.stream_idle_timeout {
-            self.set_idle(index, Some(idle), now);
+            self.streams.set_idle(index, Some(idle), &mut self.env, now);
         }
         if let Some(duration) = config.max_stream_duration {
-            self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            );
         }
         if let Some(timeout) = config.request_timeout.filter(|_| !end) {
-            self.set_stream_timer(index, StreamTimer::Request, now + timeout);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Request,
+                now + timeout,
+                &mut self.env,
+            );
         }
         if let Some(interval) = config.log_flush_interval {
-            self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::LogFlush,
+                now + interval,
+                &mut self.env,
+            );
         }
         self.route_request(index, now);
     }
@@ -73,7 +94,7 @@ impl Worker {
         id: ConnectionId,
         now: Instant,
     ) -> Option<(StreamIndex, Rc<ChainContext>)> {
-        let connection = self.connections.get_mut(id)?;
+        let connection = self.conns.table.get_mut(id)?;
         let downstream = connection.downstream()?;
         let (context, serial) = (downstream.context.clone(), downstream.serial);
         let index = self.streams.open(id, context.clone(), now);
@@ -81,7 +102,7 @@ impl Worker {
             connection.stream = Some(index);
         }
         let (received, sent) = (connection.accounted, connection.encoded);
-        let number = self.serial.next_stream();
+        let number = self.env.serial.next_stream();
         let stream = self.streams.get_mut(index)?;
         stream.trail = connection.open_trail(number);
         stream.wire.downstream_received = received;
@@ -103,7 +124,7 @@ impl Worker {
             self.finish(index, now);
             return;
         }
-        self.start_response_timer(index, now);
+        self.streams.start_response_timer(index, &mut self.env, now);
         self.end_collecting(index, now);
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
             self.update_reading(downstream);
@@ -118,7 +139,7 @@ impl Worker {
         error: http1::Error,
         now: Instant,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let refused = connection.codec.refused();
         let Some(downstream) = connection.downstream() else { return };
         // A head that is well-formed and says too little is answered as any other request, except that the connection
@@ -154,7 +175,7 @@ impl Worker {
                 index
             }
         };
-        self.close_after_response(id);
+        self.conns.close_after_response(id);
         let Some(stream) = self.streams.get_mut(index) else { return };
         if !formed {
             stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
@@ -167,31 +188,28 @@ impl Worker {
         }
     }
 
-    /// The next response is the last of its connection.
-    pub(crate) fn close_after_response(&mut self, id: ConnectionId) {
-        if let Some(downstream) =
-            self.connections.get_mut(id).and_then(|connection| connection.downstream_mut())
-        {
-            downstream.closing = true;
-        }
-    }
-
     /// The client sent FIN.
     pub(crate) fn on_downstream_ended(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.codec.ended();
         match (&connection.codec, connection.stream) {
             (Codec::Raw(_), Some(_)) => self.pump(id, now),
             (_, Some(index)) => {
-                self.mark_gone(index);
+                self.streams.mark_gone(index);
                 self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
             }
             // Its last call ends it.
             (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
             (_, None) => {
-                self.count_downstream_close(id, Closer::Remote, now);
-                self.end_connection(id, Close::Flush);
-                self.check_drained();
+                self.listeners.count_downstream_close(
+                    id,
+                    Closer::Remote,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                );
+                self.conns.end_connection(id, Close::Flush, &mut self.env);
+                self.listeners.check_drained(&mut self.env);
             }
         }
     }
@@ -203,8 +221,14 @@ impl Worker {
         _failure: Failure,
         now: Instant,
     ) {
-        self.count_downstream_close(id, Closer::Remote, now);
-        let Some(connection) = self.connections.remove(id) else { return };
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Remote,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        let Some(connection) = self.conns.table.remove(id) else { return };
         let calls = match &connection.codec {
             Codec::BoltServer(server) => server.calls(),
             Codec::Server(_)
@@ -214,22 +238,10 @@ impl Worker {
             | Codec::BoltClient(_) => Vec::new(),
         };
         for index in connection.stream.into_iter().chain(calls) {
-            self.mark_gone(index);
+            self.streams.mark_gone(index);
             self.finish(index, now);
         }
-        self.check_drained();
-    }
-
-    fn mark_gone(&mut self, index: StreamIndex) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-        if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
-            stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
-        }
-        if let Some(http) = stream.context.http() {
-            http.stats.downstream_cx_destroy_active_rq.inc();
-            http.stats.downstream_cx_destroy_remote_active_rq.inc();
-        }
+        self.listeners.check_drained(&mut self.env);
     }
 
     pub(crate) fn on_downstream_deadline(
@@ -238,7 +250,7 @@ impl Worker {
         timer: ConnectionTimer,
         now: Instant,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
         if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
             return;
@@ -251,7 +263,7 @@ impl Worker {
             (ConnectionTimer::Heartbeat, _) => {}
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
                 http.stats.downstream_cx_idle_timeout.inc();
-                self.close_downstream(id, now);
+                self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
             }
             (ConnectionTimer::RequestHead, None) => {
                 downstream.closing = true;
@@ -277,7 +289,7 @@ impl Worker {
                 http.stats.downstream_cx_max_duration_reached.inc();
                 downstream.closing = true;
                 if stream.is_none() {
-                    self.close_downstream(id, now);
+                    self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
                 }
             }
             (
@@ -291,19 +303,19 @@ impl Worker {
 
     /// Between two requests of a connection.
     pub(crate) fn rest_downstream(&mut self, id: ConnectionId, now: Instant) {
-        let draining = self.draining.is_on();
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let draining = self.env.draining.is_on();
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.rested = now;
         let Some(downstream) = connection.downstream() else { return };
         let Some(http) = downstream.context.http() else { return };
         let idle = http.config.idle_timeout;
-        let slot = Self::connection_timer_slot(id);
+        let slot = TimerSlot::of_connection(id);
         if let Some(idle) = idle {
             connection.deadlines.set(
                 ConnectionTimer::Idle as usize,
                 now + idle,
                 slot,
-                &mut self.timers,
+                &mut self.env.timers,
             );
         }
         if draining {
@@ -311,44 +323,19 @@ impl Worker {
                 ConnectionTimer::DelayedClose as usize,
                 now + crate::drain::QUIET,
                 slot,
-                &mut self.timers,
+                &mut self.env.timers,
             );
         }
         if connection.codec.buffered() > 0 && !connection.carries_many() {
-            self.work.push_back(Work::Read(id));
+            self.env.work.push_back(Work::Read(id));
         } else {
             self.update_reading(id);
         }
     }
 
-    /// Starts `request_headers_timeout` when a head is only partly there.
-    pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.stream.is_some()
-            || connection.codec.buffered() == 0
-            || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
-        {
-            return;
-        }
-        let timeout = connection
-            .downstream()
-            .and_then(|downstream| downstream.context.http())
-            .and_then(|http| http.config.request_headers_timeout);
-        if let Some(timeout) = timeout {
-            self.set_connection_timer(id, ConnectionTimer::RequestHead, now + timeout);
-        }
-    }
-
-    /// Closes a downstream connection that carries nothing.
-    pub(crate) fn close_downstream(&mut self, id: ConnectionId, now: Instant) {
-        self.count_downstream_close(id, Closer::Local, now);
-        self.end_connection(id, Close::Flush);
-        self.check_drained();
-    }
-
     /// Ends a connection whose peer may still be sending: our FIN first, the rest when the peer has seen it.
     pub(crate) fn linger(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
         else {
             return;
@@ -359,27 +346,54 @@ impl Worker {
 
     /// The same, with the time that the peer has for it.
     pub(crate) fn linger_for(&mut self, id: ConnectionId, wait: Duration, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
         else {
             return;
         };
         let ended = connection.ended;
-        self.count_downstream_close(id, Closer::Local, now);
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
         if ended || wait.is_zero() {
-            self.end_connection(id, Close::Flush);
-            self.check_drained();
+            self.conns.end_connection(id, Close::Flush, &mut self.env);
+            self.listeners.check_drained(&mut self.env);
             return;
         }
-        self.push(towpath_proto::Output::Close { connection: id, how: Close::Half });
-        if let Some(connection) = self.connections.get_mut(id) {
+        self.conns
+            .push(towpath_proto::Output::Close { connection: id, how: Close::Half }, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(id) {
             connection.role = Role::Closing(context);
             connection.stream = None;
             connection.deadlines = crate::deadlines::Deadlines::new();
         }
-        self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + wait);
+        self.conns.set_connection_timer(
+            id,
+            ConnectionTimer::DelayedClose,
+            now + wait,
+            &mut self.env,
+        );
         self.update_reading(id);
-        self.check_drained();
+        self.listeners.check_drained(&mut self.env);
+    }
+}
+
+impl Listeners {
+    /// Closes a downstream connection that carries nothing.
+    pub(crate) fn close_downstream(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.count_downstream_close(id, Closer::Local, conns, env, now);
+        conns.end_connection(id, Close::Flush, env);
+        self.check_drained(env);
     }
 
     /// Counts the end of a downstream connection, once.
@@ -387,9 +401,11 @@ impl Worker {
         &mut self,
         id: ConnectionId,
         closer: Closer,
+        conns: &mut Connections,
+        env: &mut Env,
         now: Instant,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = conns.table.get(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
         connection.trace_closed();
         let context = &downstream.context;
@@ -416,7 +432,7 @@ impl Worker {
             tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
         }
-        self.listeners.release(context);
+        self.release(context);
         if !context.listener.access_logs.is_empty() {
             let mut record = connection_record(
                 connection.local.clone(),
@@ -428,7 +444,50 @@ impl Worker {
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);
             let context = context.clone();
-            self.log_connection(&context.listener, &context.chain.name, &record, now);
+            env.log_connection(&context.listener, &context.chain.name, &record, now);
+        }
+    }
+}
+
+impl Streams {
+    fn mark_gone(&mut self, index: StreamIndex) {
+        let Some(stream) = self.get_mut(index) else { return };
+        stream.record.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
+            stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
+        }
+        if let Some(http) = stream.context.http() {
+            http.stats.downstream_cx_destroy_active_rq.inc();
+            http.stats.downstream_cx_destroy_remote_active_rq.inc();
+        }
+    }
+}
+
+impl Connections {
+    /// The next response is the last of its connection.
+    pub(crate) fn close_after_response(&mut self, id: ConnectionId) {
+        if let Some(downstream) =
+            self.table.get_mut(id).and_then(|connection| connection.downstream_mut())
+        {
+            downstream.closing = true;
+        }
+    }
+
+    /// Starts `request_headers_timeout` when a head is only partly there.
+    pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        if connection.stream.is_some()
+            || connection.codec.buffered() == 0
+            || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
+        {
+            return;
+        }
+        let timeout = connection
+            .downstream()
+            .and_then(|downstream| downstream.context.http())
+            .and_then(|http| http.config.request_headers_timeout);
+        if let Some(timeout) = timeout {
+            self.set_connection_timer(id, ConnectionTimer::RequestHead, now + timeout, env);
         }
     }
 }

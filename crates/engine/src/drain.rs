@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use towpath_proto::{Close, Instant};
 
+use crate::connection::Connections;
 use crate::connection::{ConnectionTimer, Role};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
+use crate::listener::Listeners;
 use crate::message::{Drain, FromWorker};
 use crate::random::Random;
 use crate::snapshot::Listener;
-use crate::worker::{TimerSlot, Worker};
 
 /// How far a drain is.
 #[derive(Debug, Default)]
@@ -56,40 +60,112 @@ impl Draining {
     }
 }
 
-impl Worker {
-    pub(crate) fn begin_drain(&mut self, drain: Drain, now: Instant) {
-        if self.draining.drain.is_none() {
-            self.draining.began = now;
-        }
-        self.draining.drain = Some(drain);
-        self.draining.listening = !drain.stop_accepting;
-        self.draining.settled = false;
-        self.draining.told = false;
-        if drain.stop_accepting {
-            self.close_listeners(drain.inbound_only);
-            self.close_quiet(now);
-        }
-        self.arm_drain_timer(now);
-        self.check_drained();
-    }
-
+impl Exchange {
     /// The next step: stop accepting, or end what is left.
     pub(crate) fn on_drain_timer(&mut self, now: Instant) {
-        let Some(drain) = self.draining.drain else { return };
-        self.draining.settled = !self.draining.listening;
-        if self.draining.listening && now >= self.draining.began + drain.close_listeners_after {
-            self.draining.listening = false;
-            self.close_listeners(drain.inbound_only);
-            self.close_quiet(now);
+        let Some(drain) = self.env.draining.drain else { return };
+        self.env.draining.settled = !self.env.draining.listening;
+        if self.env.draining.listening
+            && now >= self.env.draining.began + drain.close_listeners_after
+        {
+            self.env.draining.listening = false;
+            self.listeners.close_listeners(drain.inbound_only, &mut self.conns, &mut self.env);
+            self.conns.close_quiet(&mut self.env, now);
         }
-        if drain.deadline.is_some_and(|deadline| now >= self.draining.began + deadline) {
+        if drain.deadline.is_some_and(|deadline| now >= self.env.draining.began + deadline) {
             self.terminate(now);
             return;
         }
-        self.arm_drain_timer(now);
-        self.check_drained();
+        self.env.arm_drain_timer(now);
+        self.listeners.check_drained(&mut self.env);
     }
 
+    /// Ends every connection at once.
+    pub(crate) fn terminate(&mut self, now: Instant) {
+        self.listeners.close_listeners(false, &mut self.conns, &mut self.env);
+        for id in self.conns.table.ids() {
+            self.end_calls(id, DRAIN_DEADLINE, now);
+            let Some(connection) = self.conns.table.get(id) else { continue };
+            match (&connection.role, connection.stream) {
+                (Role::Upstream(_), None) if connection.is_busy() => {}
+                (Role::Downstream(_), Some(index)) => {
+                    self.abandon(index, DRAIN_DEADLINE, now);
+                }
+                (Role::Downstream(_), None) => {
+                    self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now)
+                }
+                (Role::Upstream(_), None) => self.upstreams.close_upstream(
+                    id,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                ),
+                (Role::Upstream(_), Some(_)) => {}
+                (Role::Closing(_), _) => self.conns.end_connection(id, Close::Flush, &mut self.env),
+            }
+        }
+        self.env.hand_over_logs();
+        self.env.draining.drain.get_or_insert(Drain::at_once(None));
+        self.env.draining.listening = false;
+        self.env.draining.settled = true;
+        self.listeners.check_drained(&mut self.env);
+    }
+}
+
+impl Listeners {
+    pub(crate) fn begin_drain(
+        &mut self,
+        drain: Drain,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        if env.draining.drain.is_none() {
+            env.draining.began = now;
+        }
+        env.draining.drain = Some(drain);
+        env.draining.listening = !drain.stop_accepting;
+        env.draining.settled = false;
+        env.draining.told = false;
+        if drain.stop_accepting {
+            self.close_listeners(drain.inbound_only, conns, env);
+            conns.close_quiet(env, now);
+        }
+        env.arm_drain_timer(now);
+        self.check_drained(env);
+    }
+
+    /// Tells the control thread once nothing is left.
+    pub(crate) fn check_drained(&mut self, env: &mut Env) {
+        let Draining { listening, settled, told, .. } = env.draining;
+        if !env.draining.is_on() || listening || !settled || told {
+            return;
+        }
+        if self.active_all() == 0 {
+            env.draining.told = true;
+            env.hand_over_logs();
+            env.tell(FromWorker::Drained);
+        }
+    }
+}
+
+impl Connections {
+    /// Connections without a request are closed once they have been quiet for a while, so that a request that is on
+    /// its way at this moment is still answered.
+    fn close_quiet(&mut self, env: &mut Env, now: Instant) {
+        for id in self.table.ids() {
+            self.bid_farewell(id, env, now);
+            let Some(connection) = self.table.get(id) else { continue };
+            if connection.downstream().is_some() && !connection.is_busy() {
+                let at = (connection.rested + QUIET).max(now);
+                self.set_connection_timer(id, ConnectionTimer::DelayedClose, at, env);
+            }
+        }
+    }
+}
+
+impl Env {
     fn arm_drain_timer(&mut self, now: Instant) {
         let Some(drain) = self.draining.drain else { return };
         let began = self.draining.began;
@@ -98,56 +174,6 @@ impl Worker {
         let end = drain.deadline.map(|deadline| began + deadline);
         if let Some(next) = close.into_iter().chain(settle).chain(end).min() {
             self.timers.set(TimerSlot::Drain.number(), next.max(now));
-        }
-    }
-
-    /// Connections without a request are closed once they have been quiet for a while, so that a request that is on
-    /// its way at this moment is still answered.
-    fn close_quiet(&mut self, now: Instant) {
-        for id in self.connections.ids() {
-            self.bid_farewell(id, now);
-            let Some(connection) = self.connections.get(id) else { continue };
-            if connection.downstream().is_some() && !connection.is_busy() {
-                let at = (connection.rested + QUIET).max(now);
-                self.set_connection_timer(id, ConnectionTimer::DelayedClose, at);
-            }
-        }
-    }
-
-    /// Ends every connection at once.
-    pub(crate) fn terminate(&mut self, now: Instant) {
-        self.close_listeners(false);
-        for id in self.connections.ids() {
-            self.end_calls(id, DRAIN_DEADLINE, now);
-            let Some(connection) = self.connections.get(id) else { continue };
-            match (&connection.role, connection.stream) {
-                (Role::Upstream(_), None) if connection.is_busy() => {}
-                (Role::Downstream(_), Some(index)) => {
-                    self.abandon(index, DRAIN_DEADLINE, now);
-                }
-                (Role::Downstream(_), None) => self.close_downstream(id, now),
-                (Role::Upstream(_), None) => self.close_upstream(id, Close::Flush, now),
-                (Role::Upstream(_), Some(_)) => {}
-                (Role::Closing(_), _) => self.end_connection(id, Close::Flush),
-            }
-        }
-        self.hand_over_logs();
-        self.draining.drain.get_or_insert(Drain::at_once(None));
-        self.draining.listening = false;
-        self.draining.settled = true;
-        self.check_drained();
-    }
-
-    /// Tells the control thread once nothing is left.
-    pub(crate) fn check_drained(&mut self) {
-        let Draining { listening, settled, told, .. } = self.draining;
-        if !self.draining.is_on() || listening || !settled || told {
-            return;
-        }
-        if self.listeners.active_all() == 0 {
-            self.draining.told = true;
-            self.hand_over_logs();
-            self.tell(FromWorker::Drained);
         }
     }
 }

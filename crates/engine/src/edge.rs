@@ -11,6 +11,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
 use crate::connection::Codec;
+use crate::exchange::Exchange;
 use crate::header_ops::Subject;
 use crate::ids::StreamIndex;
 use crate::log::Setting;
@@ -18,7 +19,6 @@ use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
 use crate::stream::{Direction, Upgrade};
-use crate::worker::Worker;
 
 /// Where a request comes from, in Envoy's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ fn canonical(peer: SocketAddr, config: &Http) -> SocketAddr {
     }
 }
 
-impl Worker {
+impl Exchange {
     /// Completes `stream.response` and encodes it.
     pub(crate) fn send_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -200,7 +200,7 @@ impl Worker {
         let Some(http) = context.http() else { return };
         let config = &*http.config;
         let downstream = stream.downstream;
-        let mut head = std::mem::replace(&mut stream.response, self.heads.take());
+        let mut head = std::mem::replace(&mut stream.response, self.env.heads.take());
         stream.record.status = head.status();
         stream.record.response_start = Some(now);
         if !stream.local
@@ -225,19 +225,20 @@ impl Worker {
                 Subject::Response,
                 stream,
                 &mut head,
-                Setting { clusters: &self.clusters, clock: &self.clock },
-                &mut self.scratch,
+                Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
+                &mut self.env.scratch,
                 now,
             );
         }
         for filter in config.filters.iter().rev() {
             match filter {
                 HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
-                    let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+                    let setting =
+                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
                     let facts = crate::log::facts(stream, None, setting, now);
-                    response.apply(&mut head, Subject::Response, &facts, &mut self.scratch);
+                    response.apply(&mut head, Subject::Response, &facts, &mut self.env.scratch);
                 }
-                HttpFilter::HealthCheck { .. } if self.draining.health_fails() => {
+                HttpFilter::HealthCheck { .. } if self.env.draining.health_fails() => {
                     head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
                 }
                 HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
@@ -253,7 +254,7 @@ impl Worker {
             ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => {}
         }
         if head.get(Name::Date).is_none() {
-            head.set(Name::Date, self.clock.http_date(now));
+            head.set(Name::Date, self.env.clock.http_date(now));
         }
         if !config.via.is_empty() {
             head.append(Name::Via, config.via.as_bytes());
@@ -272,8 +273,8 @@ impl Worker {
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
         let early = refused || unread;
-        let draining = self.draining.closes(&context.listener, &mut self.random, now);
-        if let Some(connection) = self.connections.get_mut(downstream) {
+        let draining = self.env.draining.closes(&context.listener, &mut self.env.random, now);
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
             if let Codec::Server(server) = &mut connection.codec
                 && (closing || early || draining)
@@ -284,12 +285,12 @@ impl Worker {
                 server.close_after_response();
             }
         }
-        self.encode_for(downstream);
-        if let Some(connection) = self.connections.get_mut(downstream) {
-            connection.codec.encode_head(&head, end, &mut self.out);
+        self.conns.encode_for(downstream, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.codec.encode_head(&head, end, &mut self.conns.out);
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.heads.give(std::mem::replace(&mut stream.response, head));
+            self.env.heads.give(std::mem::replace(&mut stream.response, head));
         }
     }
 }

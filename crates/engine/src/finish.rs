@@ -13,6 +13,9 @@ use towpath_proto::{Close, Instant};
 
 use crate::bolt::{Call, Crossing};
 use crate::connection::Codec;
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
 use crate::forward::Item;
 use crate::header_ops::Subject;
 use crate::ids::{Closer, ResetReason, StreamIndex};
@@ -21,10 +24,10 @@ use crate::number::Decimal;
 use crate::passive_health::HostOutcome;
 use crate::record::{Flags, details};
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// Answers a request ourselves.
     pub(crate) fn local_reply(
         &mut self,
@@ -39,7 +42,7 @@ impl Worker {
             self.abandon(index, details, now);
             return;
         }
-        let mut head = self.heads.take();
+        let mut head = self.env.heads.take();
         head.set_status(status);
         self.answer(index, head, body.to_vec(), details, now);
     }
@@ -56,13 +59,13 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.context.bolt().is_some() {
             self.answer_call(index, head.status(), details, now);
-            self.heads.give(head);
+            self.env.heads.give(head);
             return;
         }
         stream.record.details = details;
         stream.local = true;
         let unused = std::mem::replace(&mut stream.response, head);
-        self.heads.give(unused);
+        self.env.heads.give(unused);
         self.map_local_reply(index, &mut body, now);
         if let Some(stream) = self.streams.get_mut(index)
             && crate::grpc::is_grpc(&stream.request)
@@ -106,7 +109,7 @@ impl Worker {
         now: Instant,
     ) {
         let details = reason.reset().after_response();
-        self.count_tx_reset(index);
+        self.streams.count_tx_reset(index);
         self.abandon(index, details, now);
     }
 
@@ -127,16 +130,22 @@ impl Worker {
             if stream.response_end == Direction::Streaming { Close::Abort } else { Close::Flush };
         self.detach(index, Close::Abort, now);
         let mut closer = Closer::Local;
-        if let Some(connection) = self.connections.get_mut(downstream) {
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.stream = None;
             if connection.is_ended_by_peer() {
                 closer = Closer::Remote;
             }
         }
-        self.count_downstream_close(downstream, closer, now);
+        self.listeners.count_downstream_close(
+            downstream,
+            closer,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
         self.close_record(index, now);
-        self.end_connection(downstream, how);
-        self.check_drained();
+        self.conns.end_connection(downstream, how, &mut self.env);
+        self.listeners.check_drained(&mut self.env);
     }
 
     /// Both directions are through, or as far as they will ever be.
@@ -153,7 +162,8 @@ impl Worker {
             }
             UpstreamState::Active(id) if complete => {
                 let reusable = self
-                    .connections
+                    .conns
+                    .table
                     .get(id)
                     .is_some_and(crate::connection::Connection::is_reusable);
                 self.release_upstream(index, id, reusable, now);
@@ -163,7 +173,7 @@ impl Worker {
             }
             UpstreamState::None => {}
         }
-        if let Some(connection) = self.connections.get_mut(downstream) {
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.stream = None;
         }
         let shared = self.leave_client(index);
@@ -172,7 +182,7 @@ impl Worker {
             self.after_call(downstream, now);
             return;
         }
-        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
         if !(complete && unchanged)
             && let Some(http) =
                 connection.downstream().and_then(|downstream| downstream.context.http())
@@ -180,7 +190,7 @@ impl Worker {
             http.stats.downstream_rq_response_before_rq_complete.inc();
         }
         if opaque {
-            self.close_downstream(downstream, now);
+            self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
             return;
         }
         let next = match &mut connection.codec {
@@ -195,7 +205,9 @@ impl Worker {
         let quiet = complete && connection.codec.buffered() == 0;
         match next {
             Next::KeepAlive => self.rest_downstream(downstream, now),
-            Next::Close if quiet => self.close_downstream(downstream, now),
+            Next::Close if quiet => {
+                self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now)
+            }
             Next::Close => self.linger(downstream, now),
         }
     }
@@ -209,18 +221,18 @@ impl Worker {
         }
         let asked = !stream.context.access_logs().is_empty();
         let (downstream, upstream) = (stream.downstream, stream.upstream);
-        if asked && self.out_for.is_some() {
-            self.flush_out();
+        if asked && self.conns.out_for.is_some() {
+            self.conns.flush_out(&mut self.env);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if !of_bolt && let Some(connection) = self.connections.get_mut(downstream) {
+        if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
             stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
             stream.record.wire_sent = connection.encoded - stream.wire.downstream_sent;
         }
         // Of a connection that others share its frames tell.
         if let UpstreamState::Active(id) = upstream
-            && let Some(connection) = self.connections.get(id)
+            && let Some(connection) = self.conns.table.get(id)
             && !connection.carries_many()
         {
             stream.record.upstream_wire_received =
@@ -236,7 +248,7 @@ impl Worker {
             self.withdraw_spare(index);
         }
         let Some(mut stream) = self.streams.close(index) else { return };
-        self.timers.clear(crate::worker::TimerSlot::Stream(index.0).number());
+        self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_part(Part::Record);
         stream.record.end = Some(now);
         if let Some(http) = stream.context.http() {
@@ -258,7 +270,7 @@ impl Worker {
         } else {
             self.log(&stream, crate::log::TCP_CONNECTION_END, now);
         }
-        self.end_spans(&stream, now);
+        self.env.end_spans(&stream, now);
         if stream.is_local() {
             self.end_call(&mut stream, now);
         }
@@ -292,7 +304,7 @@ impl Worker {
                 stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
                 if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
-                    self.note(pool_key, HostOutcome::Late);
+                    self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
                 }
                 if unanswered {
                     self.charge(index, 504);
@@ -354,7 +366,12 @@ impl Worker {
             StreamTimer::LogFlush => {
                 self.log_under_way(index, crate::log::DOWNSTREAM_PERIODIC, now);
                 if let Some(interval) = http.config.log_flush_interval {
-                    self.set_stream_timer(index, StreamTimer::LogFlush, now + interval);
+                    self.streams.set_stream_timer(
+                        index,
+                        StreamTimer::LogFlush,
+                        now + interval,
+                        &mut self.env,
+                    );
                 }
             }
             StreamTimer::BackOff => {
@@ -375,34 +392,18 @@ impl Worker {
         if self.streams.get(index).is_some_and(Stream::is_unanswered) {
             self.local_reply(index, status, body, details, now);
         } else {
-            self.count_tx_reset(index);
+            self.streams.count_tx_reset(index);
             self.abandon(index, details, now);
-        }
-    }
-
-    fn count_tx_reset(&self, index: StreamIndex) {
-        if let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http()) {
-            http.stats.downstream_rq_tx_reset.inc();
         }
     }
 
     fn count_timeout(&mut self, index: StreamIndex, count: impl Fn(&crate::stats::ClusterStats)) {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(pool_key) = stream.retries.pool_key else { return };
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         count(&cluster.stats);
         if let Some(pool) = cluster.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
-        }
-    }
-
-    /// Sets (or, with `None`, takes away) a stream's idle timeout.
-    pub(crate) fn set_idle(&mut self, index: StreamIndex, idle: Option<Duration>, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
-        match idle {
-            Some(idle) => self.set_stream_timer(index, StreamTimer::Idle, now + idle),
-            None => stream.deadlines.clear(StreamTimer::Idle as usize),
         }
     }
 
@@ -413,11 +414,11 @@ impl Worker {
         let Some(config) = context.http().and_then(|http| http.config.local_reply.as_ref()) else {
             return;
         };
-        let random = self.random.next();
-        let mut response = std::mem::replace(&mut stream.response, self.heads.take());
+        let random = self.env.random.next();
+        let mut response = std::mem::replace(&mut stream.response, self.env.heads.take());
         stream.record.status = response.status();
         let before = response.clone();
-        let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = crate::log::facts(stream, Some(&before), setting, now);
         let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
         if let Some(mapper) = mapper {
@@ -427,7 +428,7 @@ impl Worker {
             }
             // What is added sees the answer as it was.
             facts.local_reply_body = text;
-            mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.scratch);
+            mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.env.scratch);
             if let Some(status) = mapper.status {
                 response.set_status(status);
                 stream.record.status = status;
@@ -445,7 +446,31 @@ impl Worker {
             *text = made;
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.heads.give(std::mem::replace(&mut stream.response, response));
+            self.env.heads.give(std::mem::replace(&mut stream.response, response));
+        }
+    }
+}
+
+impl Streams {
+    fn count_tx_reset(&self, index: StreamIndex) {
+        if let Some(http) = self.get(index).and_then(|stream| stream.context.http()) {
+            http.stats.downstream_rq_tx_reset.inc();
+        }
+    }
+
+    /// Sets (or, with `None`, takes away) a stream's idle timeout.
+    pub(crate) fn set_idle(
+        &mut self,
+        index: StreamIndex,
+        idle: Option<Duration>,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(stream) = self.get_mut(index) else { return };
+        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        match idle {
+            Some(idle) => self.set_stream_timer(index, StreamTimer::Idle, now + idle, env),
+            None => stream.deadlines.clear(StreamTimer::Idle as usize),
         }
     }
 }

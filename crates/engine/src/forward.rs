@@ -15,11 +15,16 @@ use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::bolt::Crossing;
+use crate::connection::Connections;
 use crate::connection::{Codec, CodecError, Connection, Reading, Role};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::env::Work;
+use crate::exchange::Exchange;
 use crate::ids::{Side, StreamIndex};
 use crate::listener::ChainKind;
 use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::{Work, Worker};
+use crate::upstream::Upstreams;
 
 /// What happens when one side is slower than the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +47,11 @@ pub(crate) enum Item {
     End,
 }
 
-impl Worker {
+impl Exchange {
     /// Parses what a connection has received and forwards it.
     pub(crate) fn pump(&mut self, id: ConnectionId, now: Instant) {
         loop {
-            let Some(connection) = self.connections.get_mut(id) else { return };
+            let Some(connection) = self.conns.table.get_mut(id) else { return };
             let side = match &connection.role {
                 Role::Downstream(_) => Side::Request,
                 Role::Upstream(_) => Side::Response,
@@ -59,7 +64,7 @@ impl Worker {
                 }
                 connection.trace_head();
             }
-            let polled = connection.codec.poll(&mut self.heads);
+            let polled = connection.codec.poll(&mut self.env.heads);
             let stream = connection.current();
             match (polled, stream) {
                 (Ok(None), _) => break,
@@ -67,7 +72,9 @@ impl Worker {
                     (Side::Request, _) if connection.carries_many() => self.on_call(id, head, now),
                     (Side::Request, _) => self.on_request_head(id, head, end, now),
                     (Side::Response, Some(stream)) => self.on_response_head(stream, head, end, now),
-                    (Side::Response, None) => self.on_unasked(id, now),
+                    (Side::Response, None) => {
+                        self.upstreams.on_unasked(id, &mut self.conns, &mut self.env, now)
+                    }
                 },
                 (Ok(Some(Event::Informational(head))), Some(stream)) => {
                     self.on_informational(stream, head, now)
@@ -99,16 +106,16 @@ impl Worker {
                 }
             }
         }
-        self.answer_at_once(id);
+        self.conns.answer_at_once(id, &mut self.env);
         self.end_if_through(id, now);
-        self.await_rest_of_head(id, now);
+        self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
     }
 
     /// Passes one piece of a stream to its other side.
     pub(crate) fn forward(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        touch(stream, index, now, &mut self.timers);
+        touch(stream, index, now, &mut self.env.timers);
         account(stream, side, &item, now);
         if stream.call.crossing != Crossing::None {
             return self.cross(index, side, item, now);
@@ -163,68 +170,32 @@ impl Worker {
 
     /// Encodes one piece for a connection.
     pub(crate) fn write(&mut self, id: ConnectionId, item: Item, now: Instant) {
-        self.encode_for(id);
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        self.conns.encode_for(id, &mut self.env);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         if matches!(connection.codec, Codec::Local(_)) {
             return self.deliver(id, item, now);
         }
         match item {
-            Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.out),
+            Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.conns.out),
             Item::Trailers(head) => {
-                connection.codec.encode_trailers(&head, &mut self.out);
-                self.heads.give(head);
+                connection.codec.encode_trailers(&head, &mut self.conns.out);
+                self.env.heads.give(head);
             }
             Item::End => {
-                connection.codec.encode_end(&mut self.out);
+                connection.codec.encode_end(&mut self.conns.out);
                 if matches!(connection.codec, Codec::Raw(_)) {
                     connection.ended_last = connection.ended;
-                    self.say_goodbye(id);
-                    self.push(Output::Close { connection: id, how: Close::Half });
+                    self.conns.say_goodbye(id, &mut self.env);
+                    self.conns
+                        .push(Output::Close { connection: id, how: Close::Half }, &mut self.env);
                 }
             }
         }
     }
 
-    /// Makes `out` belong to a connection.
-    pub(crate) fn encode_for(&mut self, id: ConnectionId) {
-        if self.out_for != Some(id) {
-            if self.out_for.is_some() {
-                self.flush_out();
-            }
-            self.out_for = Some(id);
-        }
-    }
-
-    /// Hands what was encoded to the driver.
-    pub(crate) fn flush_out(&mut self) {
-        let Some(id) = self.out_for.take() else { return };
-        let Some(connection) = self.connections.get_mut(id) else {
-            self.out.drain().for_each(drop);
-            return;
-        };
-        if let Some(layer) = &mut connection.tls {
-            connection.encoded += self.out.len() as u64;
-            let chunk = self.handshakes.seal(id, layer, &mut self.out);
-            if !chunk.is_empty() {
-                connection.outstanding += chunk.len();
-                self.outputs.push_back(Output::Send { connection: id, chunk });
-            }
-        } else {
-            for chunk in self.out.drain() {
-                connection.outstanding += chunk.len();
-                connection.encoded += chunk.len() as u64;
-                self.outputs.push_back(Output::Send { connection: id, chunk });
-            }
-        }
-        if !connection.congested && connection.outstanding > connection.high_watermark {
-            connection.congested = true;
-            self.work.push_back(Work::BackedUp(id));
-        }
-    }
-
     /// More waits to leave a connection than its watermark: its other side is not read.
     pub(crate) fn on_backed_up(&mut self, id: ConnectionId) {
-        self.count_congestion(id, Congestion::BackedUp);
+        self.upstreams.count_congestion(id, Congestion::BackedUp, &mut self.conns);
         if let Some(source) = self.other_side(id) {
             self.update_reading(source);
         }
@@ -232,7 +203,7 @@ impl Worker {
 
     /// A connection that was congested has room again.
     pub(crate) fn on_room(&mut self, id: ConnectionId, now: Instant) {
-        if self.is_shared(id) {
+        if self.conns.is_shared(id) {
             self.offer_shared(id, now);
             return;
         }
@@ -240,7 +211,7 @@ impl Worker {
             self.update_reading(source);
         }
         let held_back =
-            self.connections.get(id).is_some_and(|connection| connection.stream.is_none());
+            self.conns.table.get(id).is_some_and(|connection| connection.stream.is_none());
         if held_back {
             self.pump(id, now);
         }
@@ -248,7 +219,7 @@ impl Worker {
 
     /// Whether a connection should be read, and tells the driver when that changes.
     pub(crate) fn update_reading(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
         if wanted == connection.reading {
             return;
@@ -257,52 +228,18 @@ impl Worker {
             Reading::On => towpath_proto::ReadInterest::On,
             Reading::Off => towpath_proto::ReadInterest::Off,
         };
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.conns.table.get_mut(id) {
             connection.reading = wanted;
         }
-        self.count_congestion(
+        self.upstreams.count_congestion(
             id,
             if wanted == Reading::On { Congestion::Resumed } else { Congestion::Paused },
+            &mut self.conns,
         );
-        if self.connections.get(id).is_some_and(|one| matches!(one.codec, Codec::Local(_))) {
-            return self.on_local_reading(id);
+        if self.conns.table.get(id).is_some_and(|one| matches!(one.codec, Codec::Local(_))) {
+            return self.conns.on_local_reading(id, &mut self.env);
         }
-        self.push(Output::ReadInterest { connection: id, interest });
-    }
-
-    /// Envoy's flow-control counters.
-    pub(crate) fn count_congestion(&mut self, id: ConnectionId, event: Congestion) {
-        let Some(connection) = self.connections.get(id) else { return };
-        if let Some(upstream) = connection.upstream() {
-            let Some(cluster) = self.clusters.get(upstream.pool_key.cluster) else { return };
-            match event {
-                Congestion::BackedUp => cluster.stats.upstream_flow_control_backed_up_total.inc(),
-                Congestion::Drained => cluster.stats.upstream_flow_control_drained_total.inc(),
-                Congestion::Paused => {
-                    cluster.stats.upstream_flow_control_paused_reading_total.inc()
-                }
-                Congestion::Resumed => {
-                    cluster.stats.upstream_flow_control_resumed_reading_total.inc()
-                }
-            }
-            return;
-        }
-        let Some(downstream) = connection.downstream() else { return };
-        match (&downstream.context.kind, event) {
-            (ChainKind::Http(http), Congestion::Paused) => {
-                http.stats.downstream_flow_control_paused_reading_total.inc();
-            }
-            (ChainKind::Http(http), Congestion::Resumed) => {
-                http.stats.downstream_flow_control_resumed_reading_total.inc();
-            }
-            (ChainKind::Tcp(tcp), Congestion::Paused) => {
-                tcp.stats.downstream_flow_control_paused_reading_total.inc();
-            }
-            (ChainKind::Tcp(tcp), Congestion::Resumed) => {
-                tcp.stats.downstream_flow_control_resumed_reading_total.inc();
-            }
-            (_, Congestion::BackedUp | Congestion::Drained) | (ChainKind::Local, _) => {}
-        }
+        self.conns.push(Output::ReadInterest { connection: id, interest }, &mut self.env);
     }
 
     fn may_read(&self, connection: &Connection) -> bool {
@@ -315,7 +252,7 @@ impl Worker {
                 connection.codec.buffered() < connection.high_watermark
             }
             Role::Downstream(_) => match stream.upstream {
-                UpstreamState::Active(upstream) => !self.is_congested(upstream),
+                UpstreamState::Active(upstream) => !self.conns.is_congested(upstream),
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                     // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
@@ -323,19 +260,16 @@ impl Worker {
                 }
             },
             Role::Upstream(_) => {
-                stream.call.crossing == Crossing::ToHttp || !self.is_congested(stream.downstream)
+                stream.call.crossing == Crossing::ToHttp
+                    || !self.conns.is_congested(stream.downstream)
             }
             Role::Closing(_) => true,
         }
     }
 
-    fn is_congested(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.congested)
-    }
-
     /// The connection at the other side of a connection's stream.
     pub(crate) fn other_side(&self, id: ConnectionId) -> Option<ConnectionId> {
-        let connection = self.connections.get(id)?;
+        let connection = self.conns.table.get(id)?;
         let stream = self.streams.get(connection.stream?)?;
         match (&connection.role, stream.upstream) {
             (Role::Upstream(_), _) => Some(stream.downstream),
@@ -383,6 +317,91 @@ impl Worker {
     }
 }
 
+impl Upstreams {
+    /// Envoy's flow-control counters.
+    pub(crate) fn count_congestion(
+        &mut self,
+        id: ConnectionId,
+        event: Congestion,
+        conns: &mut Connections,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        if let Some(upstream) = connection.upstream() {
+            let Some(cluster) = self.clusters.get(upstream.pool_key.cluster) else { return };
+            match event {
+                Congestion::BackedUp => cluster.stats.upstream_flow_control_backed_up_total.inc(),
+                Congestion::Drained => cluster.stats.upstream_flow_control_drained_total.inc(),
+                Congestion::Paused => {
+                    cluster.stats.upstream_flow_control_paused_reading_total.inc()
+                }
+                Congestion::Resumed => {
+                    cluster.stats.upstream_flow_control_resumed_reading_total.inc()
+                }
+            }
+            return;
+        }
+        let Some(downstream) = connection.downstream() else { return };
+        match (&downstream.context.kind, event) {
+            (ChainKind::Http(http), Congestion::Paused) => {
+                http.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (ChainKind::Http(http), Congestion::Resumed) => {
+                http.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (ChainKind::Tcp(tcp), Congestion::Paused) => {
+                tcp.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (ChainKind::Tcp(tcp), Congestion::Resumed) => {
+                tcp.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (_, Congestion::BackedUp | Congestion::Drained) | (ChainKind::Local, _) => {}
+        }
+    }
+}
+
+impl Connections {
+    /// Makes `out` belong to a connection.
+    pub(crate) fn encode_for(&mut self, id: ConnectionId, env: &mut Env) {
+        if self.out_for != Some(id) {
+            if self.out_for.is_some() {
+                self.flush_out(env);
+            }
+            self.out_for = Some(id);
+        }
+    }
+
+    /// Hands what was encoded to the driver.
+    pub(crate) fn flush_out(&mut self, env: &mut Env) {
+        let Some(id) = self.out_for.take() else { return };
+        let Some(connection) = self.table.get_mut(id) else {
+            self.out.drain().for_each(drop);
+            return;
+        };
+        if let Some(layer) = &mut connection.tls {
+            connection.encoded += self.out.len() as u64;
+            let chunk = self.handshakes.seal(id, layer, &mut self.out);
+            if !chunk.is_empty() {
+                connection.outstanding += chunk.len();
+                env.outputs.push_back(Output::Send { connection: id, chunk });
+            }
+        } else {
+            for chunk in self.out.drain() {
+                connection.outstanding += chunk.len();
+                connection.encoded += chunk.len() as u64;
+                env.outputs.push_back(Output::Send { connection: id, chunk });
+            }
+        }
+        if !connection.congested && connection.outstanding > connection.high_watermark {
+            connection.congested = true;
+            env.work.push_back(Work::BackedUp(id));
+        }
+    }
+
+    fn is_congested(&self, id: ConnectionId) -> bool {
+        self.table.get(id).is_some_and(|connection| connection.congested)
+    }
+}
+
 /// Something moved: the idle timer starts again.
 fn touch(
     stream: &mut Stream,
@@ -391,7 +410,7 @@ fn touch(
     timers: &mut towpath_proto::Timers,
 ) {
     if stream.idle_ns > 0 {
-        let slot = crate::worker::TimerSlot::Stream(index.0).number();
+        let slot = TimerSlot::Stream(index.0).number();
         stream.deadlines.set(
             StreamTimer::Idle as usize,
             now + Duration::from_nanos(stream.idle_ns),

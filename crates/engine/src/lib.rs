@@ -16,6 +16,8 @@ mod deadlines;
 mod downstream;
 mod drain;
 mod edge;
+mod env;
+mod exchange;
 pub mod field;
 mod finish;
 pub mod format;

@@ -11,7 +11,10 @@ use towpath_proto::http1;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
 use crate::bolt;
+use crate::connection::Connections;
 use crate::connection::{Codec, Connection, ConnectionTimer, Downstream, Raw, Role};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::message::FromWorker;
 use crate::record::{Flags, Record};
 use crate::serving::Serving;
@@ -22,7 +25,6 @@ use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, Scope, TcpStats,
 };
-use crate::worker::Worker;
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
 ///
@@ -186,7 +188,7 @@ impl Listeners {
     }
 }
 
-impl Worker {
+impl Exchange {
     /// Opens the listeners that a snapshot adds and closes those that it leaves out.
     pub(crate) fn update_listeners(&mut self, _now: Instant) {
         let snapshot = Arc::clone(&self.snapshot);
@@ -196,40 +198,143 @@ impl Worker {
         for slot in 0..self.listeners.slots.len() {
             let state = &self.listeners.slots[slot];
             if state.state == ListenerPhase::Open && !kept(&state.config) {
-                self.close_listener(slot);
+                self.listeners.close_listener(slot, &mut self.conns, &mut self.env);
             }
         }
         for config in &snapshot.listeners {
             let known = self.listeners.slots.iter().any(|slot| Arc::ptr_eq(&slot.config, config));
             if !known {
-                self.open_listener(config);
+                self.listeners.open_listener(config, &mut self.conns, &mut self.env);
             }
         }
-        self.tell_started();
+        self.listeners.tell_started(&mut self.env);
     }
 
-    fn open_listener(&mut self, config: &Arc<Listener>) {
-        let slot = self.listeners.slots.len();
-        let stats = self.registry.set(self.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
+    /// A client connected.
+    pub(crate) fn on_accepted(
+        &mut self,
+        listener: ListenerId,
+        id: ConnectionId,
+        local: Address,
+        peer: Address,
+        now: Instant,
+    ) {
+        let global = self.snapshot.max_connections.filter(|&max| self.listeners.active >= max);
+        let Some((_, state)) = self.listeners.by_id(listener) else {
+            self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
+            return;
+        };
+        let refused = if state.config.max_connections.is_some_and(|max| state.active >= max) {
+            state.stats.downstream_cx_overflow.inc();
+            true
+        } else if global.is_some() && !state.config.ignore_global_limit {
+            state.stats.downstream_global_cx_overflow.inc();
+            true
+        } else {
+            false
+        };
+        if refused {
+            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            return;
+        }
+        state.stats.downstream_cx_total.inc();
+        let Some(context) = state.pick_chain(&local, &peer).cloned() else {
+            state.stats.no_filter_chain_match.inc();
+            state.stats.downstream_cx_destroy.inc();
+            let config = Arc::clone(&state.config);
+            let mut record = connection_record(local, peer, now);
+            record.flags.set(Flags::NO_ROUTE_FOUND);
+            self.env.log_connection(&config, "", &record, now);
+            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            return;
+        };
+        state.stats.downstream_cx_active.inc();
+        state.active += 1;
+        state.chain_active[context.index] += 1;
+        context.limits.iter().for_each(|limit| limit.active_connections.inc());
+        let limit = state.config.buffer_limit;
+        if !context.listener.ignore_global_limit {
+            self.listeners.active += 1;
+        }
+        let codec = match &context.kind {
+            ChainKind::Http(http) => {
+                http.stats.downstream_cx_total.inc();
+                http.stats.downstream_cx_active.inc();
+                if let Some(bolt) = &http.bolt {
+                    let server = bolt::Server::new(Arc::clone(&bolt.config));
+                    Codec::BoltServer(Serving::new(Box::new(server)))
+                } else {
+                    http.stats.downstream_cx_http1_total.inc();
+                    http.stats.downstream_cx_http1_active.inc();
+                    let server = http1::Server::new(Arc::clone(&http.config.http1));
+                    Codec::Server(Serving::new(server))
+                }
+            }
+            ChainKind::Tcp(tcp) => {
+                tcp.stats.downstream_cx_total.inc();
+                Codec::Raw(Raw::default())
+            }
+            // Nobody connects to it.
+            ChainKind::Local => return,
+        };
+        let serial = self.env.serial.next_connection();
+        let role = Role::Downstream(Downstream {
+            context: Rc::clone(&context),
+            requests: 0,
+            closing: false,
+            serial,
+        });
+        let connection = Connection::new(id, codec, role, local, peer, limit, now);
+        self.conns.table.insert(connection).trace_accepted();
+        self.conns.push(Output::ReadLimit { connection: id, bytes: limit }, &mut self.env);
+        if let Some(delay) = self.listeners.refusal(&context) {
+            self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
+            return;
+        }
+        match &context.kind {
+            ChainKind::Http(http) => {
+                if let Some(age) = http.config.max_connection_duration {
+                    self.conns.set_connection_timer(
+                        id,
+                        ConnectionTimer::MaxDuration,
+                        now + age,
+                        &mut self.env,
+                    );
+                }
+                self.rest_downstream(id, now);
+            }
+            ChainKind::Tcp(_) => self.open_tcp(id, now),
+            ChainKind::Local => {}
+        }
+    }
+}
+
+impl Listeners {
+    fn open_listener(&mut self, config: &Arc<Listener>, conns: &mut Connections, env: &mut Env) {
+        let slot = self.slots.len();
+        let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let chains = config.chains.iter().chain(config.default_chain.as_ref());
         let chains = chains
             .enumerate()
-            .map(|(index, chain)| self.context(slot, index, config, chain, &stats));
+            .map(|(index, chain)| env.context(slot, index, config, chain, &stats));
         let chains: Vec<Rc<ChainContext>> = chains.map(Rc::new).collect();
         let mut sockets = Vec::new();
         if config.bind {
             for address in &config.addresses {
-                let listener = ListenerId(self.listeners.next_id);
-                self.listeners.next_id += 1;
+                let listener = ListenerId(self.next_id);
+                self.next_id += 1;
                 sockets.push((listener, Socket::Asked));
-                self.push(Output::Listen {
-                    listener,
-                    address: address.clone(),
-                    options: Arc::clone(&config.options),
-                });
+                conns.push(
+                    Output::Listen {
+                        listener,
+                        address: address.clone(),
+                        options: Arc::clone(&config.options),
+                    },
+                    env,
+                );
             }
         }
-        self.listeners.slots.push(ListenerState {
+        self.slots.push(ListenerState {
             config: Arc::clone(config),
             stats,
             chain_active: vec![0; chains.len()],
@@ -240,6 +345,94 @@ impl Worker {
         });
     }
 
+    /// Stops listening on one listener.
+    fn close_listener(&mut self, slot: usize, conns: &mut Connections, env: &mut Env) {
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        if state.state == ListenerPhase::Closed {
+            return;
+        }
+        state.state = ListenerPhase::Closed;
+        let sockets: Vec<ListenerId> = state.sockets.iter().map(|(id, _)| *id).collect();
+        for listener in sockets {
+            conns.push(Output::Unlisten { listener }, env);
+        }
+    }
+
+    /// Stops listening; `inbound_only` leaves the others alone.
+    pub(crate) fn close_listeners(
+        &mut self,
+        inbound_only: bool,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        for slot in 0..self.slots.len() {
+            let inbound =
+                self.slots[slot].config.direction == crate::snapshot::listener::Direction::Inbound;
+            if inbound || !inbound_only {
+                self.close_listener(slot, conns, env);
+            }
+        }
+    }
+
+    /// The driver bound an address, or could not.
+    pub(crate) fn on_listening(
+        &mut self,
+        listener: ListenerId,
+        outcome: Result<Address, Failure>,
+        env: &mut Env,
+    ) {
+        let Some((_, state)) = self.by_id(listener) else { return };
+        let Some(at) = state.sockets.iter().position(|(id, _)| *id == listener) else { return };
+        state.sockets[at].1 = Socket::Answered;
+        let name = Arc::clone(&state.config.name);
+        let wanted = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
+        let outcome = outcome.map_err(|failure| (wanted, failure));
+        env.tell(FromWorker::Listening { listener: name, outcome });
+        self.tell_started(env);
+    }
+
+    fn tell_started(&mut self, env: &mut Env) {
+        if !self.started && self.all_answered() {
+            self.started = true;
+            env.tell(FromWorker::Started);
+        }
+    }
+
+    /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
+    fn refusal(&self, context: &ChainContext) -> Option<Duration> {
+        let active =
+            self.slots.get(context.slot).map_or(0, |slot| slot.chain_active[context.index]);
+        context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
+            let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
+            (active > *max_connections).then(|| {
+                stats.limited_connections.inc();
+                *delay
+            })
+        })
+    }
+
+    fn refuse(
+        &mut self,
+        id: ConnectionId,
+        context: &Rc<ChainContext>,
+        delay: Duration,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.count_downstream_close(id, crate::ids::Closer::Local, conns, env, now);
+        if delay.is_zero() {
+            conns.end_connection(id, Close::Flush, env);
+            return;
+        }
+        if let Some(connection) = conns.table.get_mut(id) {
+            connection.role = Role::Closing(Rc::clone(context));
+        }
+        conns.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay, env);
+    }
+}
+
+impl Env {
     fn context(
         &self,
         slot: usize,
@@ -294,176 +487,6 @@ impl Worker {
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,
         }
-    }
-
-    /// Stops listening on one listener.
-    fn close_listener(&mut self, slot: usize) {
-        let Some(state) = self.listeners.slots.get_mut(slot) else { return };
-        if state.state == ListenerPhase::Closed {
-            return;
-        }
-        state.state = ListenerPhase::Closed;
-        let sockets: Vec<ListenerId> = state.sockets.iter().map(|(id, _)| *id).collect();
-        for listener in sockets {
-            self.push(Output::Unlisten { listener });
-        }
-    }
-
-    /// Stops listening; `inbound_only` leaves the others alone.
-    pub(crate) fn close_listeners(&mut self, inbound_only: bool) {
-        for slot in 0..self.listeners.slots.len() {
-            let inbound = self.listeners.slots[slot].config.direction
-                == crate::snapshot::listener::Direction::Inbound;
-            if inbound || !inbound_only {
-                self.close_listener(slot);
-            }
-        }
-    }
-
-    /// The driver bound an address, or could not.
-    pub(crate) fn on_listening(&mut self, listener: ListenerId, outcome: Result<Address, Failure>) {
-        let Some((_, state)) = self.listeners.by_id(listener) else { return };
-        let Some(at) = state.sockets.iter().position(|(id, _)| *id == listener) else { return };
-        state.sockets[at].1 = Socket::Answered;
-        let name = Arc::clone(&state.config.name);
-        let wanted = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
-        let outcome = outcome.map_err(|failure| (wanted, failure));
-        self.tell(FromWorker::Listening { listener: name, outcome });
-        self.tell_started();
-    }
-
-    fn tell_started(&mut self) {
-        if !self.listeners.started && self.listeners.all_answered() {
-            self.listeners.started = true;
-            self.tell(FromWorker::Started);
-        }
-    }
-
-    /// A client connected.
-    pub(crate) fn on_accepted(
-        &mut self,
-        listener: ListenerId,
-        id: ConnectionId,
-        local: Address,
-        peer: Address,
-        now: Instant,
-    ) {
-        let global = self.snapshot.max_connections.filter(|&max| self.listeners.active >= max);
-        let Some((_, state)) = self.listeners.by_id(listener) else {
-            self.push(Output::Close { connection: id, how: Close::Abort });
-            return;
-        };
-        let refused = if state.config.max_connections.is_some_and(|max| state.active >= max) {
-            state.stats.downstream_cx_overflow.inc();
-            true
-        } else if global.is_some() && !state.config.ignore_global_limit {
-            state.stats.downstream_global_cx_overflow.inc();
-            true
-        } else {
-            false
-        };
-        if refused {
-            self.push(Output::Close { connection: id, how: Close::Flush });
-            return;
-        }
-        state.stats.downstream_cx_total.inc();
-        let Some(context) = state.pick_chain(&local, &peer).cloned() else {
-            state.stats.no_filter_chain_match.inc();
-            state.stats.downstream_cx_destroy.inc();
-            let config = Arc::clone(&state.config);
-            let mut record = connection_record(local, peer, now);
-            record.flags.set(Flags::NO_ROUTE_FOUND);
-            self.log_connection(&config, "", &record, now);
-            self.push(Output::Close { connection: id, how: Close::Flush });
-            return;
-        };
-        state.stats.downstream_cx_active.inc();
-        state.active += 1;
-        state.chain_active[context.index] += 1;
-        context.limits.iter().for_each(|limit| limit.active_connections.inc());
-        let limit = state.config.buffer_limit;
-        if !context.listener.ignore_global_limit {
-            self.listeners.active += 1;
-        }
-        let codec = match &context.kind {
-            ChainKind::Http(http) => {
-                http.stats.downstream_cx_total.inc();
-                http.stats.downstream_cx_active.inc();
-                if let Some(bolt) = &http.bolt {
-                    let server = bolt::Server::new(Arc::clone(&bolt.config));
-                    Codec::BoltServer(Serving::new(Box::new(server)))
-                } else {
-                    http.stats.downstream_cx_http1_total.inc();
-                    http.stats.downstream_cx_http1_active.inc();
-                    let server = http1::Server::new(Arc::clone(&http.config.http1));
-                    Codec::Server(Serving::new(server))
-                }
-            }
-            ChainKind::Tcp(tcp) => {
-                tcp.stats.downstream_cx_total.inc();
-                Codec::Raw(Raw::default())
-            }
-            // Nobody connects to it.
-            ChainKind::Local => return,
-        };
-        let serial = self.serial.next_connection();
-        let role = Role::Downstream(Downstream {
-            context: Rc::clone(&context),
-            requests: 0,
-            closing: false,
-            serial,
-        });
-        let connection = Connection::new(id, codec, role, local, peer, limit, now);
-        self.connections.insert(connection).trace_accepted();
-        self.push(Output::ReadLimit { connection: id, bytes: limit });
-        if let Some(delay) = self.refusal(&context) {
-            self.refuse(id, &context, delay, now);
-            return;
-        }
-        match &context.kind {
-            ChainKind::Http(http) => {
-                if let Some(age) = http.config.max_connection_duration {
-                    self.set_connection_timer(id, ConnectionTimer::MaxDuration, now + age);
-                }
-                self.rest_downstream(id, now);
-            }
-            ChainKind::Tcp(_) => self.open_tcp(id, now),
-            ChainKind::Local => {}
-        }
-    }
-
-    /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
-    fn refusal(&self, context: &ChainContext) -> Option<Duration> {
-        let active = self
-            .listeners
-            .slots
-            .get(context.slot)
-            .map_or(0, |slot| slot.chain_active[context.index]);
-        context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
-            let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
-            (active > *max_connections).then(|| {
-                stats.limited_connections.inc();
-                *delay
-            })
-        })
-    }
-
-    fn refuse(
-        &mut self,
-        id: ConnectionId,
-        context: &Rc<ChainContext>,
-        delay: Duration,
-        now: Instant,
-    ) {
-        self.count_downstream_close(id, crate::ids::Closer::Local, now);
-        if delay.is_zero() {
-            self.end_connection(id, Close::Flush);
-            return;
-        }
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.role = Role::Closing(Rc::clone(context));
-        }
-        self.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay);
     }
 }
 

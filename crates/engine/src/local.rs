@@ -34,7 +34,10 @@ use crate::client::avalanche::{Flow, Identical};
 use crate::client::budget::{Budget, Rate};
 use crate::client::memory::Memory;
 use crate::client::timeouts::Network;
+use crate::connection::Connections;
 use crate::connection::{Codec, Connection, Downstream, Reading, Role};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::forward::Item;
 use crate::ids::{NO_CLUSTER, Side, StreamIndex};
 use crate::listener::{ChainContext, ChainKind};
@@ -47,7 +50,6 @@ use crate::snapshot::route::ClusterChoice;
 use crate::spans::Part;
 use crate::stats::Scope;
 use crate::stream::{Direction, Stream, StreamTimer};
-use crate::worker::Worker;
 
 use message::{
     CallId, Command, Error, Event, Open, Options, Outcome, Remembered, Repeat, Settings, Transport,
@@ -186,12 +188,12 @@ pub(crate) enum SpareReason {
     Silent,
 }
 
-impl Worker {
+impl Exchange {
     /// The app wants something.
     pub(crate) fn on_command(&mut self, command: Command, now: Instant) {
         match command {
-            Command::Settings(settings) => self.take_settings(*settings),
-            Command::Tls(template) => self.local.tls = Some(template),
+            Command::Settings(settings) => self.upstreams.app.take_settings(*settings),
+            Command::Tls(template) => self.upstreams.app.tls = Some(template),
             Command::Open(open) => self.open_call(*open, now),
             Command::Data { call, chunk } => self.on_call_data(call, chunk, now),
             Command::End { call } => {
@@ -201,70 +203,65 @@ impl Worker {
                 }
             }
             Command::Consumed { call, bytes } => {
-                if let Some(id) = self.local.calls.get(&call).copied() {
+                if let Some(id) = self.upstreams.app.calls.get(&call).copied() {
                     self.on_sent(id, bytes, now);
                 }
             }
             Command::Cancel { call } => {
-                if let Some(index) = self.stream_of(call) {
+                if let Some(index) = self.upstreams.app.stream_of(call, &self.conns) {
                     self.fail_call(index, Error::Cancelled, now);
                 }
             }
             Command::Network(change) => self.on_network_change(change, now),
             Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
-            Command::Find(find) => self.find(find, now),
-            Command::Attempted { address, took } => self.on_attempted(address, took, now),
+            Command::Find(find) => {
+                self.upstreams.app.find(find, &mut self.conns, &mut self.env, now)
+            }
+            Command::Attempted { address, took } => {
+                self.upstreams.app.on_attempted(address, took, now)
+            }
             Command::Restore(Remembered { addresses, answers }) => {
-                self.local.memory.restore(addresses, now);
-                self.local.answers.restore(answers, now);
+                self.upstreams.app.memory.restore(addresses, now);
+                self.upstreams.app.answers.restore(answers, now);
             }
             Command::Save => {
-                let addresses = self.local.memory.save(now);
-                let answers = self.local.answers.save(now);
-                self.tell_app(Event::Saved(Remembered { addresses, answers }));
+                let addresses = self.upstreams.app.memory.save(now);
+                let answers = self.upstreams.app.answers.save(now);
+                self.env.tell_app(Event::Saved(Remembered { addresses, answers }));
             }
         }
-    }
-
-    fn take_settings(&mut self, settings: Settings) {
-        self.local.probes =
-            Rate::new(settings.probes_per_second, settings.probes_per_second.saturating_mul(2));
-        self.local.budget = Budget::new(20, settings.max_repetitions);
-        self.local.identical = Identical::new(settings.max_identical, settings.identical_window);
-        self.local.flow = Flow::new(settings.max_flow_bytes, settings.flow_window);
-        self.local.settings = settings;
     }
 
     fn open_call(&mut self, open: Open, now: Instant) {
-        let full = self.local.calls.len() >= self.local.settings.max_calls;
-        let known = self.local.calls.contains_key(&open.call);
+        let full = self.upstreams.app.calls.len() >= self.upstreams.app.settings.max_calls;
+        let known = self.upstreams.app.calls.contains_key(&open.call);
         let refused = if full || known {
             Some(Error::Overflow)
-        } else if !self.local.reaches(&open.origin) && !open.options.waits {
+        } else if !self.upstreams.app.reaches(&open.origin) && !open.options.waits {
             Some(Error::Offline)
-        } else if open.origin.transport == Transport::Tls && self.local.tls.is_none() {
+        } else if open.origin.transport == Transport::Tls && self.upstreams.app.tls.is_none() {
             Some(Error::NoTls)
         } else {
-            self.limit_on(&open, now).map(Error::Limited)
+            self.upstreams.app.limit_on(&open, now).map(Error::Limited)
         };
         if let Some(error) = refused {
-            return self.refuse_call(open.call, error, now);
+            return self.env.refuse_call(open.call, error, now);
         }
         let Some(cluster) = self.origin(&open.origin, now) else {
-            return self.refuse_call(open.call, Error::Overflow, now);
+            return self.env.refuse_call(open.call, Error::Overflow, now);
         };
         let report = Report {
             priority: open.options.priority,
-            network: Arc::clone(self.local.memory.network()),
+            network: Arc::clone(self.upstreams.app.memory.network()),
             ..Report::default()
         };
         let call = Call::new(open.call, open.options, report, now);
         let (number, total) = (call.id, call.options.total);
         let Some(index) = self.open_local_stream(call, now) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
-        self.local.calls.insert(number, stream.downstream);
+        self.upstreams.app.calls.insert(number, stream.downstream);
         let unused = std::mem::replace(&mut stream.request, open.request);
-        self.heads.give(unused);
+        self.env.heads.give(unused);
         stream.trace_begin(Part::Route);
         stream.head_only = stream.request.method() == Method::Head;
         stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };
@@ -274,29 +271,35 @@ impl Worker {
         }
         stream.cluster = cluster;
         self.prepare_retries(index);
-        self.local.budget.earn();
+        self.upstreams.app.budget.earn();
         if let Some(total) = total {
-            self.set_stream_timer(index, StreamTimer::MaxDuration, now + total);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + total,
+                &mut self.env,
+            );
         }
         self.place_call(index, now);
     }
 
     /// The stream, with the app as its downstream side.
     fn open_local_stream(&mut self, call: Call, now: Instant) -> Option<StreamIndex> {
-        let context = self.app_context();
-        let serial = self.serial.next_connection();
-        let window = self.local.settings.window_bytes;
+        let context = self.upstreams.app.app_context(&mut self.env);
+        let serial = self.env.serial.next_connection();
+        let window = self.upstreams.app.settings.window_bytes;
         let role = Role::Downstream(Downstream { context, requests: 1, closing: false, serial });
         let nowhere = Address::unspecified;
         let codec = Codec::Local(Box::new(call));
         let id = self
-            .connections
+            .conns
+            .table
             .insert_local(|id| Connection::new(id, codec, role, nowhere(), nowhere(), window, now));
         self.open_stream(id, now).map(|(index, _)| index)
     }
 
     fn prepare_retries(&mut self, index: StreamIndex) {
-        let replay = self.local.settings.replay_bytes;
+        let replay = self.upstreams.app.settings.replay_bytes;
         let Some(call) = self.call(index) else { return };
         let (repeat, retries) = (call.options.repeat, call.options.retries);
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -318,33 +321,20 @@ impl Worker {
         self.forward(index, Side::Request, Item::Data(chunk), now);
         self.restart_first_byte(index, now);
         self.extend_body(index, bytes, now);
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let held_back = connection.reading == Reading::Off;
         let Codec::Local(call) = &mut connection.codec else { return };
         if held_back {
             call.untaken += bytes;
         } else {
             let call = call.id;
-            self.tell_app(Event::Room { call, bytes });
-        }
-    }
-
-    /// The app's side of a stream is read again, or not: what was held back is taken.
-    pub(crate) fn on_local_reading(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.reading == Reading::Off {
-            return;
-        }
-        let Codec::Local(call) = &mut connection.codec else { return };
-        let (bytes, call) = (std::mem::take(&mut call.untaken), call.id);
-        if bytes > 0 {
-            self.tell_app(Event::Room { call, bytes });
+            self.env.tell_app(Event::Room { call, bytes });
         }
     }
 
     /// Hands a piece of the response to the app.
     pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let Codec::Local(state) = &connection.codec else { return };
         let call = state.id;
         match item {
@@ -355,13 +345,13 @@ impl Worker {
                     !connection.congested && connection.outstanding > connection.high_watermark;
                 connection.congested |= backs_up;
                 let (bytes, stream) = (chunk.len(), connection.stream);
-                self.tell_app(Event::Data { call, chunk });
+                self.env.tell_app(Event::Data { call, chunk });
                 self.receive_piece(stream, bytes, now);
                 if backs_up && let Some(source) = self.other_side(id) {
                     self.update_reading(source);
                 }
             }
-            Item::Trailers(trailers) => self.tell_app(Event::Trailers { call, trailers }),
+            Item::Trailers(trailers) => self.env.tell_app(Event::Trailers { call, trailers }),
             Item::End => {}
         }
     }
@@ -383,7 +373,7 @@ impl Worker {
         self.begin_response_timers(index, now);
         self.note_resumable(index, now);
         let Some(call) = self.call(index).map(|call| call.id) else { return };
-        self.tell_app(Event::Head { call, head });
+        self.env.tell_app(Event::Head { call, head });
     }
 
     /// Ends a request that cannot be answered.
@@ -398,12 +388,12 @@ impl Worker {
     /// The last word on a request; its stream is over.
     pub(crate) fn end_call(&mut self, stream: &mut Stream, now: Instant) {
         let id = stream.downstream;
-        let Some(mut connection) = self.connections.remove(id) else { return };
+        let Some(mut connection) = self.conns.table.remove(id) else { return };
         let Codec::Local(call) = &mut connection.codec else { return };
         if call.mute {
             return self.end_mute(call);
         }
-        self.local.calls.remove(&call.id);
+        self.upstreams.app.calls.remove(&call.id);
         let outcome = match call.error {
             None if stream.response_end == Direction::Ended => Outcome::Complete,
             error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
@@ -412,47 +402,32 @@ impl Worker {
             return;
         }
         let mut report = std::mem::take(&mut call.report);
-        self.complete_report(&mut report, call, stream.cluster, now);
+        self.upstreams.app.complete_report(&mut report, call, stream.cluster, now);
         report.record = std::mem::take(&mut stream.record);
-        self.learn_from(&report, outcome, stream.cluster);
+        self.upstreams.app.learn_from(&report, outcome, stream.cluster);
         let (call, report) = (call.id, Box::new(report));
-        self.tell_app(Event::Ended { call, outcome, report });
-    }
-
-    /// Ends a request that does not begin.
-    fn refuse_call(&mut self, call: CallId, error: Error, now: Instant) {
-        let mut report = Box::new(Report::default());
-        (report.record.start, report.record.end) = (now, Some(now));
-        self.tell_app(Event::Ended { call, outcome: Outcome::Failed(error), report });
-    }
-
-    pub(crate) fn tell_app(&mut self, event: Event) {
-        self.tell(FromWorker::Local(event));
+        self.env.tell_app(Event::Ended { call, outcome, report });
     }
 
     /// The app's side of a stream, if it is the app's.
     pub(crate) fn call(&self, index: StreamIndex) -> Option<&Call> {
         let downstream = self.streams.get(index)?.downstream;
-        let Codec::Local(call) = &self.connections.get(downstream)?.codec else { return None };
+        let Codec::Local(call) = &self.conns.table.get(downstream)?.codec else { return None };
         Some(call)
     }
 
     pub(crate) fn call_mut(&mut self, index: StreamIndex) -> Option<&mut Call> {
         let downstream = self.streams.get(index)?.downstream;
-        let Codec::Local(call) = &mut self.connections.get_mut(downstream)?.codec else {
+        let Codec::Local(call) = &mut self.conns.table.get_mut(downstream)?.codec else {
             return None;
         };
         Some(call)
     }
 
-    fn stream_of(&self, call: CallId) -> Option<StreamIndex> {
-        self.connections.get(*self.local.calls.get(&call)?)?.stream
-    }
-
     /// A request whose body is under way.
     fn streaming_call(&self, call: CallId) -> Option<(ConnectionId, StreamIndex)> {
-        let id = *self.local.calls.get(&call)?;
-        let index = self.connections.get(id)?.stream?;
+        let id = *self.upstreams.app.calls.get(&call)?;
+        let index = self.conns.table.get(id)?.stream?;
         let streams = self.streams.get(index)?.request_end == Direction::Streaming;
         streams.then_some((id, index))
     }
@@ -463,20 +438,63 @@ impl Worker {
     pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
         self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
     }
+}
+
+impl Local {
+    fn take_settings(&mut self, settings: Settings) {
+        self.probes =
+            Rate::new(settings.probes_per_second, settings.probes_per_second.saturating_mul(2));
+        self.budget = Budget::new(20, settings.max_repetitions);
+        self.identical = Identical::new(settings.max_identical, settings.identical_window);
+        self.flow = Flow::new(settings.max_flow_bytes, settings.flow_window);
+        self.settings = settings;
+    }
+
+    fn stream_of(&self, call: CallId, conns: &Connections) -> Option<StreamIndex> {
+        conns.table.get(*self.calls.get(&call)?)?.stream
+    }
 
     /// Requests of the app that are under way.
     pub(crate) fn calls_in_flight(&self) -> u32 {
-        u32::try_from(self.local.calls.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.calls.len()).unwrap_or(u32::MAX)
     }
 
-    fn app_context(&mut self) -> Rc<ChainContext> {
-        if let Some(context) = &self.local.context {
+    fn app_context(&mut self, env: &mut Env) -> Rc<ChainContext> {
+        if let Some(context) = &self.context {
             return Rc::clone(context);
         }
-        let stats = self.registry.set(self.index, Scope::Listener(Arc::from("local")));
+        let stats = env.registry.set(env.index, Scope::Listener(Arc::from("local")));
         let context = Rc::new(ChainContext::local(stats));
-        self.local.context = Some(Rc::clone(&context));
+        self.context = Some(Rc::clone(&context));
         context
+    }
+}
+
+impl Connections {
+    /// The app's side of a stream is read again, or not: what was held back is taken.
+    pub(crate) fn on_local_reading(&mut self, id: ConnectionId, env: &mut Env) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        if connection.reading == Reading::Off {
+            return;
+        }
+        let Codec::Local(call) = &mut connection.codec else { return };
+        let (bytes, call) = (std::mem::take(&mut call.untaken), call.id);
+        if bytes > 0 {
+            env.tell_app(Event::Room { call, bytes });
+        }
+    }
+}
+
+impl Env {
+    /// Ends a request that does not begin.
+    fn refuse_call(&mut self, call: CallId, error: Error, now: Instant) {
+        let mut report = Box::new(Report::default());
+        (report.record.start, report.record.end) = (now, Some(now));
+        self.tell_app(Event::Ended { call, outcome: Outcome::Failed(error), report });
+    }
+
+    pub(crate) fn tell_app(&mut self, event: Event) {
+        self.tell(FromWorker::Local(event));
     }
 }
 

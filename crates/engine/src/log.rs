@@ -7,6 +7,9 @@ use towpath_proto::Instant;
 use towpath_proto::head::Head;
 
 use crate::cluster::Clusters;
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
 use crate::format::Facts;
 use crate::ids::StreamIndex;
 use crate::message::FromWorker;
@@ -14,7 +17,7 @@ use crate::record::Record;
 use crate::snapshot::{AccessLog, Listener, SinkId};
 use crate::stream::Stream;
 use crate::wall_clock::WallClock;
-use crate::worker::{LOG_DELAY, TimerSlot, Worker};
+use crate::worker::LOG_DELAY;
 
 /// Lines that wait for company.
 #[derive(Debug, Default)]
@@ -54,20 +57,38 @@ impl Logs {
     }
 }
 
-impl Worker {
+impl Exchange {
     /// Writes a stream's lines.
     pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
         let logs = stream.context.access_logs();
         if !logs.is_empty() {
             let response = (stream.record.status != 0).then_some(&stream.response);
-            let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+            let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let mut facts = facts(stream, response, setting, now);
             facts.log_type = kind;
-            let full = self.logs.write(logs, &facts, self.random.next());
-            self.after_lines(full, now);
+            let full = self.env.logs.write(logs, &facts, self.env.random.next());
+            self.env.after_lines(full, now);
         }
     }
 
+    /// Writes lines for a stream that goes on.
+    pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
+        if let Some(stream) = self.streams.close(index) {
+            self.log(&stream, kind, now);
+            self.streams.put_back(index, stream);
+        }
+    }
+
+    /// Writes lines for a stream whose route has been chosen, if they are wanted.
+    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
+        let http = self.streams.get(index).and_then(|stream| stream.context.http());
+        if http.is_some_and(|http| http.config.log_on_new_request) {
+            self.log_under_way(index, DOWNSTREAM_START, now);
+        }
+    }
+}
+
+impl Env {
     /// Writes the listener's lines for a connection that is over, or that no filter chain took.
     pub(crate) fn log_connection(
         &mut self,
@@ -96,22 +117,6 @@ impl Worker {
                 self.timers.set(TimerSlot::Logs.number(), now + LOG_DELAY);
             }
             Fill::Enough => self.hand_over_logs(),
-        }
-    }
-
-    /// Writes lines for a stream that goes on.
-    pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
-        if let Some(stream) = self.streams.close(index) {
-            self.log(&stream, kind, now);
-            self.streams.put_back(index, stream);
-        }
-    }
-
-    /// Writes lines for a stream whose route has been chosen, if they are wanted.
-    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
-        let http = self.streams.get(index).and_then(|stream| stream.context.http());
-        if http.is_some_and(|http| http.config.log_on_new_request) {
-            self.log_under_way(index, DOWNSTREAM_START, now);
         }
     }
 

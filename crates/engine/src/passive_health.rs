@@ -3,13 +3,13 @@
 //! Arrives: statuses of answers, connects that were made or failed, streams that came to nothing. Leaves: word to the monitor
 //! when a run of errors reaches its threshold. What is an error follows Envoy's router and TCP proxy.
 
-use towpath_proto::Output;
-
 use crate::cluster::ClusterState;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
-use crate::message::{FromWorker, Message};
+use crate::message::FromWorker;
 use crate::snapshot::health::{OutlierDetection, Run};
-use crate::worker::Worker;
+use crate::upstream::Upstreams;
 
 /// A host's errors in a row, as one worker saw them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,33 +86,7 @@ impl ClusterState {
     }
 }
 
-impl Worker {
-    /// Notes what came of a try on a host.
-    #[inline]
-    pub(crate) fn note(&mut self, pool_key: PoolKey, sign: HostOutcome) {
-        if self
-            .clusters
-            .get(pool_key.cluster)
-            .is_some_and(|cluster| cluster.config.outliers.is_some())
-        {
-            self.note_watched(pool_key, sign);
-        }
-    }
-
-    #[cold]
-    fn note_watched(&mut self, pool_key: PoolKey, sign: HostOutcome) {
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        let Some(config) = cluster.config.outliers else { return };
-        let Some(pool) = cluster.pool_mut(pool_key) else { return };
-        let runs = pool.error_streak.take(sign, &config);
-        let host = pool.address.clone();
-        for run in runs.into_iter().flatten() {
-            let accused =
-                FromWorker::Accused { cluster: pool_key.cluster, host: host.clone(), run };
-            self.push(Output::Message(Message::From(accused)));
-        }
-    }
-
+impl Exchange {
     /// Notes why a stream was reset, where that is its host's doing.
     pub(crate) fn blame_host(&mut self, index: StreamIndex, reason: ResetReason) {
         let Some(stream) = self.streams.get(index) else { return };
@@ -135,7 +109,35 @@ impl Worker {
             | ResetReason::RateLimited
             | ResetReason::Status(_) => return,
         };
-        self.note(pool_key, sign);
+        self.upstreams.note(pool_key, sign, &mut self.env);
+    }
+}
+
+impl Upstreams {
+    /// Notes what came of a try on a host.
+    #[inline]
+    pub(crate) fn note(&mut self, pool_key: PoolKey, sign: HostOutcome, env: &mut Env) {
+        if self
+            .clusters
+            .get(pool_key.cluster)
+            .is_some_and(|cluster| cluster.config.outliers.is_some())
+        {
+            self.note_watched(pool_key, sign, env);
+        }
+    }
+
+    #[cold]
+    fn note_watched(&mut self, pool_key: PoolKey, sign: HostOutcome, env: &mut Env) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(config) = cluster.config.outliers else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        let runs = pool.error_streak.take(sign, &config);
+        let host = pool.address.clone();
+        for run in runs.into_iter().flatten() {
+            let accused =
+                FromWorker::Accused { cluster: pool_key.cluster, host: host.clone(), run };
+            env.tell(accused);
+        }
     }
 }
 

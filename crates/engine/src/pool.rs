@@ -13,11 +13,15 @@ use std::time::Duration;
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::connection::ConnectionTimer;
+use crate::connection::Connections;
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, Priority, Protocol, ResetReason, StreamIndex};
 use crate::message::HostCounts;
 use crate::passive_health::ErrorStreak;
 use crate::stream::UpstreamState;
-use crate::worker::Worker;
+use crate::upstream::Upstreams;
 
 /// The connections to one host.
 #[derive(Debug)]
@@ -120,30 +124,112 @@ impl Pool {
     }
 }
 
-impl Worker {
+impl Exchange {
+    /// A connection has no stream any more and can carry another.
+    pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
+        if self.conns.is_shared(id) {
+            self.offer_shared(id, now);
+            return;
+        }
+        while self.offer_once(id, now) == Offer::Refused {}
+    }
+
+    fn offer_once(&mut self, id: ConnectionId, now: Instant) -> Offer {
+        let Some(connection) = self.conns.table.get_mut(id) else { return Offer::Done };
+        let Some(upstream) = connection.upstream() else { return Offer::Done };
+        let (pool_key, retired) = (upstream.pool_key, upstream.retired || connection.ended);
+        let used = upstream.requests > 0;
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
+            return Offer::Done;
+        };
+        let idle_timeout = cluster.config.idle_timeout;
+        let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
+        if retired || pool.host.is_none() {
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            return Offer::Done;
+        }
+        let streams = &self.streams;
+        let suits = |waiting: &StreamIndex| {
+            !used || streams.get(*waiting).is_none_or(|stream| !stream.retries.wants_fresh)
+        };
+        if let Some(next) = pool.pending.iter().position(suits) {
+            let next = pool.pending.remove(next);
+            cluster.left_queue(pool_key);
+            let Some(next) = next else { return Offer::Done };
+            let Some(next) = self.takes_spare(next, now) else { return Offer::Refused };
+            let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
+                return Offer::Done;
+            };
+            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
+                self.attach(next, id, now);
+                return Offer::Done;
+            }
+            cluster.stats.upstream_rq_active_overflow.inc();
+            if let Some(stream) = self.streams.get_mut(next) {
+                stream.upstream = UpstreamState::None;
+            }
+            self.reset_upstream(next, ResetReason::Overflow, now);
+            return Offer::Refused;
+        }
+        if !pool.pending.is_empty() && pool.connecting == 0 {
+            // At its limit the pool makes room for the fresh connection that is waited for.
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            return Offer::Done;
+        }
+        pool.idle.push(id);
+        let limit =
+            [idle_timeout, pool.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN))];
+        if let Some(limit) = limit.into_iter().flatten().min() {
+            let slot = TimerSlot::of_connection(id);
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + limit,
+                slot,
+                &mut self.env.timers,
+            );
+        }
+        Offer::Done
+    }
+}
+
+impl Upstreams {
     /// A connection for an HTTP stream to a host.
-    pub(crate) fn lease(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
+    pub(crate) fn lease(
+        &mut self,
+        wish: Wish,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
         if cluster.load(pool_key).requests >= cluster.limits(pool_key).requests {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
         if cluster.config.bolt.is_some() {
-            return self.lease_shared(wish, pool_key, now);
+            return self.lease_shared(wish, pool_key, conns, env, now);
         }
         while wish.reuses
             && let Some(id) = self.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop())
         {
-            if self.may_be_reused(id, pool_key, wish.repeatable, now) {
+            if self.may_be_reused(id, pool_key, wish.repeatable, conns, now) {
                 return Lease::Ready(id);
             }
-            self.close_upstream(id, Close::Flush, now);
+            self.close_upstream(id, Close::Flush, conns, env, now);
         }
-        self.enqueue(wish, pool_key, now)
+        self.enqueue(wish, pool_key, conns, env, now)
     }
 
     /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
-    pub(crate) fn enqueue(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
+    pub(crate) fn enqueue(
+        &mut self,
+        wish: Wish,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
         if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
             cluster.stats.upstream_rq_pending_overflow.inc();
@@ -156,18 +242,24 @@ impl Worker {
             pool.pending.insert(at, wish.stream);
         }
         if races {
-            self.race_for(pool_key.cluster, now);
+            self.race_for(pool_key.cluster, conns, env, now);
         } else {
-            self.open_for_pending(pool_key, now);
+            self.open_for_pending(pool_key, conns, env, now);
         }
         Lease::Pending
     }
 
     /// Opens a connection if more streams wait than connects are under way.
-    pub(crate) fn open_for_pending(&mut self, pool_key: PoolKey, now: Instant) {
+    pub(crate) fn open_for_pending(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         if cluster.races {
-            return self.advance_origin(pool_key.cluster, now);
+            return self.advance_origin(pool_key.cluster, conns, env, now);
         }
         let at_limit = cluster.load(pool_key).connections >= cluster.limits(pool_key).connections;
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
@@ -182,10 +274,10 @@ impl Worker {
             }
         }
         let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
-        if protocol == Protocol::Bolt && self.has_all_shared(pool_key) {
+        if protocol == Protocol::Bolt && self.has_all_shared(pool_key, conns) {
             return;
         }
-        self.start_connect(pool_key, protocol, None, now);
+        self.start_connect(pool_key, protocol, None, env, now);
     }
 
     /// Takes a stream out of a queue.
@@ -198,77 +290,16 @@ impl Worker {
         }
     }
 
-    /// A connection has no stream any more and can carry another.
-    pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
-        if self.is_shared(id) {
-            self.offer_shared(id, now);
-            return;
-        }
-        while self.offer_once(id, now) == Offer::Refused {}
-    }
-
-    fn offer_once(&mut self, id: ConnectionId, now: Instant) -> Offer {
-        let Some(connection) = self.connections.get_mut(id) else { return Offer::Done };
-        let Some(upstream) = connection.upstream() else { return Offer::Done };
-        let (pool_key, retired) = (upstream.pool_key, upstream.retired || connection.ended);
-        let used = upstream.requests > 0;
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Offer::Done };
-        let idle_timeout = cluster.config.idle_timeout;
-        let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
-        if retired || pool.host.is_none() {
-            self.close_upstream(id, Close::Flush, now);
-            return Offer::Done;
-        }
-        let streams = &self.streams;
-        let suits = |waiting: &StreamIndex| {
-            !used || streams.get(*waiting).is_none_or(|stream| !stream.retries.wants_fresh)
-        };
-        if let Some(next) = pool.pending.iter().position(suits) {
-            let next = pool.pending.remove(next);
-            cluster.left_queue(pool_key);
-            let Some(next) = next else { return Offer::Done };
-            let Some(next) = self.takes_spare(next, now) else { return Offer::Refused };
-            let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Offer::Done };
-            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
-                self.attach(next, id, now);
-                return Offer::Done;
-            }
-            cluster.stats.upstream_rq_active_overflow.inc();
-            if let Some(stream) = self.streams.get_mut(next) {
-                stream.upstream = UpstreamState::None;
-            }
-            self.reset_upstream(next, ResetReason::Overflow, now);
-            return Offer::Refused;
-        }
-        if !pool.pending.is_empty() && pool.connecting == 0 {
-            // At its limit the pool makes room for the fresh connection that is waited for.
-            self.close_upstream(id, Close::Flush, now);
-            return Offer::Done;
-        }
-        pool.idle.push(id);
-        let limit =
-            [idle_timeout, pool.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN))];
-        if let Some(limit) = limit.into_iter().flatten().min() {
-            let slot = Self::connection_timer_slot(id);
-            connection.deadlines.set(
-                ConnectionTimer::Idle as usize,
-                now + limit,
-                slot,
-                &mut self.timers,
-            );
-        }
-        Offer::Done
-    }
-
     /// Whether an idle connection can be trusted with a request.
     fn may_be_reused(
         &self,
         id: ConnectionId,
         pool_key: PoolKey,
         repeatable: bool,
+        conns: &Connections,
         now: Instant,
     ) -> bool {
-        let Some(connection) = self.connections.get(id) else { return false };
+        let Some(connection) = conns.table.get(id) else { return false };
         if connection.ended || connection.upstream().is_none_or(|upstream| upstream.retired) {
             return false;
         }

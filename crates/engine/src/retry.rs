@@ -14,13 +14,15 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 
+use crate::connection::Connections;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::record::details::{self, Reset};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
 use crate::spans::Part;
 use crate::stream::{Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::Worker;
+use crate::upstream::Upstreams;
 
 /// The retry state of a stream.
 #[derive(Debug, Default)]
@@ -154,14 +156,14 @@ pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
     std::str::from_utf8(value.trim_ascii()).ok()?.parse().ok()
 }
 
-impl Worker {
+impl Exchange {
     /// The upstream side of a stream is over before its response was.
     pub(crate) fn reset_upstream(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         self.end_waiting(index);
         let Some(stream) = self.streams.get(index) else { return };
-        let silent = may_repeat_silently(stream, reason, self.request_bytes_sent(stream))
-            && !self.response_has_begun(stream);
-        let request_sent = self.request_bytes_sent(stream) > 0;
+        let silent = may_repeat_silently(stream, reason, self.conns.request_bytes_sent(stream))
+            && !self.conns.response_has_begun(stream);
+        let request_sent = self.conns.request_bytes_sent(stream) > 0;
         if !silent {
             self.blame_host(index, reason);
         }
@@ -211,12 +213,12 @@ impl Worker {
             policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
         if !stream.retries.wants(policy, reason, request_sent) {
             if let Some(pool_key) = succeeded {
-                self.count_retry_success(pool_key);
+                self.upstreams.count_retry_success(pool_key);
             }
             return false;
         }
         let Some(pool_key) = stream.retries.pool_key else { return false };
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return false };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return false };
         if stream.retries.remaining == 0 {
             stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             cluster.stats.upstream_rq_retry_limit_exceeded.inc();
@@ -249,34 +251,28 @@ impl Worker {
         stream.upstream = UpstreamState::BackingOff;
         stream.trace_part(Part::BackOff);
         let wait = Duration::from_nanos(
-            self.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
+            self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );
         cluster.stats.upstream_rq_retry_backoff_exponential.inc();
-        self.set_stream_timer(index, StreamTimer::BackOff, now + wait);
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
         true
     }
 
     /// A retry got what the policy takes for an answer.
     pub(crate) fn settle_retry(&mut self, index: StreamIndex) {
         if let Some(pool_key) = self.release_retry(index) {
-            self.count_retry_success(pool_key);
+            self.upstreams.count_retry_success(pool_key);
         }
     }
 
     /// The stream does not count as a retry any more; answers where it did.
     pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<PoolKey> {
         let pool_key = self.streams.get_mut(index)?.retries.counted.take()?;
-        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.load_mut(pool_key).retries -= 1;
             cluster.show_breakers(pool_key);
         }
         Some(pool_key)
-    }
-
-    fn count_retry_success(&self, pool_key: PoolKey) {
-        if let Some(cluster) = self.clusters.get(pool_key.cluster) {
-            cluster.stats.upstream_rq_retry_success.inc();
-        }
     }
 
     /// Answers for an upstream that failed.
@@ -329,7 +325,7 @@ impl Worker {
         let quiet =
             stream.context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
         self.charge(index, status);
-        let mut head = self.heads.take();
+        let mut head = self.env.heads.take();
         head.set_status(status);
         if reset == Reset::Overflow && !quiet {
             head.set(Name::XEnvoyOverloaded, b"true");
@@ -341,15 +337,25 @@ impl Worker {
     pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
         let Some(stream) = self.streams.get(index) else { return };
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
-        if let Some(cluster) = self.clusters.get_mut(stream.cluster) {
+        if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
             cluster.stats.count_response(status, internal);
         }
     }
+}
 
+impl Upstreams {
+    fn count_retry_success(&self, pool_key: PoolKey) {
+        if let Some(cluster) = self.clusters.get(pool_key.cluster) {
+            cluster.stats.upstream_rq_retry_success.inc();
+        }
+    }
+}
+
+impl Connections {
     /// How much of this stream's request the kernel has taken.
     fn request_bytes_sent(&self, stream: &Stream) -> u64 {
         let UpstreamState::Active(id) = stream.upstream else { return 0 };
-        self.connections.get(id).map_or(0, |connection| {
+        self.table.get(id).map_or(0, |connection| {
             connection.bytes_sent.saturating_sub(stream.retries.sent_before)
         })
     }
@@ -357,7 +363,7 @@ impl Worker {
     /// Whether anything came back for this stream's request: a part of a head, or an interim response.
     pub(crate) fn response_has_begun(&self, stream: &Stream) -> bool {
         let UpstreamState::Active(id) = stream.upstream else { return false };
-        self.connections.get(id).is_some_and(|connection| {
+        self.table.get(id).is_some_and(|connection| {
             // Answers that many share a connection for come whole, and others' are no sign.
             !connection.carries_many() && connection.bytes_received > stream.wire.upstream_received
         })

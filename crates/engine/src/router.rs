@@ -10,6 +10,8 @@ use towpath_proto::{Address, Instant};
 
 use crate::connection::Codec;
 use crate::edge::{self, Origin};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::header_ops::{self, Scratch, Subject};
 use crate::ids::{NO_CLUSTER, Priority, ResetReason, StreamIndex};
 use crate::listener::HttpContext;
@@ -23,10 +25,10 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{Direction, RouteRef, Routed, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// From a request's head to a place for it.
     pub(crate) fn route_request(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -41,7 +43,7 @@ impl Worker {
             Normalized::Refused => {
                 http.stats.downstream_rq_failed_path_normalization.inc();
                 let downstream = stream.downstream;
-                self.close_after_response(downstream);
+                self.conns.close_after_response(downstream);
                 self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
                 return;
             }
@@ -57,12 +59,12 @@ impl Worker {
             self.local_reply(index, 404, b"", details::ABSOLUTE_PATH_REJECTED, now);
             return;
         }
-        let random = &mut self.random;
+        let random = &mut self.env.random;
         let origin =
             edge::mark_request(&mut stream.request, &mut stream.record, &http.config, || {
                 random.uuid()
             });
-        let random = self.random.next();
+        let random = self.env.random.next();
         let Some(stream) = self.streams.get_mut(index) else { return };
         // Before the filters: what they change does not lead elsewhere, as in Envoy.
         let picked = http.config.routes.pick(&stream.request, random);
@@ -139,12 +141,13 @@ impl Worker {
                     }
                 }
                 HttpFilter::HeaderMutation { request, .. } => {
-                    let mut head = std::mem::replace(&mut stream.request, self.heads.take());
-                    let setting = Setting { clusters: &self.clusters, clock: &self.clock };
+                    let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
+                    let setting =
+                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
                     let facts = crate::log::facts(stream, None, setting, now);
-                    request.apply(&mut head, Subject::Request, &facts, &mut self.scratch);
+                    request.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
                     if let Some(stream) = self.streams.get_mut(index) {
-                        self.heads.give(std::mem::replace(&mut stream.request, head));
+                        self.env.heads.give(std::mem::replace(&mut stream.request, head));
                     }
                 }
             }
@@ -157,8 +160,8 @@ impl Worker {
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.health_check = true;
-        let mut head = self.heads.take();
-        let fails = self.draining.is_on() || self.draining.health_fails();
+        let mut head = self.env.heads.take();
+        let fails = self.env.draining.is_on() || self.env.draining.health_fails();
         let (status, details) = if fails {
             stream.record.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
             (503, details::HEALTH_CHECK_FAILED)
@@ -172,7 +175,7 @@ impl Worker {
 
     /// A `direct_response` route.
     fn direct_response(&mut self, index: StreamIndex, status: u16, body: Vec<u8>, now: Instant) {
-        let mut head = self.heads.take();
+        let mut head = self.env.heads.take();
         head.set_status(status);
         self.answer(index, head, body, details::DIRECT_RESPONSE, now);
     }
@@ -186,7 +189,7 @@ impl Worker {
         details: &'static str,
         now: Instant,
     ) {
-        let mut head = self.heads.take();
+        let mut head = self.env.heads.take();
         head.set_status(status);
         head.set(Name::Location, location);
         self.answer(index, head, Vec::new(), details, now);
@@ -223,7 +226,7 @@ impl Worker {
         }
         // What is routed by a header can name any cluster.
         let speaks = |id: &ClusterId| {
-            let cluster = self.clusters.get(*id);
+            let cluster = self.upstreams.clusters.get(*id);
             let wanted = context.bolt().is_some() != forward.bridge.is_some();
             cluster.is_some_and(|it| it.config.bolt.is_some() == wanted)
         };
@@ -252,7 +255,7 @@ impl Worker {
             };
             if !allowed.is_some_and(|allowed| allowed.enabled) {
                 stream.record.cluster =
-                    self.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
+                    self.upstreams.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
                 http.stats.downstream_rq_ws_on_non_ws_route.inc();
                 self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
                 return;
@@ -269,12 +272,15 @@ impl Worker {
             stream.response_timeout = Some(timeout);
         }
         if let Some(idle) = forward.idle_timeout {
-            self.set_idle(index, idle, now);
+            self.streams.set_idle(index, idle, &mut self.env, now);
         }
         match forward.max_stream_duration {
-            Some(Some(duration)) => {
-                self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration)
-            }
+            Some(Some(duration)) => self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            ),
             Some(None) => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.deadlines.clear(StreamTimer::MaxDuration as usize);
@@ -285,7 +291,7 @@ impl Worker {
         self.answer_expectation(index, http);
         self.rewrite(index, forward, now);
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
-            self.start_response_timer(index, now);
+            self.streams.start_response_timer(index, &mut self.env, now);
         }
         self.place_crossing(index, now);
     }
@@ -298,13 +304,13 @@ impl Worker {
             return;
         }
         stream.request.remove(Name::Expect);
-        self.encode_for(downstream);
-        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        self.conns.encode_for(downstream, &mut self.env);
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
         if let Codec::Server(server) = &mut connection.codec
             && server.wants_continue()
         {
-            server.encode_informational(&Head::response(100), &mut self.out);
-            self.count_informational(index, 100);
+            server.encode_informational(&Head::response(100), &mut self.conns.out);
+            self.streams.count_informational(index, 100);
         }
     }
 
@@ -318,14 +324,14 @@ impl Worker {
         if !is_rewritten(routed, forward) {
             return;
         }
-        let mut head = std::mem::replace(&mut stream.request, self.heads.take());
+        let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
         apply_header_ops(
             routed,
             Subject::Request,
             stream,
             &mut head,
-            Setting { clusters: &self.clusters, clock: &self.clock },
-            &mut self.scratch,
+            Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
+            &mut self.env.scratch,
             now,
         );
         let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
@@ -352,7 +358,7 @@ impl Worker {
             head.set_path(&rewritten);
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.heads.give(std::mem::replace(&mut stream.request, head));
+            self.env.heads.give(std::mem::replace(&mut stream.request, head));
         }
     }
 
@@ -365,7 +371,7 @@ impl Worker {
             return;
         }
         stream.trace_part(Part::PoolWait);
-        let Some(cluster) = self.clusters.get_mut(stream.cluster) else {
+        let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
         };
@@ -379,7 +385,7 @@ impl Worker {
         } else {
             (&[][..], 1)
         };
-        let Some(pool_key) = cluster.pick(self.random.next(), stream.priority, avoid, attempts)
+        let Some(pool_key) = cluster.pick(self.env.random.next(), stream.priority, avoid, attempts)
         else {
             cluster.stats.upstream_cx_none_healthy.inc();
             self.reset_upstream(index, ResetReason::NoHost, now);
@@ -396,7 +402,7 @@ impl Worker {
             let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
             let turn = cluster.races.then(|| self.place_in_queue(index, pool_key)).flatten();
             let wish = Wish { stream: index, reuses, repeatable, turn };
-            self.lease(wish, pool_key, now)
+            self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now)
         };
         match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),
@@ -446,20 +452,12 @@ impl Worker {
         let Some(forward) = routed.forward() else { return };
         if matches!(forward.host, HostRewrite::Auto)
             && let Some(pool_key) = stream.retries.pool_key
-            && let Some(pool) = self.clusters.pool(pool_key)
+            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
             && !pool.hostname.is_empty()
         {
             let name = pool.hostname.clone();
             let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
             set_host(&mut stream.request, name.as_bytes(), forward, quiet);
-        }
-    }
-
-    /// Starts the route's timeout: it runs from the end of the request.
-    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, now: Instant) {
-        let timeout = self.streams.get(index).filter(|stream| stream.upgrade == Upgrade::No);
-        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
-            self.set_stream_timer(index, StreamTimer::Response, now + timeout);
         }
     }
 
@@ -476,10 +474,25 @@ impl Worker {
             .and_then(|forward| forward.retry.as_deref());
         let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
         if let Some(per_try) = per_try {
-            self.set_stream_timer(index, StreamTimer::PerTry, now + per_try);
+            self.streams.set_stream_timer(index, StreamTimer::PerTry, now + per_try, &mut self.env);
         }
         if let Some(idle) = idle {
-            self.set_stream_timer(index, StreamTimer::PerTryIdle, now + idle);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTryIdle,
+                now + idle,
+                &mut self.env,
+            );
+        }
+    }
+}
+
+impl Streams {
+    /// Starts the route's timeout: it runs from the end of the request.
+    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, env: &mut Env, now: Instant) {
+        let timeout = self.get(index).filter(|stream| stream.upgrade == Upgrade::No);
+        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
+            self.set_stream_timer(index, StreamTimer::Response, now + timeout, env);
         }
     }
 }

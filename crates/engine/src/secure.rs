@@ -15,12 +15,14 @@ use towpath_proto::tls::{self, Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
+use crate::connection::Connections;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::{Closer, Protocol, ResetReason};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::spans;
 use crate::stats::{Scope, TlsStats};
 use crate::stream::{Direction, Stream};
-use crate::worker::Worker;
 
 /// A cluster's TLS as a worker lives it.
 #[derive(Debug)]
@@ -69,17 +71,7 @@ pub(crate) struct Secured {
     pub(crate) since: Option<Stamp>,
 }
 
-impl Worker {
-    /// A cluster's TLS, as this worker will live it.
-    pub(crate) fn cluster_tls(&self, config: &UpstreamTls, stat_name: &Arc<str>) -> ClusterTls {
-        let scope = Scope::ClusterTls(Arc::clone(stat_name));
-        ClusterTls {
-            client: config.template.client(&self.handshakes.clock),
-            name: config.name.clone(),
-            stats: self.registry.set(self.index, scope),
-        }
-    }
-
+impl Exchange {
     /// Begins the handshake on a connection that the driver has made; false if its cluster is spoken to in plain text.
     pub(crate) fn begin_handshake(
         &mut self,
@@ -88,12 +80,12 @@ impl Worker {
         local: &Address,
         now: Instant,
     ) -> bool {
-        let Some((pool_key, _)) = self.attempts.purpose(id) else { return false };
-        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return false };
+        let Some((pool_key, _)) = self.upstreams.attempts.purpose(id) else { return false };
+        let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
         let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
-        self.handshakes.clock.set(self.clock.since_1970(now));
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let layer = tls.client.connect(&tls.name.of(&pool.hostname));
-        self.attempts.secure(id, connection);
+        self.upstreams.attempts.secure(id, connection);
         match layer {
             Ok(mut layer) => {
                 let hello = layer.take_output();
@@ -105,8 +97,8 @@ impl Worker {
                     outstanding: hello.len(),
                     since: spans::handshake_begins(),
                 };
-                self.handshakes.open.insert(connection, handshake);
-                self.send_records(connection, hello);
+                self.conns.handshakes.open.insert(connection, handshake);
+                self.conns.send_records(connection, hello, &mut self.env);
             }
             Err(fault) => self.fail_handshake(id, connection, fault, now),
         }
@@ -115,8 +107,8 @@ impl Worker {
 
     /// Records for a connection that is no other's, in its handshake perhaps.
     pub(crate) fn on_handshake_received(&mut self, id: ConnectionId, chunk: &[u8], now: Instant) {
-        self.handshakes.clock.set(self.clock.since_1970(now));
-        let Handshakes { open, plain, .. } = &mut self.handshakes;
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
+        let Handshakes { open, plain, .. } = &mut self.conns.handshakes;
         let Some(handshake) = open.get_mut(&id) else { return };
         let attempt = handshake.attempt;
         let received = handshake.layer.receive(chunk, plain);
@@ -124,7 +116,7 @@ impl Worker {
         let output = handshake.layer.take_output();
         handshake.outstanding += output.len();
         let established = handshake.layer.is_established();
-        self.send_records(id, output);
+        self.conns.send_records(id, output, &mut self.env);
         match received {
             Err(fault) => self.fail_handshake(attempt, id, fault, now),
             Ok(()) if established => self.end_handshake(id, early, now),
@@ -134,29 +126,23 @@ impl Worker {
 
     /// The peer has ended a connection, or it is gone, in its handshake perhaps.
     pub(crate) fn on_handshake_ended(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
-        if let Some(attempt) = self.handshakes.attempt(id) {
+        if let Some(attempt) = self.conns.handshakes.attempt(id) {
             self.fail_handshake(attempt, id, fault, now);
-        }
-    }
-
-    pub(crate) fn on_handshake_sent(&mut self, id: ConnectionId, bytes: usize) {
-        if let Some(handshake) = self.handshakes.open.get_mut(&id) {
-            handshake.outstanding = handshake.outstanding.saturating_sub(bytes);
         }
     }
 
     /// The connection is usable; `early` is what its server has said already.
     fn end_handshake(&mut self, id: ConnectionId, early: Bytes, now: Instant) {
-        let Some(handshake) = self.handshakes.open.remove(&id) else { return };
+        let Some(handshake) = self.conns.handshakes.open.remove(&id) else { return };
         let attempt = handshake.attempt;
-        let Some((pool_key, protocol)) = self.attempts.purpose(attempt) else { return };
+        let Some((pool_key, protocol)) = self.upstreams.attempts.purpose(attempt) else { return };
         // A server that speaks HTTP before it is asked would answer a request that it has not seen.
         if !early.is_empty() && protocol == Protocol::Http1 {
             self.fail_handshake(attempt, id, Fault::Violation, now);
             return;
         }
         if let Some(tls) =
-            self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
+            self.upstreams.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_handshake(&handshake.layer);
         }
@@ -176,38 +162,35 @@ impl Worker {
 
     /// The handshake came to nothing, and with it the connect.
     fn fail_handshake(&mut self, attempt: AttemptId, id: ConnectionId, fault: Fault, now: Instant) {
-        self.handshakes.open.remove(&id);
-        if let Some((pool_key, _)) = self.attempts.purpose(attempt)
-            && let Some(tls) =
-                self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
+        self.conns.handshakes.open.remove(&id);
+        if let Some((pool_key, _)) = self.upstreams.attempts.purpose(attempt)
+            && let Some(tls) = self
+                .upstreams
+                .clusters
+                .get(pool_key.cluster)
+                .and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_fault(fault);
         }
         // The alert goes out first. A connection that is gone already is closed once more, which nobody minds.
-        self.push(Output::Close { connection: id, how: Close::Flush });
+        self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
         // Whoever refused whom, Envoy counts it as the peer's doing.
         self.fail_connect(attempt, Closer::Remote, ResetReason::Tls(fault), now);
-    }
-
-    /// Gives up a handshake together with its connect.
-    pub(crate) fn cancel_handshake(&mut self, id: ConnectionId) {
-        self.handshakes.open.remove(&id);
-        self.push(Output::Close { connection: id, how: Close::Abort });
     }
 
     /// Records for an established connection: opens them and hands on what is in them, a piece at a time, so that a
     /// slice that somebody keeps holds a piece at most.
     pub(crate) fn on_sealed(&mut self, id: ConnectionId, chunk: &Bytes, now: Instant) {
-        self.handshakes.clock.set(self.clock.since_1970(now));
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         self.receive_slowly(id, chunk.len(), now);
         for piece in chunk.chunks(PIECE_BYTES) {
-            let Some(connection) = self.connections.get_mut(id) else { return };
+            let Some(connection) = self.conns.table.get_mut(id) else { return };
             let Some(layer) = &mut connection.tls else { return };
-            let received = layer.receive(piece, &mut self.handshakes.plain);
+            let received = layer.receive(piece, &mut self.conns.handshakes.plain);
             let (output, ended) = (layer.take_output(), layer.is_ended() && !connection.ended);
             connection.outstanding += output.len();
-            let plain = self.handshakes.plain.split().freeze();
-            self.send_records(id, output);
+            let plain = self.conns.handshakes.plain.split().freeze();
+            self.conns.send_records(id, output, &mut self.env);
             self.receive_plain(id, plain, now);
             match received {
                 Err(fault) => return self.on_tls_fault(id, fault, now),
@@ -222,7 +205,7 @@ impl Worker {
         if plain.is_empty() {
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.bytes_received += plain.len() as u64;
         connection.codec.receive(plain);
         self.pump(id, now);
@@ -230,28 +213,30 @@ impl Worker {
 
     /// An established connection failed: it is of no more use.
     fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.ended = true;
         let (stream, pool_key) = (connection.stream, connection.upstream().map(|up| up.pool_key));
         if let Some(tls) = pool_key
-            .and_then(|pool_key| self.clusters.get(pool_key.cluster))
+            .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_fault(fault);
         }
-        if self.is_shared(id) {
+        if self.conns.is_shared(id) {
             self.fail_shared(id, ResetReason::Terminated, now);
         }
         match stream {
             Some(index) => self.reset_upstream(index, ResetReason::Terminated, now),
-            None => self.close_upstream(id, Close::Flush, now),
+            None => {
+                self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now)
+            }
         }
     }
 
     /// The end of an established connection came without `close_notify`: anybody on the way may have cut it
     /// (RFC 8446 §6.1). So it does not end a message that is ended by nothing else.
     pub(crate) fn on_cut(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         let Some(stream) =
             connection.stream.and_then(|index| Some((index, self.streams.get(index)?)))
         else {
@@ -271,34 +256,63 @@ impl Worker {
 
     /// Ends connections that cannot be written to any more.
     pub(crate) fn end_broken(&mut self, now: Instant) {
-        while let Some((id, fault)) = self.handshakes.broken.pop() {
+        while let Some((id, fault)) = self.conns.handshakes.broken.pop() {
             self.on_tls_fault(id, fault, now);
         }
     }
+}
+
+impl Connections {
+    /// A cluster's TLS, as this worker will live it.
+    pub(crate) fn cluster_tls(
+        &self,
+        config: &UpstreamTls,
+        stat_name: &Arc<str>,
+        env: &Env,
+    ) -> ClusterTls {
+        let scope = Scope::ClusterTls(Arc::clone(stat_name));
+        ClusterTls {
+            client: config.template.client(&self.handshakes.clock),
+            name: config.name.clone(),
+            stats: env.registry.set(env.index, scope),
+        }
+    }
+
+    pub(crate) fn on_handshake_sent(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(handshake) = self.handshakes.open.get_mut(&id) {
+            handshake.outstanding = handshake.outstanding.saturating_sub(bytes);
+        }
+    }
+
+    /// Gives up a handshake together with its connect.
+    pub(crate) fn cancel_handshake(&mut self, id: ConnectionId, env: &mut Env) {
+        self.handshakes.open.remove(&id);
+        self.push(Output::Close { connection: id, how: Close::Abort }, env);
+    }
 
     /// Tells the peer of a connection under TLS that nothing more comes, behind all that was encoded for it.
-    pub(crate) fn say_goodbye(&mut self, id: ConnectionId) {
-        if self.connections.get(id).is_none_or(|connection| connection.tls.is_none()) {
+    pub(crate) fn say_goodbye(&mut self, id: ConnectionId, env: &mut Env) {
+        if self.table.get(id).is_none_or(|connection| connection.tls.is_none()) {
             return;
         }
         if self.out_for == Some(id) {
-            self.flush_out();
+            self.flush_out(env);
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.table.get_mut(id) else { return };
         let Some(layer) = &mut connection.tls else { return };
         let sealed = &mut self.handshakes.sealed;
         layer.say_goodbye(sealed);
         let records = sealed.split().freeze();
         if !records.is_empty() {
             connection.outstanding += records.len();
-            self.outputs.push_back(Output::Send { connection: id, chunk: records });
+            env.outputs.push_back(Output::Send { connection: id, chunk: records });
         }
     }
 
     /// Records of TLS's own.
-    fn send_records(&mut self, id: ConnectionId, records: Vec<u8>) {
+    fn send_records(&mut self, id: ConnectionId, records: Vec<u8>, env: &mut Env) {
         if !records.is_empty() {
-            self.push(Output::Send { connection: id, chunk: records.into() });
+            self.push(Output::Send { connection: id, chunk: records.into() }, env);
         }
     }
 }

@@ -14,11 +14,11 @@ use towpath_proto::tls::{CipherSuite, Layer, Version};
 use towpath_trace::{Callsite, Category, Flow, Level, Stamp, Track, Value, callsite, emit};
 
 use crate::connection::Connection;
+use crate::env::Env;
 use crate::message::{FromWorker, SlowStream};
 use crate::record::Record;
 use crate::route::path::without_query;
 use crate::stream::{Stream, Upgrade};
-use crate::worker::Worker;
 
 /// What a stream is doing; each part ends where the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,7 +326,7 @@ fn name_of(request: &Head) -> [Value<'_>; 2] {
         .map(|bytes| std::str::from_utf8(bytes).ok().into())
 }
 
-impl Worker {
+impl Env {
     /// Ends the spans of a stream, and tells of it if it took too long and was traced.
     pub(crate) fn end_spans(&mut self, stream: &Stream, now: Instant) {
         let duration = now.since(stream.record.start);

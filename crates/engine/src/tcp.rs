@@ -5,6 +5,7 @@
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
+use crate::exchange::Exchange;
 use crate::ids::{Closer, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
 use crate::pool::Lease;
 use crate::record::Flags;
@@ -12,24 +13,28 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
 use crate::spans::Part;
 use crate::stream::{Direction, StreamTimer, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// Opens the stream of a TCP connection.
     pub(crate) fn open_tcp(&mut self, id: ConnectionId, now: Instant) {
         let Some((index, context)) = self.open_stream(id, now) else { return };
         let Some(tcp) = context.tcp() else { return };
         if let Some(duration) = tcp.config.max_duration {
-            self.set_stream_timer(index, StreamTimer::MaxDuration, now + duration);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            );
         }
-        self.set_idle(index, tcp.config.idle_timeout, now);
+        self.streams.set_idle(index, tcp.config.idle_timeout, &mut self.env, now);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.trace_begin(Part::Route);
             stream.request_end = Direction::Streaming;
             stream.response_end = Direction::AwaitingHead;
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
         }
-        let random = self.random.next();
+        let random = self.env.random.next();
         let cluster = match &tcp.config.cluster {
             ClusterChoice::One(cluster) => Some(*cluster),
             ClusterChoice::Weighted { .. } => {
@@ -48,12 +53,12 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.cluster = id;
         stream.trace_part(Part::PoolWait);
-        let Some(cluster) = self.clusters.get_mut(id) else {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else {
             self.end_tcp(index, ResetReason::ClusterGone, now);
             return;
         };
         stream.record.cluster = Some(cluster.config.name.clone());
-        let random = self.random.next();
+        let random = self.env.random.next();
         let Some(pool_key) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3)
         else {
             cluster.stats.upstream_cx_none_healthy.inc();
@@ -75,7 +80,7 @@ impl Worker {
         now: Instant,
     ) -> Lease {
         let (Some(stream), Some(cluster)) =
-            (self.streams.get_mut(index), self.clusters.get_mut(pool_key.cluster))
+            (self.streams.get_mut(index), self.upstreams.clusters.get_mut(pool_key.cluster))
         else {
             return Lease::Overflow;
         };
@@ -93,7 +98,7 @@ impl Worker {
         }
         cluster.joined_queue(pool_key);
         stream.upstream = UpstreamState::Pending(pool_key);
-        self.start_connect(pool_key, Protocol::Raw, Some(index), now);
+        self.upstreams.start_connect(pool_key, Protocol::Raw, Some(index), &mut self.env, now);
         Lease::Pending
     }
 
@@ -113,7 +118,7 @@ impl Worker {
             Some(_) | None => {
                 if connecting
                     && let Some(cluster) =
-                        cluster.and_then(|cluster| self.clusters.get_mut(cluster))
+                        cluster.and_then(|cluster| self.upstreams.clusters.get_mut(cluster))
                 {
                     cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
                     let host = stream.retries.pool_key.and_then(|pool_key| cluster.pool(pool_key));
@@ -195,12 +200,18 @@ impl Worker {
         let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) else {
             return;
         };
-        if let Some(connection) = self.connections.get_mut(downstream) {
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.stream = None;
         }
-        self.count_downstream_close(downstream, Closer::Local, now);
+        self.listeners.count_downstream_close(
+            downstream,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
         self.close_record(index, now);
-        self.end_connection(downstream, how);
-        self.check_drained();
+        self.conns.end_connection(downstream, how, &mut self.env);
+        self.listeners.check_drained(&mut self.env);
     }
 }

@@ -8,20 +8,37 @@ use towpath_proto::http1;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant};
 
+use crate::cluster::Clusters;
+use crate::connect::Attempts;
+use crate::connection::Connections;
 use crate::connection::{Codec, Connection, ConnectionTimer};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::env::Work;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::local::Local;
 use crate::passive_health::HostOutcome;
 use crate::record::{UpstreamTls, details};
 use crate::retry::parse_number;
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{Direction, StreamTimer, Upgrade, UpstreamState};
-use crate::worker::{Work, Worker};
 
-impl Worker {
+/// The clusters, their pools, and connects under way.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams {
+    pub(crate) clusters: Clusters,
+    pub(crate) attempts: Attempts,
+    /// What the app in this process asks for, and its origins, whose connects are raced.
+    pub(crate) app: Box<Local>,
+}
+
+impl Exchange {
     /// Gives a stream its connection and sends what there is of the request.
     pub(crate) fn attach(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
         let (Some(connection), Some(stream)) =
-            (self.connections.get_mut(id), self.streams.get_mut(index))
+            (self.conns.table.get_mut(id), self.streams.get_mut(index))
         else {
             return;
         };
@@ -60,7 +77,7 @@ impl Worker {
         }
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         let downstream = stream.downstream;
-        if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key);
             let limit = cluster.config.max_requests_per_connection;
             if limit > 0
@@ -72,11 +89,15 @@ impl Worker {
             }
         }
         let ends_connect = stream.upgrade == Upgrade::ConnectHere;
-        self.note(pool_key, if tunnels { HostOutcome::Served } else { HostOutcome::Reached });
+        self.upstreams.note(
+            pool_key,
+            if tunnels { HostOutcome::Served } else { HostOutcome::Reached },
+            &mut self.env,
+        );
         if tunnels {
             self.replay(index, id, now);
         } else if ends_connect {
-            let mut head = self.heads.take();
+            let mut head = self.env.heads.take();
             head.set_status(200);
             self.on_response_head(index, head, false, now);
         } else {
@@ -94,18 +115,18 @@ impl Worker {
         let end = stream.request_end == Direction::Ended
             && stream.body.len == 0
             && stream.body.trailers.is_none();
-        self.encode_for(id);
+        self.conns.encode_for(id, &mut self.env);
         let (Some(stream), Some(connection)) =
-            (self.streams.get(index), self.connections.get_mut(id))
+            (self.streams.get(index), self.conns.table.get_mut(id))
         else {
             return;
         };
         let is_first = connection.encoded == 0 && connection.tls.is_none();
         let carries_many = connection.carries_many();
-        connection.codec.encode_head(&stream.request, end, &mut self.out);
+        connection.codec.encode_head(&stream.request, end, &mut self.conns.out);
         if is_first && self.is_large_upload(index) {
-            self.push(towpath_proto::Output::Push { connection: id });
-            self.encode_for(id);
+            self.conns.push(towpath_proto::Output::Push { connection: id }, &mut self.env);
+            self.conns.encode_for(id, &mut self.env);
         }
         if carries_many {
             self.encode_call(index, id);
@@ -132,8 +153,8 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Part::Body);
         let unused = std::mem::replace(&mut stream.response, head);
-        self.heads.give(unused);
-        let has_content = self.become_response(index);
+        self.env.heads.give(unused);
+        let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
@@ -145,12 +166,13 @@ impl Worker {
         let status = stream.response.status();
         let UpstreamState::Active(id) = stream.upstream else { return };
         let pool_key = self
-            .connections
+            .conns
+            .table
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
         if let Some(pool_key) = pool_key {
-            self.note(pool_key, HostOutcome::Answered(status));
+            self.upstreams.note(pool_key, HostOutcome::Answered(status), &mut self.env);
         }
         if status >= 400 && self.retry_status(index, id, status, now) {
             return;
@@ -184,12 +206,12 @@ impl Worker {
             stream.deadlines.clear(StreamTimer::Response as usize);
             let downstream = stream.downstream;
             for connection in [downstream, id] {
-                if let Some(connection) = self.connections.get_mut(connection) {
+                if let Some(connection) = self.conns.table.get_mut(connection) {
                     connection.codec.upgrade();
                 }
             }
-            self.work.push_back(Work::Read(downstream));
-            self.work.push_back(Work::Read(id));
+            self.env.work.push_back(Work::Read(downstream));
+            self.env.work.push_back(Work::Read(id));
             return;
         }
         if end {
@@ -219,7 +241,7 @@ impl Worker {
         {
             return false;
         }
-        if let Some(cluster) = self.cluster_of(id) {
+        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
             cluster.stats.retry_upstream_rq.count(status);
         }
         self.leave_answer(index, id, now);
@@ -228,7 +250,7 @@ impl Worker {
 
     /// A stream that will be tried again leaves the connection on which an answer begins.
     pub(crate) fn leave_answer(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
-        if self.connections.get(id).is_some_and(Connection::is_reusable) {
+        if self.conns.table.get(id).is_some_and(Connection::is_reusable) {
             self.release_upstream(index, id, true, now);
         } else {
             // The rest of the answer is not waited for.
@@ -246,23 +268,15 @@ impl Worker {
             && (head.status() != 100
                 || stream.context.http().is_some_and(|http| http.config.proxy_100_continue));
         if passes {
-            self.encode_for(downstream);
-            if let Some(connection) = self.connections.get_mut(downstream)
+            self.conns.encode_for(downstream, &mut self.env);
+            if let Some(connection) = self.conns.table.get_mut(downstream)
                 && let Codec::Server(server) = &mut connection.codec
             {
-                server.encode_informational(&head, &mut self.out);
+                server.encode_informational(&head, &mut self.conns.out);
             }
-            self.count_informational(index, head.status());
+            self.streams.count_informational(index, head.status());
         }
-        self.heads.give(head);
-    }
-
-    /// Counts a 1xx that went down.
-    pub(crate) fn count_informational(&self, index: StreamIndex, status: u16) {
-        if let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http()) {
-            http.stats.count_response(status);
-            http.listener_stats.count_response(status);
-        }
+        self.env.heads.give(head);
     }
 
     /// The whole response is out (or in the driver's hands).
@@ -287,12 +301,14 @@ impl Worker {
         now: Instant,
     ) {
         let pool_key = self
-            .connections
+            .conns
+            .table
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
         let unanswered = error == http1::Error::ClosedBeforeResponse;
-        if let Some(cluster) = pool_key.and_then(|pool_key| self.clusters.get_mut(pool_key.cluster))
+        if let Some(cluster) =
+            pool_key.and_then(|pool_key| self.upstreams.clusters.get_mut(pool_key.cluster))
             && !unanswered
         {
             cluster.stats.upstream_cx_protocol_error.inc();
@@ -300,18 +316,15 @@ impl Worker {
         match stream {
             Some(index) if unanswered => self.reset_upstream(index, ResetReason::Terminated, now),
             Some(index) => self.reset_upstream(index, ResetReason::Protocol, now),
-            None => self.close_upstream(id, Close::Abort, now),
+            None => {
+                self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now)
+            }
         }
-    }
-
-    /// An answer that nobody asked for.
-    pub(crate) fn on_unasked(&mut self, id: ConnectionId, now: Instant) {
-        self.close_upstream(id, Close::Abort, now);
     }
 
     /// The server sent FIN.
     pub(crate) fn on_upstream_ended(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         match &connection.tls {
             Some(layer) if !layer.is_ended() => self.on_cut(id, now),
             Some(_) | None => self.on_upstream_end(id, now),
@@ -320,15 +333,15 @@ impl Worker {
 
     /// The server sends nothing more, and nobody else made it look so.
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
-        if self.is_shared(id) {
+        if self.conns.is_shared(id) {
             self.fail_shared(id, ResetReason::Terminated, now);
-            self.close_upstream(id, Close::Flush, now);
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let Some(index) = connection.stream else {
-            self.learn_peer_idle(id, now);
-            self.close_upstream(id, Close::Flush, now);
+            self.upstreams.learn_peer_idle(id, &mut self.conns, now);
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
             return;
         };
         connection.codec.ended();
@@ -349,7 +362,7 @@ impl Worker {
 
     /// The server's connection is gone.
     pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.gone = true;
         let started = match &connection.codec {
             Codec::Client(client) => client.response_started(),
@@ -361,12 +374,12 @@ impl Worker {
         };
         if connection.carries_many() {
             self.fail_shared(id, ResetReason::Terminated, now);
-            self.forget_upstream(id, now);
+            self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
             return;
         }
         match connection.stream {
             Some(index) if started => {
-                if let Some(cluster) = self.cluster_of(id) {
+                if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
                     cluster.stats.upstream_cx_protocol_error.inc();
                 }
                 self.reset_upstream(index, ResetReason::Protocol, now);
@@ -379,8 +392,8 @@ impl Worker {
                 self.reset_upstream(index, reason, now);
             }
             None => {
-                self.learn_peer_idle(id, now);
-                self.forget_upstream(id, now);
+                self.upstreams.learn_peer_idle(id, &mut self.conns, now);
+                self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
             }
         }
     }
@@ -391,25 +404,37 @@ impl Worker {
         timer: ConnectionTimer,
         now: Instant,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let busy = connection.is_busy();
         let Some(upstream) = connection.upstream_mut() else { return };
         let pool_key = upstream.pool_key;
         match timer {
             ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
             ConnectionTimer::Idle if !busy => {
-                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_idle_timeout.inc();
                 }
-                self.close_upstream(id, Close::Flush, now);
+                self.upstreams.close_upstream(
+                    id,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                );
             }
             ConnectionTimer::MaxDuration => {
                 upstream.retired = true;
-                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_max_duration_reached.inc();
                 }
                 if !busy {
-                    self.close_upstream(id, Close::Flush, now);
+                    self.upstreams.close_upstream(
+                        id,
+                        Close::Flush,
+                        &mut self.conns,
+                        &mut self.env,
+                        now,
+                    );
                 }
             }
             ConnectionTimer::Idle
@@ -428,13 +453,13 @@ impl Worker {
         match state {
             UpstreamState::Active(id) => self.sever(index, id, how, now),
             UpstreamState::Pending(pool_key) => {
-                if let Some(cluster) = self.clusters.get_mut(pool_key.cluster) {
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_rq_cancelled.inc();
                 }
-                if let Some(attempt) = self.attempts.of_stream(index) {
-                    self.cancel_attempt(attempt, now);
+                if let Some(attempt) = self.upstreams.attempts.of_stream(index) {
+                    self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
                 } else {
-                    self.leave_queue(index, pool_key);
+                    self.upstreams.leave_queue(index, pool_key);
                 }
             }
             UpstreamState::None | UpstreamState::BackingOff => {}
@@ -443,12 +468,12 @@ impl Worker {
 
     /// Ends a connection together with the stream that it carries.
     pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
-        if self.is_shared(id) {
+        if self.conns.is_shared(id) {
             self.leave_shared(index, id);
             return;
         }
-        let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
-        if let Some(cluster) = self.cluster_of(id) {
+        let by_peer = self.conns.table.get(id).is_some_and(Connection::is_ended_by_peer);
+        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
             cluster.stats.upstream_cx_destroy_with_active_rq.inc();
             if by_peer {
                 cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
@@ -457,16 +482,17 @@ impl Worker {
             }
         }
         let pool_key = self
-            .connections
+            .conns
+            .table
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
         if let Some(pool_key) = pool_key {
             self.request_over(index, pool_key);
-            if let Some(connection) = self.connections.get_mut(id) {
+            if let Some(connection) = self.conns.table.get_mut(id) {
                 connection.stream = None;
             }
-            self.close_upstream(id, how, now);
+            self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
         }
     }
 
@@ -478,11 +504,11 @@ impl Worker {
         reusable: bool,
         now: Instant,
     ) {
-        if self.is_shared(id) {
+        if self.conns.is_shared(id) {
             self.leave_shared(index, id);
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.stream = None;
         connection.rested = now;
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
@@ -491,36 +517,93 @@ impl Worker {
         self.request_over(index, pool_key);
         if reusable {
             self.update_reading(id);
-            self.work.push_back(Work::Offer(id));
+            self.env.work.push_back(Work::Offer(id));
         } else {
-            self.close_upstream(id, Close::Flush, now);
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
         }
     }
 
     /// Takes a request off its host's books.
     pub(crate) fn request_over(&mut self, index: StreamIndex, pool_key: PoolKey) {
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         let failed = self.streams.get(index).is_none_or(|stream| stream.is_failed());
         cluster.request_over(pool_key, failed);
     }
 
-    /// Ends an upstream connection that carries no stream.
-    pub(crate) fn close_upstream(&mut self, id: ConnectionId, how: Close, now: Instant) {
-        let gone = self.connections.get(id).is_none_or(|connection| connection.gone);
-        if how == Close::Flush && !gone {
-            self.say_goodbye(id);
+    /// Counters and the peer's own idle timeout.
+    fn count_response(&mut self, index: StreamIndex, pool_key: PoolKey, status: u16, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
+        let began = stream.record.upstream_first_sent;
+        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.stats.count_response(status, internal);
+        if let Some(began) = began {
+            cluster
+                .stats
+                .upstream_rq_time
+                .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
         }
-        self.forget_upstream(id, now);
+        if let Some(hint) = hint
+            && let Some(pool) = cluster.pool_mut(pool_key)
+        {
+            pool.peer_idle = Some(hint);
+        }
+    }
+}
+
+impl Streams {
+    /// Counts a 1xx that went down.
+    pub(crate) fn count_informational(&self, index: StreamIndex, status: u16) {
+        if let Some(http) = self.get(index).and_then(|stream| stream.context.http()) {
+            http.stats.count_response(status);
+            http.listener_stats.count_response(status);
+        }
+    }
+}
+
+impl Upstreams {
+    /// An answer that nobody asked for.
+    pub(crate) fn on_unasked(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.close_upstream(id, Close::Abort, conns, env, now);
+    }
+
+    /// Ends an upstream connection that carries no stream.
+    pub(crate) fn close_upstream(
+        &mut self,
+        id: ConnectionId,
+        how: Close,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let gone = conns.table.get(id).is_none_or(|connection| connection.gone);
+        if how == Close::Flush && !gone {
+            conns.say_goodbye(id, env);
+        }
+        self.forget_upstream(id, conns, env, now);
         if !gone {
-            self.push(towpath_proto::Output::Close { connection: id, how });
+            conns.push(towpath_proto::Output::Close { connection: id, how }, env);
         }
     }
 
     /// Takes an upstream connection off the books; if streams wait, another one is opened.
-    pub(crate) fn forget_upstream(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.remove(id) else { return };
+    pub(crate) fn forget_upstream(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.remove(id) else { return };
         debug_assert_eq!(connection.stream, None, "a stream leaves its connection first");
-        self.timers.clear(Self::connection_timer_slot(id));
+        env.timers.clear(TimerSlot::of_connection(id));
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
@@ -552,45 +635,28 @@ impl Worker {
         if pool.is_unused() {
             cluster.drop_if_unused(pool_key);
         } else if !pool.pending.is_empty() {
-            self.open_for_pending(pool_key, now);
+            self.open_for_pending(pool_key, conns, env, now);
         }
     }
 
-    fn cluster_of(&mut self, id: ConnectionId) -> Option<&mut crate::cluster::ClusterState> {
-        let pool_key = self.connections.get(id)?.upstream()?.pool_key;
+    fn cluster_of(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+    ) -> Option<&mut crate::cluster::ClusterState> {
+        let pool_key = conns.table.get(id)?.upstream()?.pool_key;
         self.clusters.get_mut(pool_key.cluster)
     }
 
     /// The server let an idle connection go: others are not trusted for longer than that.
-    fn learn_peer_idle(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
+    fn learn_peer_idle(&mut self, id: ConnectionId, conns: &mut Connections, now: Instant) {
+        let Some(connection) = conns.table.get(id) else { return };
         let idle = connection.idle_since(now);
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
         if let Some(pool) = self.clusters.pool_mut(pool_key) {
             pool.learn_idle(idle);
-        }
-    }
-
-    /// Counters and the peer's own idle timeout.
-    fn count_response(&mut self, index: StreamIndex, pool_key: PoolKey, status: u16, now: Instant) {
-        let Some(stream) = self.streams.get(index) else { return };
-        let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
-        let began = stream.record.upstream_first_sent;
-        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        cluster.stats.count_response(status, internal);
-        if let Some(began) = began {
-            cluster
-                .stats
-                .upstream_rq_time
-                .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
-        }
-        if let Some(hint) = hint
-            && let Some(pool) = cluster.pool_mut(pool_key)
-        {
-            pool.peer_idle = Some(hint);
         }
     }
 }

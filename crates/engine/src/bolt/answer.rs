@@ -7,32 +7,23 @@ use towpath_proto::{Close, Instant};
 use super::downstream::is_head_read;
 use super::{Asked, Crossing};
 use crate::connection::Codec;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
 use crate::record::Flags;
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{Direction, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// The answer whose head was just reported becomes the stream's.
     pub(crate) fn take_answer(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let UpstreamState::Active(id) = stream.upstream else { return };
-        if let Some(connection) = self.connections.get_mut(id)
+        if let Some(connection) = self.conns.table.get_mut(id)
             && let Codec::BoltClient(client) = &mut connection.codec
         {
             stream.call.answer = client.take_answer();
-        }
-    }
-
-    /// Fills the head of an answer that is passed on as it is, where somebody reads it.
-    pub(crate) fn fill_answer_head(&mut self, index: StreamIndex) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(answer) = &stream.call.answer
-            && is_head_read(stream, self.slow_after)
-            && let Ok(head) = answer.head(&mut self.heads)
-        {
-            self.heads.give(std::mem::replace(&mut stream.response, head));
         }
     }
 
@@ -45,16 +36,16 @@ impl Worker {
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);
         let downstream = stream.downstream;
-        self.encode_for(downstream);
-        let before = self.out.len();
+        self.conns.encode_for(downstream, &mut self.env);
+        let before = self.conns.out.len();
         let Some(stream) = self.streams.get_mut(index) else { return };
         if let (Some(asked), Some(answer)) = (stream.call.asked, stream.call.answer.take()) {
-            write_answer(asked, &answer, &mut self.out);
+            write_answer(asked, &answer, &mut self.conns.out);
             stream.record.bytes_sent = answer.content().len() as u64;
             stream.record.upstream_bytes_received = stream.record.bytes_sent;
             stream.record.upstream_wire_received = answer.bytes().len() as u64;
         }
-        stream.record.wire_sent = (self.out.len() - before) as u64;
+        stream.record.wire_sent = (self.conns.out.len() - before) as u64;
         self.check_reader(downstream, now);
     }
 
@@ -81,18 +72,31 @@ impl Worker {
         let asked = stream.call.asked.filter(|_| !stream.call.is_oneway());
         let downstream = stream.downstream;
         if let Some(Asked { version, number, checksum, .. }) = asked {
-            self.encode_for(downstream);
-            let before = self.out.len();
+            self.conns.encode_for(downstream, &mut self.env);
+            let before = self.conns.out.len();
             // Without parts it is never too long.
             let answer = Message { checksum, ..Message::response(version, number, verdict) };
-            let _ = answer.write(&mut self.out);
-            let wire_sent = (self.out.len() - before) as u64;
+            let _ = answer.write(&mut self.conns.out);
+            let wire_sent = (self.conns.out.len() - before) as u64;
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.record.wire_sent = wire_sent;
             }
         }
         self.on_response_ended(index, now);
         self.check_reader(downstream, now);
+    }
+}
+
+impl Streams {
+    /// Fills the head of an answer that is passed on as it is, where somebody reads it.
+    pub(crate) fn fill_answer_head(&mut self, index: StreamIndex, env: &mut Env) {
+        let Some(stream) = self.get_mut(index) else { return };
+        if let Some(answer) = &stream.call.answer
+            && is_head_read(stream, env.slow_after)
+            && let Ok(head) = answer.head(&mut env.heads)
+        {
+            env.heads.give(std::mem::replace(&mut stream.response, head));
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use towpath_proto::name::Name;
 use super::Crossing;
 use crate::connection::Codec;
 use crate::edge;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::forward::Item;
 use crate::ids::{Side, StreamIndex};
 use crate::number::Decimal;
@@ -23,10 +25,10 @@ use crate::record::{Flags, details};
 use crate::retry::parse_number;
 use crate::snapshot::bolt::{Bridge, ToBolt, ToHttp};
 use crate::snapshot::route::Forward;
+use crate::stream::Streams;
 use crate::stream::{Direction, Stream};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// Prepares a stream for the other protocol; false if it was answered.
     pub(crate) fn begin_crossing(
         &mut self,
@@ -79,24 +81,6 @@ impl Worker {
         }
     }
 
-    /// The answer to a call that began as an HTTP request becomes a response; whether it has a body.
-    pub(crate) fn become_response(&mut self, index: StreamIndex) -> bool {
-        let Some(stream) = self.streams.get_mut(index) else { return false };
-        if stream.call.crossing != Crossing::ToBolt {
-            self.fill_answer_head(index);
-            return false;
-        }
-        let mut head = self.heads.take();
-        let mut has_body = false;
-        if let (Some(answer), Some(bridge)) = (&stream.call.answer, to_bolt(stream)) {
-            write_response(answer, bridge, &mut head);
-            has_body = !answer.content().is_empty();
-            stream.record.upstream_wire_received = answer.bytes().len() as u64;
-        }
-        self.heads.give(std::mem::replace(&mut stream.response, head));
-        has_body
-    }
-
     /// Sends the content of the answer whose head is out.
     pub(crate) fn send_content(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -135,7 +119,7 @@ impl Worker {
 
     fn refuse_body(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        self.close_after_response(stream.downstream);
+        self.conns.close_after_response(stream.downstream);
         self.local_reply(index, 413, b"Payload Too Large", details::REQUEST_PAYLOAD_TOO_LARGE, now);
     }
 
@@ -185,8 +169,9 @@ impl Worker {
             return false;
         };
         stream.call.crossing = Crossing::ToHttp;
-        let mut head = self.heads.take();
-        let name = self.clusters.get(stream.cluster).map(|cluster| cluster.config.name.clone());
+        let mut head = self.env.heads.take();
+        let name =
+            self.upstreams.clusters.get(stream.cluster).map(|cluster| cluster.config.name.clone());
         let host = bridge.host.clone().or(name).unwrap_or_default();
         head.set_method(bridge.method.as_bytes());
         head.set_authority(host.as_bytes());
@@ -199,7 +184,7 @@ impl Worker {
             head.set(Name::ContentType, bridge.content_type.as_bytes());
         }
         head.set(Name::ContentLength, Decimal::new().write(content.len() as u64));
-        self.heads.give(std::mem::replace(&mut stream.request, head));
+        self.env.heads.give(std::mem::replace(&mut stream.request, head));
         stream.body.reset();
         if !content.is_empty() {
             stream.body.push(content);
@@ -222,7 +207,7 @@ impl Worker {
                 }
             }
             Item::Trailers(head) => {
-                self.heads.give(head);
+                self.env.heads.give(head);
                 self.end_answer(index, now);
             }
             Item::End => self.end_answer(index, now),
@@ -233,7 +218,7 @@ impl Worker {
     /// can know then: it is an error, not that somebody is busy.
     fn collect_chunk(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let connection = self.connections.get_mut(stream.downstream);
+        let connection = self.conns.table.get_mut(stream.downstream);
         let Some(Codec::BoltServer(server)) = connection.map(|connection| &mut connection.codec)
         else {
             return;
@@ -268,9 +253,9 @@ impl Worker {
             return true;
         }
         let Some(message) = answer_of_response(stream, content) else { return false };
-        self.encode_for(downstream);
-        let before = self.out.len();
-        if message.write(&mut self.out).is_err() {
+        self.conns.encode_for(downstream, &mut self.env);
+        let before = self.conns.out.len();
+        if message.write(&mut self.conns.out).is_err() {
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.response_end = Direction::AwaitingHead;
                 stream.record.flags.set(Flags::UPSTREAM_PROTOCOL_ERROR);
@@ -278,12 +263,32 @@ impl Worker {
             self.local_reply(index, 502, b"", details::BLOCK_TOO_LONG, now);
             return false;
         }
-        let written = (self.out.len() - before) as u64;
+        let written = (self.conns.out.len() - before) as u64;
         if let Some(stream) = self.streams.get_mut(index) {
             stream.record.wire_sent = written;
         }
         self.check_reader(downstream, now);
         true
+    }
+}
+
+impl Streams {
+    /// The answer to a call that began as an HTTP request becomes a response; whether it has a body.
+    pub(crate) fn become_response(&mut self, index: StreamIndex, env: &mut Env) -> bool {
+        let Some(stream) = self.get_mut(index) else { return false };
+        if stream.call.crossing != Crossing::ToBolt {
+            self.fill_answer_head(index, env);
+            return false;
+        }
+        let mut head = env.heads.take();
+        let mut has_body = false;
+        if let (Some(answer), Some(bridge)) = (&stream.call.answer, to_bolt(stream)) {
+            write_response(answer, bridge, &mut head);
+            has_body = !answer.content().is_empty();
+            stream.record.upstream_wire_received = answer.bytes().len() as u64;
+        }
+        env.heads.give(std::mem::replace(&mut stream.response, head));
+        has_body
     }
 }
 

@@ -10,23 +10,26 @@ use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use super::{Asked, Call};
+use crate::connection::Connections;
 use crate::connection::{Codec, ConnectionTimer};
 use crate::edge::Origin;
+use crate::env::Env;
+use crate::env::Work;
+use crate::exchange::Exchange;
 use crate::ids::{Closer, StreamIndex};
 use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
 use crate::spans::Part;
 use crate::stream::{Direction, RouteRef, Stream};
-use crate::worker::{Work, Worker};
 
-impl Worker {
+impl Exchange {
     /// A request came, whole.
     pub(crate) fn on_call(&mut self, id: ConnectionId, mut head: Head, now: Instant) {
         let Some((index, context)) = self.open_stream(id, now) else { return };
         let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::DelayedClose as usize);
         if let Some(downstream) = connection.downstream_mut() {
@@ -39,12 +42,12 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // No call may be repeated as GET may.
         head.set_method(b"POST");
-        if let Some(frame) = frame.as_ref().filter(|_| is_head_read(stream, self.slow_after)) {
-            let whole = frame.head(&mut self.heads).unwrap_or_else(|_| Head::unread());
-            self.heads.give(std::mem::replace(&mut head, whole));
+        if let Some(frame) = frame.as_ref().filter(|_| is_head_read(stream, self.env.slow_after)) {
+            let whole = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
+            self.env.heads.give(std::mem::replace(&mut head, whole));
         }
         let unused = std::mem::replace(&mut stream.request, head);
-        self.heads.give(unused);
+        self.env.heads.give(unused);
         stream.trace_begin(Part::Filters);
         if let Some(frame) = &frame {
             stream.record.wire_received = frame.bytes().len() as u64;
@@ -68,7 +71,7 @@ impl Worker {
         let picked = stream.call.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
         stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
-        let random = self.random.next();
+        let random = self.env.random.next();
         let action = self.streams.get(index).and_then(|stream| stream.routed());
         let table = &http.config.routes;
         let action = action
@@ -93,7 +96,7 @@ impl Worker {
     /// A call waits for a place upstream: its client may have only so many of them.
     pub(crate) fn begin_waiting(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(connection) = self.connections.get_mut(stream.downstream) else { return };
+        let Some(connection) = self.conns.table.get_mut(stream.downstream) else { return };
         if let Codec::BoltServer(server) = &mut connection.codec
             && !stream.call.waits
         {
@@ -109,11 +112,11 @@ impl Worker {
             return;
         }
         let downstream = stream.downstream;
-        let Some(connection) = self.connections.get_mut(downstream) else { return };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
         if let Codec::BoltServer(server) = &mut connection.codec {
             server.waits(false);
             if server.may_resume() {
-                self.work.push_back(Work::Read(downstream));
+                self.env.work.push_back(Work::Read(downstream));
             }
         }
     }
@@ -125,7 +128,7 @@ impl Worker {
         let (downstream, call) = (stream.downstream, &stream.call);
         let position = call.position;
         let speaks_bolt = stream.context.bolt().is_some();
-        let Some(connection) = self.connections.get_mut(downstream) else { return speaks_bolt };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return speaks_bolt };
         let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
         let moved = server.remove(call);
         if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
@@ -137,29 +140,118 @@ impl Worker {
     /// A call is over: reads on, rests, or closes the connection.
     pub(crate) fn after_call(&mut self, id: ConnectionId, now: Instant) {
         self.drain_client(id, now);
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         if server.may_resume() {
-            self.work.push_back(Work::Read(id));
-        } else if self.is_through(id) {
+            self.env.work.push_back(Work::Read(id));
+        } else if self.conns.is_through(id) {
             self.leave(id, now);
             return;
         }
-        if self.connections.get(id).is_some_and(|connection| !connection.is_busy()) {
+        if self.conns.table.get(id).is_some_and(|connection| !connection.is_busy()) {
             self.rest_downstream(id, now);
         }
     }
 
     /// What a connection has received is read: one that should end, and has no call, does.
     pub(crate) fn end_if_through(&mut self, id: ConnectionId, now: Instant) {
-        if self.is_through(id) {
+        if self.conns.is_through(id) {
             self.leave(id, now);
         }
     }
 
+    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
+    /// reset would take answers with it that it has not read.
+    fn leave(&mut self, id: ConnectionId, now: Instant) {
+        self.linger_for(id, LINGER, now);
+    }
+
+    /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.
+    fn drain_client(&mut self, id: ConnectionId, now: Instant) {
+        if !self.env.draining.is_on() {
+            return;
+        }
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        let context = downstream.context.clone();
+        if downstream.closing
+            || !self.env.draining.closes(&context.listener, &mut self.env.random, now)
+        {
+            return;
+        }
+        self.conns.bid_farewell(id, &mut self.env, now);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if server.had_notice(now)
+            && let Some(downstream) = connection.downstream_mut()
+        {
+            downstream.closing = true;
+            self.update_reading(id);
+        }
+    }
+
+    /// Answers every call of a connection that must end before their answers come.
+    pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        for index in server.calls() {
+            self.local_reply(index, 502, b"", details, now);
+        }
+    }
+
+    /// Cuts off a client that does not read its answers.
+    pub(crate) fn check_reader(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if connection.outstanding + self.conns.out.len() <= server.max_unread() {
+            return;
+        }
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
+        {
+            bolt.stats.downstream_cx_slow_reader.inc();
+        }
+        self.cut_off(id, details::SLOW_READER, now);
+    }
+
+    /// What came from a client is not Bolt: where the next frame begins is not known.
+    pub(crate) fn on_frame_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        if let Some(http) = connection.downstream().and_then(|downstream| downstream.context.http())
+        {
+            http.stats.downstream_cx_protocol_error.inc();
+        }
+        self.cut_off(id, details::BOLT_CODEC_ERROR, now);
+    }
+
+    /// Ends a connection at once, and its calls with it.
+    fn cut_off(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        let calls = server.calls();
+        // The connection goes first, so that nothing that ends with it is answered or read on.
+        self.conns.end_connection(id, Close::Abort, &mut self.env);
+        for index in calls {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.record.details = details;
+                self.finish(index, now);
+            }
+        }
+        self.listeners.check_drained(&mut self.env);
+    }
+}
+
+impl Connections {
     /// Whether a client's connection should end and nothing more is to be done on it.
     fn is_through(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(id) else { return false };
+        let Some(connection) = self.table.get(id) else { return false };
         let Some(downstream) = connection.downstream() else { return false };
         let is_free = match &connection.codec {
             Codec::BoltServer(server) => server.in_flight() == 0,
@@ -172,102 +264,23 @@ impl Worker {
         is_free && (downstream.closing || connection.ended)
     }
 
-    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
-    /// reset would take answers with it that it has not read.
-    fn leave(&mut self, id: ConnectionId, now: Instant) {
-        self.linger_for(id, LINGER, now);
-    }
-
-    /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.
-    fn drain_client(&mut self, id: ConnectionId, now: Instant) {
-        if !self.draining.is_on() {
-            return;
-        }
-        let Some(connection) = self.connections.get(id) else { return };
-        let Some(downstream) = connection.downstream() else { return };
-        let context = downstream.context.clone();
-        if downstream.closing || !self.draining.closes(&context.listener, &mut self.random, now) {
-            return;
-        }
-        self.bid_farewell(id, now);
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        if server.had_notice(now)
-            && let Some(downstream) = connection.downstream_mut()
-        {
-            downstream.closing = true;
-            self.update_reading(id);
-        }
-    }
-
     /// Tells a client that understands it to send its next calls elsewhere.
-    pub(crate) fn bid_farewell(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+    pub(crate) fn bid_farewell(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
+        let Some(connection) = self.table.get_mut(id) else { return };
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         let Some(message) = server.farewell(now) else { return };
         if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
         {
             bolt.stats.downstream_go_aways.inc();
         }
-        self.encode_for(id);
+        self.encode_for(id, env);
         // Without parts it is never too long.
         let _ = message.write(&mut self.out);
     }
 
-    /// Answers every call of a connection that must end before their answers come.
-    pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        for index in server.calls() {
-            self.local_reply(index, 502, b"", details, now);
-        }
-    }
-
-    /// Cuts off a client that does not read its answers.
-    pub(crate) fn check_reader(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        if connection.outstanding + self.out.len() <= server.max_unread() {
-            return;
-        }
-        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
-        {
-            bolt.stats.downstream_cx_slow_reader.inc();
-        }
-        self.cut_off(id, details::SLOW_READER, now);
-    }
-
-    /// What came from a client is not Bolt: where the next frame begins is not known.
-    pub(crate) fn on_frame_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
-        let Some(connection) = self.connections.get(id) else { return };
-        if let Some(http) = connection.downstream().and_then(|downstream| downstream.context.http())
-        {
-            http.stats.downstream_cx_protocol_error.inc();
-        }
-        self.cut_off(id, details::BOLT_CODEC_ERROR, now);
-    }
-
-    /// Ends a connection at once, and its calls with it.
-    fn cut_off(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
-        self.count_downstream_close(id, Closer::Local, now);
-        let Some(connection) = self.connections.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        let calls = server.calls();
-        // The connection goes first, so that nothing that ends with it is answered or read on.
-        self.end_connection(id, Close::Abort);
-        for index in calls {
-            if let Some(stream) = self.streams.get_mut(index) {
-                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
-                stream.record.details = details;
-                self.finish(index, now);
-            }
-        }
-        self.check_drained();
-    }
-
     /// Answers the heartbeats, and refuses the calls, that one wake-up brought.
-    pub(crate) fn answer_at_once(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+    pub(crate) fn answer_at_once(&mut self, id: ConnectionId, env: &mut Env) {
+        let Some(connection) = self.table.get_mut(id) else { return };
         let replies = match &mut connection.codec {
             Codec::BoltServer(server) => server.take_beats(),
             Codec::BoltClient(client) => client.take_replies(),
@@ -281,7 +294,7 @@ impl Worker {
         {
             bolt.stats.downstream_heartbeats.add(replies.len() as u64);
         }
-        self.encode_for(id);
+        self.encode_for(id, env);
         for reply in replies {
             // Without parts it is never too long.
             let _ = reply.message().write(&mut self.out);

@@ -8,54 +8,30 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use super::Crossing;
 use super::slots::Owner;
+use crate::connection::Connections;
 use crate::connection::{Codec, Connection, ConnectionTimer};
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::env::Work;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::pool::{Lease, Wish};
 use crate::record::Record;
 use crate::snapshot::ClusterId;
 use crate::stream::{Direction, UpstreamState};
-use crate::worker::{Work, Worker};
+use crate::upstream::Upstreams;
 
-impl Worker {
-    /// Whether streams of many clients share this connection.
-    pub(crate) fn is_shared(&self, id: ConnectionId) -> bool {
-        self.connections
-            .get(id)
-            .is_some_and(|connection| matches!(connection.codec, Codec::BoltClient(_)))
-    }
-
-    /// The shared connection with the fewest calls that has room; none if the stream must wait.
-    pub(crate) fn shared_with_room(&self, pool_key: PoolKey) -> Option<ConnectionId> {
-        let pool = self.clusters.pool(pool_key)?;
-        if !pool.pending.is_empty() {
-            // Who came first is served first.
-            return None;
-        }
-        let roomy = pool.shared.iter().filter_map(|id| {
-            let connection = self.connections.get(*id)?;
-            has_room(connection).map(|calls| (calls, *id))
-        });
-        roomy.min_by_key(|(calls, _)| *calls).map(|(_, id)| id)
-    }
-
-    /// A lease for a stream of a cluster that speaks Bolt.
-    pub(crate) fn lease_shared(&mut self, wish: Wish, pool_key: PoolKey, now: Instant) -> Lease {
-        match self.shared_with_room(pool_key) {
-            Some(id) => Lease::Ready(id),
-            None => self.enqueue(wish, pool_key, now),
-        }
-    }
-
+impl Exchange {
     /// A shared connection may have room: those who wait come in.
     pub(crate) fn offer_shared(&mut self, id: ConnectionId, now: Instant) {
         loop {
-            let Some(connection) = self.connections.get(id) else { return };
+            let Some(connection) = self.conns.table.get(id) else { return };
             let (takes, room) = (takes_calls(connection), has_room(connection).is_some());
             let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
                 return;
             };
             let idle = !connection.is_busy();
-            let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+            let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
             let Some(pool) = cluster.pool_mut(pool_key) else { return };
             let listed = pool.shared.contains(&id);
             if takes && !listed {
@@ -64,8 +40,14 @@ impl Worker {
             if !takes || pool.host.is_none() {
                 // One that is being given up is closed by whoever does that.
                 if idle && (takes || listed) {
-                    self.close_upstream(id, Close::Flush, now);
-                    self.open_for_pending(pool_key, now);
+                    self.upstreams.close_upstream(
+                        id,
+                        Close::Flush,
+                        &mut self.conns,
+                        &mut self.env,
+                        now,
+                    );
+                    self.upstreams.open_for_pending(pool_key, &mut self.conns, &mut self.env, now);
                 }
                 return;
             }
@@ -74,7 +56,7 @@ impl Worker {
             }
             let Some(next) = pool.pending.pop_front() else {
                 if idle {
-                    self.rest_shared(id, pool_key, now);
+                    self.upstreams.rest_shared(id, pool_key, &mut self.conns, &mut self.env, now);
                 }
                 return;
             };
@@ -91,51 +73,23 @@ impl Worker {
         }
     }
 
-    /// Whether a host has as many shared connections as it may have, those under way included.
-    pub(crate) fn has_all_shared(&self, pool_key: PoolKey) -> bool {
-        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return true };
-        let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(pool_key)) else {
-            return false;
-        };
-        let live = |id: &&ConnectionId| self.connections.get(**id).is_some_and(takes_calls);
-        let count = pool.shared.iter().filter(live).count() + pool.connecting as usize;
-        count >= bolt.connections_per_host as usize
-    }
-
-    /// Starts the idle timeout of a shared connection without calls.
-    fn rest_shared(&mut self, id: ConnectionId, pool_key: PoolKey, now: Instant) {
-        let idle =
-            self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.config.idle_timeout);
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.rested = now;
-        if let Some(idle) = idle {
-            let slot = Self::connection_timer_slot(id);
-            connection.deadlines.set(
-                ConnectionTimer::Idle as usize,
-                now + idle,
-                slot,
-                &mut self.timers,
-            );
-        }
-    }
-
     /// Encodes a stream's call under a number of our own.
     pub(crate) fn encode_call(&mut self, index: StreamIndex, id: ConnectionId) {
-        let written = self.out.len() as u64;
+        let written = self.conns.out.len() as u64;
         let (Some(connection), Some(stream)) =
-            (self.connections.get_mut(id), self.streams.get_mut(index))
+            (self.conns.table.get_mut(id), self.streams.get_mut(index))
         else {
             return;
         };
         stream.retries.sent_before = connection.encoded + written;
         let Some(number) = stream.call.number else { return };
         if let Some(frame) = &stream.call.frame {
-            frame.write_as(number, &mut self.out);
+            frame.write_as(number, &mut self.conns.out);
             weigh_request(&mut stream.record, frame.bytes().len());
             if !stream.retries.is_possible()
                 && let Codec::BoltClient(client) = &mut connection.codec
             {
-                client.await_sent(number, connection.encoded + self.out.len() as u64);
+                client.await_sent(number, connection.encoded + self.conns.out.len() as u64);
             }
         }
     }
@@ -143,7 +97,7 @@ impl Worker {
     /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want again,
     /// are let go. (A try is repeated unasked only where none of its bytes were taken.)
     pub(crate) fn let_frames_go(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let Codec::BoltClient(client) = &mut connection.codec else { return };
         while let Some((number, owner)) = client.next_sent(connection.bytes_sent) {
             if let Owner::Stream(index) = owner
@@ -162,7 +116,7 @@ impl Worker {
         if let Some(pool_key) = pool_key {
             self.request_over(index, pool_key);
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         if let Codec::BoltClient(client) = &mut connection.codec
             && let Some(number) = number
         {
@@ -176,14 +130,14 @@ impl Worker {
         }
         let offer = Work::Offer(id);
         // Many calls may leave one after the other; one look at who waits is enough.
-        if self.work.back() != Some(&offer) {
-            self.work.push_back(offer);
+        if self.env.work.back() != Some(&offer) {
+            self.env.work.push_back(offer);
         }
     }
 
     /// A shared connection is lost: each of its calls fails by itself.
     pub(crate) fn fail_shared(&mut self, id: ConnectionId, reason: ResetReason, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         if let Some(upstream) = connection.upstream_mut() {
             upstream.retired = true;
         }
@@ -192,13 +146,13 @@ impl Worker {
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
-        if let Some(pool) = self.clusters.pool_mut(pool_key) {
+        if let Some(pool) = self.upstreams.clusters.pool_mut(pool_key) {
             pool.shared.retain(|shared| *shared != id);
         }
         if !calls.is_empty()
-            && let Some(cluster) = self.clusters.get_mut(pool_key.cluster)
+            && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
         {
-            let by_peer = self.connections.get(id).is_some_and(Connection::is_ended_by_peer);
+            let by_peer = self.conns.table.get(id).is_some_and(Connection::is_ended_by_peer);
             cluster.stats.upstream_cx_destroy_with_active_rq.inc();
             if by_peer {
                 cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
@@ -214,62 +168,42 @@ impl Worker {
     /// What came from a server is not Bolt.
     pub(crate) fn on_answer_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
         let pool_key = self
-            .connections
+            .conns
+            .table
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|upstream| upstream.pool_key);
-        if let Some(cluster) = pool_key.and_then(|pool_key| self.clusters.get_mut(pool_key.cluster))
+        if let Some(cluster) =
+            pool_key.and_then(|pool_key| self.upstreams.clusters.get_mut(pool_key.cluster))
         {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
         self.fail_shared(id, ResetReason::Protocol, now);
-        self.close_upstream(id, Close::Abort, now);
+        self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now);
     }
 
     /// The cluster of shared connections is gone.
     pub(crate) fn retire_shared(&mut self, cluster: ClusterId, now: Instant) {
-        for id in self.connections.ids() {
-            let Some(connection) = self.connections.get(id) else { continue };
+        for id in self.conns.table.ids() {
+            let Some(connection) = self.conns.table.get(id) else { continue };
             let of_cluster = connection.upstream().is_some_and(|up| up.pool_key.cluster == cluster);
-            if of_cluster && self.is_shared(id) {
+            if of_cluster && self.conns.is_shared(id) {
                 self.fail_shared(id, ResetReason::ClusterGone, now);
-                self.close_upstream(id, Close::Flush, now);
+                self.upstreams.close_upstream(
+                    id,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                );
             }
         }
-    }
-
-    /// The host of a pool is gone: shared connections end with their last call.
-    pub(crate) fn retire_shared_of(&mut self, pool_key: PoolKey, now: Instant) {
-        let shared =
-            self.clusters.pool(pool_key).map(|pool| pool.shared.clone()).unwrap_or_default();
-        for id in shared {
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            let busy = connection.is_busy();
-            if let Some(upstream) = connection.upstream_mut() {
-                upstream.retired = true;
-            }
-            if !busy {
-                self.close_upstream(id, Close::Flush, now);
-            }
-        }
-    }
-
-    /// Starts to look after a shared connection.
-    pub(crate) fn begin_pulse(&mut self, id: ConnectionId, now: Instant) {
-        if let Some(heartbeat) = self.heartbeat_of(id) {
-            self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.interval);
-        }
-    }
-
-    fn heartbeat_of(&self, id: ConnectionId) -> Option<crate::snapshot::bolt::Heartbeat> {
-        let pool_key = self.connections.get(id)?.upstream()?.pool_key;
-        self.clusters.get(pool_key.cluster)?.config.bolt.as_ref()?.heartbeat
     }
 
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
     pub(crate) fn on_heartbeat_deadline(&mut self, id: ConnectionId, now: Instant) {
-        let Some(heartbeat) = self.heartbeat_of(id) else { return };
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(heartbeat) = self.upstreams.heartbeat_of(id, &self.conns) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let received = connection.bytes_received;
         let Codec::BoltClient(client) = &mut connection.codec else { return };
         let pulse = &mut client.pulse;
@@ -277,7 +211,12 @@ impl Worker {
         pulse.seen = received;
         if alive {
             (pulse.asked, pulse.missed) = (false, 0);
-            self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.interval);
+            self.conns.set_connection_timer(
+                id,
+                ConnectionTimer::Heartbeat,
+                now + heartbeat.interval,
+                &mut self.env,
+            );
             return;
         }
         let missed_one = std::mem::replace(&mut pulse.asked, true);
@@ -285,7 +224,7 @@ impl Worker {
         let dead = pulse.missed >= heartbeat.misses;
         let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
         if let Some(stats) = pool_key
-            .and_then(|pool_key| self.clusters.get(pool_key.cluster))
+            .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.bolt_stats.as_ref())
         {
             if missed_one {
@@ -297,13 +236,18 @@ impl Worker {
         }
         if dead {
             self.fail_shared(id, ResetReason::Terminated, now);
-            self.close_upstream(id, Close::Abort, now);
+            self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now);
             return;
         }
-        self.encode_for(id);
+        self.conns.encode_for(id, &mut self.env);
         // Without parts it is never too long. Version 1 is understood by all.
-        let _ = Message::heartbeat(Version::V1, HEARTBEAT_NUMBER).write(&mut self.out);
-        self.set_connection_timer(id, ConnectionTimer::Heartbeat, now + heartbeat.timeout);
+        let _ = Message::heartbeat(Version::V1, HEARTBEAT_NUMBER).write(&mut self.conns.out);
+        self.conns.set_connection_timer(
+            id,
+            ConnectionTimer::Heartbeat,
+            now + heartbeat.timeout,
+            &mut self.env,
+        );
     }
 
     /// A call that nobody answers is over when it is written.
@@ -319,12 +263,140 @@ impl Worker {
         stream.record.details = crate::record::details::ONEWAY;
         if let Some(number) = stream.call.number.take()
             && let UpstreamState::Active(id) = stream.upstream
-            && let Some(connection) = self.connections.get_mut(id)
+            && let Some(connection) = self.conns.table.get_mut(id)
             && let Codec::BoltClient(client) = &mut connection.codec
         {
             client.close(number);
         }
         self.on_response_ended(index, now);
+    }
+}
+
+impl Upstreams {
+    /// The shared connection with the fewest calls that has room; none if the stream must wait.
+    pub(crate) fn shared_with_room(
+        &self,
+        pool_key: PoolKey,
+        conns: &Connections,
+    ) -> Option<ConnectionId> {
+        let pool = self.clusters.pool(pool_key)?;
+        if !pool.pending.is_empty() {
+            // Who came first is served first.
+            return None;
+        }
+        let roomy = pool.shared.iter().filter_map(|id| {
+            let connection = conns.table.get(*id)?;
+            has_room(connection).map(|calls| (calls, *id))
+        });
+        roomy.min_by_key(|(calls, _)| *calls).map(|(_, id)| id)
+    }
+
+    /// A lease for a stream of a cluster that speaks Bolt.
+    pub(crate) fn lease_shared(
+        &mut self,
+        wish: Wish,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> Lease {
+        match self.shared_with_room(pool_key, conns) {
+            Some(id) => Lease::Ready(id),
+            None => self.enqueue(wish, pool_key, conns, env, now),
+        }
+    }
+
+    /// Whether a host has as many shared connections as it may have, those under way included.
+    pub(crate) fn has_all_shared(&self, pool_key: PoolKey, conns: &Connections) -> bool {
+        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return true };
+        let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(pool_key)) else {
+            return false;
+        };
+        let live = |id: &&ConnectionId| conns.table.get(**id).is_some_and(takes_calls);
+        let count = pool.shared.iter().filter(live).count() + pool.connecting as usize;
+        count >= bolt.connections_per_host as usize
+    }
+
+    /// Starts the idle timeout of a shared connection without calls.
+    fn rest_shared(
+        &mut self,
+        id: ConnectionId,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let idle =
+            self.clusters.get(pool_key.cluster).and_then(|cluster| cluster.config.idle_timeout);
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        connection.rested = now;
+        if let Some(idle) = idle {
+            let slot = TimerSlot::of_connection(id);
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + idle,
+                slot,
+                &mut env.timers,
+            );
+        }
+    }
+
+    /// The host of a pool is gone: shared connections end with their last call.
+    pub(crate) fn retire_shared_of(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let shared =
+            self.clusters.pool(pool_key).map(|pool| pool.shared.clone()).unwrap_or_default();
+        for id in shared {
+            let Some(connection) = conns.table.get_mut(id) else { continue };
+            let busy = connection.is_busy();
+            if let Some(upstream) = connection.upstream_mut() {
+                upstream.retired = true;
+            }
+            if !busy {
+                self.close_upstream(id, Close::Flush, conns, env, now);
+            }
+        }
+    }
+
+    /// Starts to look after a shared connection.
+    pub(crate) fn begin_pulse(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        if let Some(heartbeat) = self.heartbeat_of(id, conns) {
+            conns.set_connection_timer(
+                id,
+                ConnectionTimer::Heartbeat,
+                now + heartbeat.interval,
+                env,
+            );
+        }
+    }
+
+    fn heartbeat_of(
+        &self,
+        id: ConnectionId,
+        conns: &Connections,
+    ) -> Option<crate::snapshot::bolt::Heartbeat> {
+        let pool_key = conns.table.get(id)?.upstream()?.pool_key;
+        self.clusters.get(pool_key.cluster)?.config.bolt.as_ref()?.heartbeat
+    }
+}
+
+impl Connections {
+    /// Whether streams of many clients share this connection.
+    pub(crate) fn is_shared(&self, id: ConnectionId) -> bool {
+        self.table
+            .get(id)
+            .is_some_and(|connection| matches!(connection.codec, Codec::BoltClient(_)))
     }
 }
 

@@ -9,31 +9,11 @@ use std::hash::{Hash, Hasher};
 use towpath_proto::Instant;
 
 use super::message::{Error, Limit, Open};
+use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
-use crate::worker::Worker;
+use crate::local::Local;
 
-impl Worker {
-    /// Which limit a request would break; if none, it counts from here on.
-    pub(super) fn limit_on(&mut self, open: &Open, now: Instant) -> Option<Limit> {
-        let bytes = (open.request.byte_size() as u64).saturating_add(open.options.body_bytes);
-        if !open.options.limited {
-            self.local.flow.count(bytes, now);
-            return None;
-        }
-        // What one of them refuses counts for neither.
-        if !self.local.flow.has_room(bytes, now) {
-            return Some(Limit::Flow);
-        }
-        if self.local.identical.is_on()
-            && let Some(identity) = identity(open)
-            && !self.local.identical.take(identity, now)
-        {
-            return Some(Limit::Identical);
-        }
-        self.local.flow.count(bytes, now);
-        None
-    }
-
+impl Exchange {
     /// Counts a piece of a body, as far as it was not counted with its request; false if the request has ended for it.
     pub(super) fn count_piece(&mut self, index: StreamIndex, bytes: usize, now: Instant) -> bool {
         let Some(call) = self.call_mut(index) else { return false };
@@ -41,10 +21,10 @@ impl Worker {
         let beyond = (bytes as u64).saturating_sub(call.counted);
         call.counted = call.counted.saturating_sub(bytes as u64);
         if !limited {
-            self.local.flow.count(beyond, now);
+            self.upstreams.app.flow.count(beyond, now);
             return true;
         }
-        let fits = beyond == 0 || self.local.flow.take(beyond, now);
+        let fits = beyond == 0 || self.upstreams.app.flow.take(beyond, now);
         if !fits {
             self.fail_call(index, Error::Limited(Limit::Flow), now);
         }
@@ -58,8 +38,31 @@ impl Worker {
         let again =
             self.call(index).is_some_and(|call| call.twin.is_some() || call.report.tries.len() > 1);
         if again {
-            self.local.flow.count(bytes, now);
+            self.upstreams.app.flow.count(bytes, now);
         }
+    }
+}
+
+impl Local {
+    /// Which limit a request would break; if none, it counts from here on.
+    pub(super) fn limit_on(&mut self, open: &Open, now: Instant) -> Option<Limit> {
+        let bytes = (open.request.byte_size() as u64).saturating_add(open.options.body_bytes);
+        if !open.options.limited {
+            self.flow.count(bytes, now);
+            return None;
+        }
+        // What one of them refuses counts for neither.
+        if !self.flow.has_room(bytes, now) {
+            return Some(Limit::Flow);
+        }
+        if self.identical.is_on()
+            && let Some(identity) = identity(open)
+            && !self.identical.take(identity, now)
+        {
+            return Some(Limit::Identical);
+        }
+        self.flow.count(bytes, now);
+        None
     }
 }
 

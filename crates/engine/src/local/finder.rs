@@ -3,6 +3,9 @@
 //! Arrives: who wants to reach which name, and what became of its attempts. Leaves: addresses in the order of the memory; at once those that the name
 //! was answered with before on this network, and then what the resolver says.
 
+use crate::connection::Connections;
+use crate::env::Env;
+use crate::local::Local;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +13,39 @@ use std::time::Duration;
 use towpath_proto::{Failure, Instant, Output, QueryId};
 
 use super::message::{Event, Find, Found};
-use crate::worker::Worker;
 
-impl Worker {
+impl Local {
     /// Somebody asks where to connect. A question of the same asker that is not answered yet is void.
-    pub(super) fn find(&mut self, find: Find, now: Instant) {
-        let network = self.local.memory.network();
-        let known = self.local.answers.addresses(network, &find.host, now).to_vec();
+    pub(super) fn find(
+        &mut self,
+        find: Find,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let network = self.memory.network();
+        let known = self.answers.addresses(network, &find.host, now).to_vec();
         if !known.is_empty() {
-            self.tell_found(&find, Ok(&known), false, now);
+            self.tell_found(&find, Ok(&known), false, env, now);
         }
-        self.local.finds.retain(|_, other| other.asker != find.asker);
-        let query = self.ask_resolver(Arc::clone(&find.host));
-        self.local.finds.insert(query, find);
+        self.finds.retain(|_, other| other.asker != find.asker);
+        let query = self.ask_resolver(Arc::clone(&find.host), conns, env);
+        self.finds.insert(query, find);
     }
 
     /// Asks the app or the system for the addresses of a name.
-    pub(super) fn ask_resolver(&mut self, name: Arc<str>) -> QueryId {
-        self.local.next_query += 1;
-        let query = QueryId(self.local.next_query);
-        if self.local.settings.app_resolves {
-            self.tell_app(Event::Resolve { query, name });
+    pub(super) fn ask_resolver(
+        &mut self,
+        name: Arc<str>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) -> QueryId {
+        self.next_query += 1;
+        let query = QueryId(self.next_query);
+        if self.settings.app_resolves {
+            env.tell_app(Event::Resolve { query, name });
         } else {
-            self.push(Output::Resolve { query, name: name.to_string() });
+            conns.push(Output::Resolve { query, name: name.to_string() }, env);
         }
         query
     }
@@ -42,19 +55,20 @@ impl Worker {
         &mut self,
         query: QueryId,
         outcome: &Result<Vec<IpAddr>, Failure>,
+        env: &mut Env,
         now: Instant,
     ) -> bool {
-        let Some(find) = self.local.finds.remove(&query) else { return false };
+        let Some(find) = self.finds.remove(&query) else { return false };
         let outcome = match outcome {
             Ok(found) if found.is_empty() => Err(Failure::NoSuchName),
             Ok(found) => Ok(found.as_slice()),
             Err(failure) => Err(*failure),
         };
         if let Ok(found) = outcome {
-            let network = self.local.memory.network();
-            self.local.answers.learn(network, &find.host, found, now);
+            let network = self.memory.network();
+            self.answers.learn(network, &find.host, found, now);
         }
-        self.tell_found(&find, outcome, true, now);
+        self.tell_found(&find, outcome, true, env, now);
         true
     }
 
@@ -66,8 +80,8 @@ impl Worker {
         now: Instant,
     ) {
         match took {
-            Some(took) => self.local.memory.succeeded(address, took, now),
-            None => self.local.memory.failed(address, now),
+            Some(took) => self.memory.succeeded(address, took, now),
+            None => self.memory.failed(address, now),
         }
     }
 
@@ -76,16 +90,17 @@ impl Worker {
         find: &Find,
         outcome: Result<&[IpAddr], Failure>,
         is_last: bool,
+        env: &mut Env,
         now: Instant,
     ) {
         let &Find { asker, question, port, .. } = find;
         let given = outcome.unwrap_or_default().iter().take(MOST_ADDRESSES);
         let given: Vec<SocketAddr> = given.map(|ip| SocketAddr::new(*ip, port)).collect();
-        let addresses = self.local.memory.order(&given, now);
-        let stagger = self.local.memory.stagger(&addresses, now);
+        let addresses = self.memory.order(&given, now);
+        let stagger = self.memory.stagger(&addresses, now);
         let failure = outcome.err();
         let found = Found { asker, question, addresses, stagger, failure, is_last };
-        self.tell_app(Event::Found(found));
+        env.tell_app(Event::Found(found));
     }
 }
 

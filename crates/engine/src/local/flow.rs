@@ -10,22 +10,14 @@ use towpath_proto::{ConnectionId, FlowLimit, Instant, Output, PathFacts};
 use super::INITIAL_WINDOW_BYTES;
 use super::report::Limited;
 use crate::client::slow_start::{SlowStart, WINDOW};
+use crate::connection::Connections;
 use crate::connection::Upstream;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
 use crate::stream::UpstreamState;
-use crate::worker::Worker;
 
-impl Worker {
-    /// A connection to an origin took so long to make.
-    pub(crate) fn begin_slowly(&mut self, id: ConnectionId, took: Duration, now: Instant) {
-        let Some(state) = SlowStart::new(took, now) else { return };
-        let upstream = self.connections.get_mut(id).and_then(|it| it.upstream_mut());
-        let Some(upstream) = upstream else { return };
-        upstream.slow_start = Some(Box::new(state));
-        let limit = FlowLimit::Receive(Some(WINDOW));
-        self.push(Output::LimitFlow { connection: id, limit });
-    }
-
+impl Exchange {
     /// A request was given to a connection: when to look at its body, if that is to be looked after.
     pub(super) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
         let (id, upstream) = self.upstream_of(index)?;
@@ -58,7 +50,7 @@ impl Worker {
         }
         if let Some((_, state)) = self.slow_start(index) {
             let first_look = now + state.round_trip();
-            self.watch_at(index, first_look);
+            self.streams.watch_at(index, first_look, &mut self.env);
         }
     }
 
@@ -67,21 +59,21 @@ impl Worker {
         let upstream = index.and_then(|index| self.streams.get(index)).map(|it| it.upstream);
         let Some(UpstreamState::Active(id)) = upstream else { return };
         // What is in a record comes when the whole record is there: its bytes are counted before that.
-        if self.connections.get(id).is_some_and(|connection| connection.tls.is_none()) {
+        if self.conns.table.get(id).is_some_and(|connection| connection.tls.is_none()) {
             self.receive_slowly(id, bytes, now);
         }
     }
 
     /// Bytes have come over a connection.
     pub(crate) fn receive_slowly(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let index = connection.stream;
         let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start.as_mut());
         if !state.is_some_and(|state| state.receive(bytes, now)) {
             return;
         }
         let limit = FlowLimit::Receive(None);
-        self.push(Output::LimitFlow { connection: id, limit });
+        self.conns.push(Output::LimitFlow { connection: id, limit }, &mut self.env);
         if let Some(index) = index {
             self.note_limit(index, limit, now);
         }
@@ -109,7 +101,7 @@ impl Worker {
     }
 
     fn limit_flow(&mut self, index: StreamIndex, id: ConnectionId, limit: FlowLimit, now: Instant) {
-        self.push(Output::LimitFlow { connection: id, limit });
+        self.conns.push(Output::LimitFlow { connection: id, limit }, &mut self.env);
         self.note_limit(index, limit, now);
     }
 
@@ -133,7 +125,25 @@ impl Worker {
 
     fn upstream_of(&mut self, index: StreamIndex) -> Option<(ConnectionId, &mut Upstream)> {
         let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
-        Some((id, self.connections.get_mut(id)?.upstream_mut()?))
+        Some((id, self.conns.table.get_mut(id)?.upstream_mut()?))
+    }
+}
+
+impl Connections {
+    /// A connection to an origin took so long to make.
+    pub(crate) fn begin_slowly(
+        &mut self,
+        id: ConnectionId,
+        took: Duration,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(state) = SlowStart::new(took, now) else { return };
+        let upstream = self.table.get_mut(id).and_then(|it| it.upstream_mut());
+        let Some(upstream) = upstream else { return };
+        upstream.slow_start = Some(Box::new(state));
+        let limit = FlowLimit::Receive(Some(WINDOW));
+        self.push(Output::LimitFlow { connection: id, limit }, env);
     }
 }
 

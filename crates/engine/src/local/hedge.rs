@@ -13,11 +13,13 @@ use towpath_proto::Instant;
 use super::Call;
 use super::message::{Error, Layer, Outcome};
 use super::report::{OTHER_FIRST, Report};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
+use crate::stream::Streams;
 use crate::stream::{Direction, StreamTimer, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// A request is out: when it will have taken too long.
     pub(super) fn arm_hedge(&mut self, index: StreamIndex, now: Instant) {
         if !self.may_hedge(index) {
@@ -27,9 +29,9 @@ impl Worker {
             return;
         };
         let bytes = call.options.body_bytes.max(stream.record.bytes_received);
-        let origin = self.local.origins.get(&stream.cluster);
+        let origin = self.upstreams.app.origins.get(&stream.cluster);
         if let Some(usual) = origin.and_then(|origin| origin.measured(bytes).hedge()) {
-            self.set_stream_timer(index, StreamTimer::Request, now + usual);
+            self.streams.set_stream_timer(index, StreamTimer::Request, now + usual, &mut self.env);
         }
     }
 
@@ -59,9 +61,9 @@ impl Worker {
     /// It has taken too long.
     pub(super) fn hedge(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let begun = self.response_has_begun(stream);
-        let rests = self.is_resting(stream.cluster, now);
-        if !self.may_hedge(index) || begun || rests || !self.local.budget.spend() {
+        let begun = self.conns.response_has_begun(stream);
+        let rests = self.upstreams.app.is_resting(stream.cluster, now);
+        if !self.may_hedge(index) || begun || rests || !self.upstreams.app.budget.spend() {
             return;
         }
         let Some(second) = self.open_twin(index, now) else { return };
@@ -82,8 +84,18 @@ impl Worker {
         if let Some(layers) = self.call(index)?.report.layers {
             // It has as long as the new one has, and is out of the way when that one is tried again.
             let before = |limit: Duration| now + limit.saturating_sub(Duration::from_millis(1));
-            self.set_stream_timer(index, StreamTimer::PerTry, before(layers.first_byte));
-            self.set_stream_timer(index, StreamTimer::Response, before(layers.attempt));
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTry,
+                before(layers.first_byte),
+                &mut self.env,
+            );
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Response,
+                before(layers.attempt),
+                &mut self.env,
+            );
         }
         let stream = self.streams.get_mut(second)?;
         stream.retries.remaining = retries;
@@ -99,7 +111,7 @@ impl Worker {
         first.report.tries.extend(report.tries.pop());
         let call = self.call_mut(second)?;
         (call.mute, call.report, call.waited_until) = (false, report, waited);
-        self.local.calls.insert(id, downstream);
+        self.upstreams.app.calls.insert(id, downstream);
         Some(second)
     }
 
@@ -116,7 +128,7 @@ impl Worker {
         let mut twin = Call::new(id, options, report, began);
         (twin.mute, twin.twin) = (true, Some(first));
         let second = self.open_local_stream(twin, now)?;
-        self.copy_request(index, second);
+        self.streams.copy_request(index, second, &mut self.env);
         self.prepare_retries(second);
         let stream = self.streams.get_mut(second)?;
         // Whatever holds the first up, the second is not to share.
@@ -127,26 +139,14 @@ impl Worker {
             call.twin = Some(downstream);
         }
         if let Some(total) = total {
-            self.set_stream_timer(second, StreamTimer::MaxDuration, began + total);
+            self.streams.set_stream_timer(
+                second,
+                StreamTimer::MaxDuration,
+                began + total,
+                &mut self.env,
+            );
         }
         Some(second)
-    }
-
-    fn copy_request(&mut self, from: StreamIndex, to: StreamIndex) {
-        let Some(first) = self.streams.get(from) else { return };
-        let request = first.request.clone();
-        let (chunks, trailers) = (first.body.chunks.clone(), first.body.trailers.clone());
-        let (cluster, head_only) = (first.cluster, first.head_only);
-        let (start, ended) = (first.record.start, first.record.request_end);
-        let (protocol, bytes) = (first.record.protocol, first.record.bytes_received);
-        let Some(second) = self.streams.get_mut(to) else { return };
-        self.heads.give(std::mem::replace(&mut second.request, request));
-        chunks.into_iter().for_each(|chunk| second.body.push(chunk));
-        second.body.trailers = trailers;
-        second.request_end = Direction::Ended;
-        (second.cluster, second.head_only) = (cluster, head_only);
-        (second.record.start, second.record.request_end) = (start, ended);
-        (second.record.protocol, second.record.bytes_received) = (protocol, bytes);
     }
 
     /// An answer begins: false if nobody wants it, and its stream has ended.
@@ -167,7 +167,7 @@ impl Worker {
         }
         self.drop_twin(index, now);
         if mute {
-            self.local.calls.insert(id, downstream);
+            self.upstreams.app.calls.insert(id, downstream);
             if let Some(call) = self.call_mut(index) {
                 call.mute = false;
             }
@@ -178,7 +178,7 @@ impl Worker {
     /// The other one is of no use any more.
     fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
         let Some(twin) = self.call_mut(index).and_then(|call| call.twin.take()) else { return };
-        let Some(other) = self.connections.get(twin).and_then(|twin| twin.stream) else { return };
+        let Some(other) = self.conns.table.get(twin).and_then(|twin| twin.stream) else { return };
         self.blame_last_try(other, OTHER_FIRST);
         let Some(call) = self.call_mut(other) else { return };
         (call.twin, call.mute) = (None, true);
@@ -193,7 +193,7 @@ impl Worker {
     pub(super) fn end_mute(&mut self, call: &mut Call) {
         let Some(first) = call.twin.take() else { return };
         let report = std::mem::take(&mut call.report);
-        let Some(index) = self.connections.get(first).and_then(|first| first.stream) else {
+        let Some(index) = self.conns.table.get(first).and_then(|first| first.stream) else {
             return;
         };
         if let Some(first) = self.call_mut(index) {
@@ -211,7 +211,7 @@ impl Worker {
         now: Instant,
     ) -> bool {
         let Some(twin) = call.twin.take() else { return false };
-        let Some(index) = self.connections.get(twin).and_then(|twin| twin.stream) else {
+        let Some(index) = self.conns.table.get(twin).and_then(|twin| twin.stream) else {
             return false;
         };
         let Some(other) = self.call_mut(index) else { return false };
@@ -226,7 +226,7 @@ impl Worker {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.retries.remaining = retries;
         }
-        self.local.calls.insert(call.id, twin);
+        self.upstreams.app.calls.insert(call.id, twin);
         true
     }
 
@@ -235,6 +235,25 @@ impl Worker {
         if let Some(last) = last.filter(|last| last.trouble.is_empty()) {
             last.trouble = why;
         }
+    }
+}
+
+impl Streams {
+    fn copy_request(&mut self, from: StreamIndex, to: StreamIndex, env: &mut Env) {
+        let Some(first) = self.get(from) else { return };
+        let request = first.request.clone();
+        let (chunks, trailers) = (first.body.chunks.clone(), first.body.trailers.clone());
+        let (cluster, head_only) = (first.cluster, first.head_only);
+        let (start, ended) = (first.record.start, first.record.request_end);
+        let (protocol, bytes) = (first.record.protocol, first.record.bytes_received);
+        let Some(second) = self.get_mut(to) else { return };
+        env.heads.give(std::mem::replace(&mut second.request, request));
+        chunks.into_iter().for_each(|chunk| second.body.push(chunk));
+        second.body.trailers = trailers;
+        second.request_end = Direction::Ended;
+        (second.cluster, second.head_only) = (cluster, head_only);
+        (second.record.start, second.record.request_end) = (start, ended);
+        (second.record.protocol, second.record.bytes_received) = (protocol, bytes);
     }
 }
 

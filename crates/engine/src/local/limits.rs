@@ -9,19 +9,19 @@ use super::message::{Error, Layer};
 use super::redo::AGAIN;
 use super::report::Try;
 use crate::client::timeouts::{Layers, Size};
+use crate::exchange::Exchange;
 use crate::ids::{ResetReason, StreamIndex};
 use crate::spans::Part;
 use crate::stream::{StreamTimer, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// A request was given to a connection.
     pub(crate) fn begin_try(&mut self, index: StreamIndex, now: Instant) {
         let layers = self.layers(index);
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(id) = stream.upstream else { return };
         let reused = stream.retries.reused;
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.conns.table.get(id) else { return };
         let opened = connection.opened;
         let hedge = self.call(index).is_some_and(|call| call.mute);
         let began = Try {
@@ -40,10 +40,20 @@ impl Worker {
         call.report.layers = layers;
         self.count_repetition(index, now);
         let Some(layers) = layers else { return };
-        self.set_stream_timer(index, StreamTimer::PerTry, now + layers.first_byte);
-        self.set_stream_timer(index, StreamTimer::Response, now + layers.attempt);
+        self.streams.set_stream_timer(
+            index,
+            StreamTimer::PerTry,
+            now + layers.first_byte,
+            &mut self.env,
+        );
+        self.streams.set_stream_timer(
+            index,
+            StreamTimer::Response,
+            now + layers.attempt,
+            &mut self.env,
+        );
         let first_look = self.begin_body(index, now).map_or(WATCH, |look| look.min(WATCH));
-        self.watch_at(index, now + first_look);
+        self.streams.watch_at(index, now + first_look, &mut self.env);
         self.arm_hedge(index, now);
     }
 
@@ -53,8 +63,18 @@ impl Worker {
         let waits = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
         let Some(layers) = self.call(index).and_then(|call| call.report.layers) else { return };
         if waits {
-            self.set_stream_timer(index, StreamTimer::PerTry, now + layers.first_byte);
-            self.set_stream_timer(index, StreamTimer::Response, now + layers.attempt);
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTry,
+                now + layers.first_byte,
+                &mut self.env,
+            );
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Response,
+                now + layers.attempt,
+                &mut self.env,
+            );
         }
     }
 
@@ -66,7 +86,7 @@ impl Worker {
             stream.deadlines.clear(StreamTimer::Response as usize);
         }
         if gap.is_some() {
-            self.set_idle(index, gap, now);
+            self.streams.set_idle(index, gap, &mut self.env, now);
         }
     }
 
@@ -75,12 +95,12 @@ impl Worker {
         let options = &call.options;
         let stream = self.streams.get(index)?;
         let bytes = options.body_bytes.max(stream.record.bytes_received);
-        let in_flight = self.calls_in_flight().saturating_sub(1);
+        let in_flight = self.upstreams.app.calls_in_flight().saturating_sub(1);
         let size = Size { bytes, in_flight, retries: options.retries };
-        let origin = self.local.origins.get(&stream.cluster);
+        let origin = self.upstreams.app.origins.get(&stream.cluster);
         let measured = origin.map(|origin| origin.measured(bytes));
-        let mut layers = Layers::new(self.local.kind, size, measured);
-        layers.connect = self.local.settings.race.attempt_timeout;
+        let mut layers = Layers::new(self.upstreams.app.kind, size, measured);
+        layers.connect = self.upstreams.app.settings.race.attempt_timeout;
         layers.first_byte = options.first_byte.unwrap_or(layers.first_byte);
         layers.gap = options.gap.unwrap_or(layers.gap);
         layers.attempt = options.attempt.unwrap_or(layers.attempt);
@@ -121,7 +141,7 @@ impl Worker {
         }
         if self.finds_no_network(index, now) {
             // Nothing better is to be had, and its answer may be the first that comes through.
-            return self.set_stream_timer(index, timer, now + AGAIN);
+            return self.streams.set_stream_timer(index, timer, now + AGAIN, &mut self.env);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.fired = Some(layer);
@@ -133,7 +153,7 @@ impl Worker {
         if layer == Layer::Gap && self.is_app_slow(index) {
             // Nobody lets anything come.
             let gap = self.call(index).and_then(|call| call.report.layers).map(|all| all.gap);
-            return self.set_idle(index, gap, now);
+            return self.streams.set_idle(index, gap, &mut self.env, now);
         }
         let resumes = layer == Layer::Gap && self.may_resume(index);
         let Some(call) = self.call_mut(index) else { return };

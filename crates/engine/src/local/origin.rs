@@ -21,12 +21,16 @@ use crate::client::progress::connect_options;
 use crate::client::race::{Order, Outlook, Race, Why};
 use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
+use crate::connection::Connections;
+use crate::env::Env;
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, Protocol, ResetReason, StreamIndex};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::stream::UpstreamState;
-use crate::worker::{TimerSlot, Worker};
+use crate::upstream::Upstreams;
 
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
@@ -102,27 +106,327 @@ impl OriginState {
     }
 }
 
-impl Worker {
+impl Exchange {
     /// The cluster of an origin, made if need be; `None` when there are too many that are in use.
     pub(super) fn origin(&mut self, key: &Origin, now: Instant) -> Option<ClusterId> {
-        if let Some(id) = self.local.names.get(key) {
+        if let Some(id) = self.upstreams.app.names.get(key) {
             return Some(*id);
         }
-        if self.local.origins.len() >= MOST_ORIGINS && !self.forget_origin(now) {
+        if self.upstreams.app.origins.len() >= MOST_ORIGINS && !self.forget_origin(now) {
             return None;
         }
-        let id = self.add_cluster(self.origin_cluster(key));
-        let mut race = Race::new(self.local.settings.race);
-        race.set_online(self.local.reaches(key));
-        self.local.names.insert(key.clone(), id);
-        self.local.origins.insert(id, OriginState::new(key, race));
-        self.recall_addresses(id, now);
+        let id = self.upstreams.add_cluster(
+            self.upstreams.app.origin_cluster(key),
+            &mut self.conns,
+            &mut self.env,
+        );
+        let mut race = Race::new(self.upstreams.app.settings.race);
+        race.set_online(self.upstreams.app.reaches(key));
+        self.upstreams.app.names.insert(key.clone(), id);
+        self.upstreams.app.origins.insert(id, OriginState::new(key, race));
+        self.upstreams.app.recall_addresses(id, now);
         Some(id)
     }
 
+    /// Makes room for an origin: one that nothing hangs on is forgotten.
+    fn forget_origin(&mut self, now: Instant) -> bool {
+        let unused = self.upstreams.app.origins.iter().find(|(id, origin)| {
+            let pool = self.upstreams.clusters.pool(PoolKey { cluster: **id, pool: 0 });
+            let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
+            is_free && origin.race.running() == 0
+        });
+        let Some((id, key)) = unused.map(|(id, origin)| (*id, origin.key.clone())) else {
+            return false;
+        };
+        self.upstreams.app.names.remove(&key);
+        self.upstreams.app.origins.remove(&id);
+        self.upstreams.app.queries.retain(|_, asked| *asked != id);
+        self.env.timers.clear(TimerSlot::Origin(id.0).number());
+        self.retire_cluster(id, now);
+        true
+    }
+
+    /// An attempt came to nothing.
+    pub(crate) fn on_race_lost(
+        &mut self,
+        id: ClusterId,
+        attempt: AttemptId,
+        reason: ResetReason,
+        now: Instant,
+    ) {
+        let Some(origin) = self.upstreams.app.origins.get_mut(&id) else { return };
+        // A handshake that fails is an answer: the same peer will answer the same.
+        let (failure, outcome, error) = if let ResetReason::Tls(fault) = reason {
+            (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
+        } else {
+            let failure = reason.failure();
+            (failure, AttemptOutcome::Failed(failure), None)
+        };
+        origin.note_end(attempt.0, outcome, now);
+        if let Some(address) = origin.race.failed(attempt.0, failure, now) {
+            self.upstreams.app.memory.failed(address, now);
+        }
+        self.fail_if_refused(id, error, now);
+        self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+    }
+
+    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last word.
+    fn fail_if_refused(&mut self, id: ClusterId, error: Option<Error>, now: Instant) {
+        let Some(origin) = self.upstreams.app.origins.get(&id) else { return };
+        let asks = match origin.names {
+            Names::Name { asking, .. } => asking.is_some(),
+            Names::Literal => false,
+        };
+        match origin.race.outlook() {
+            Outlook::Refused(failure) if !asks => {
+                let error = error.unwrap_or(Error::Connect(failure));
+                self.fail_waiting_calls(id, error, now);
+            }
+            Outlook::Refused(_) | Outlook::Open => {}
+        }
+    }
+
+    /// Nobody who waits for this origin can be helped.
+    fn fail_waiting_calls(&mut self, id: ClusterId, error: Error, now: Instant) {
+        for index in self.upstreams.waiting_for(id) {
+            match self.streams.get(index).map(|stream| stream.upstream) {
+                // It is on a connection that may still answer.
+                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
+                Some(UpstreamState::Pending(_)) => self.fail_call(index, error, now),
+                Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
+            }
+        }
+    }
+
+    /// The resolver answered.
+    pub(crate) fn on_resolved(
+        &mut self,
+        query: QueryId,
+        outcome: Result<Vec<IpAddr>, Failure>,
+        now: Instant,
+    ) {
+        if self.upstreams.app.on_find_resolved(query, &outcome, &mut self.env, now) {
+            return;
+        }
+        let Some(id) = self.upstreams.app.queries.remove(&query) else { return };
+        let Some(origin) = self.upstreams.app.origins.get_mut(&id) else { return };
+        let outcome = match outcome {
+            Ok(found) if found.is_empty() => Err(Failure::NoSuchName),
+            Ok(mut found) => {
+                found.truncate(MOST_ADDRESSES);
+                Ok(found)
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Some(lookup) = origin.lookups.back_mut() {
+            lookup.answered = Some(now);
+            lookup.outcome = Some(outcome.as_ref().map(Vec::len).map_err(|failure| *failure));
+        }
+        match outcome {
+            Ok(found) => {
+                origin.take_addresses(&found);
+                let network = self.upstreams.app.memory.network();
+                self.upstreams.app.answers.learn(network, &origin.key.host, &found, now);
+                origin.names =
+                    Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
+                self.upstreams.app.order_candidates(id, now);
+            }
+            Err(failure) => {
+                let unknown = origin.addresses.is_empty();
+                origin.names = Names::Name { answered: None, asking: None, again: now + ASK_AGAIN };
+                // A name that does not exist is an answer; a resolver that cannot be reached may be later.
+                if unknown && failure == Failure::NoSuchName {
+                    self.fail_waiting_calls(id, Error::Resolve(failure), now);
+                }
+            }
+        }
+        self.fail_if_refused(id, None, now);
+        self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+    }
+
+    /// The platform says what has become of the network.
+    pub(super) fn on_network_change(&mut self, change: NetworkChange, now: Instant) {
+        let same = **self.upstreams.app.memory.network() == *change.label;
+        if same {
+            self.upstreams.app.memory.forgive();
+        } else {
+            self.upstreams.app.memory.set_network(&change.label);
+        }
+        self.upstreams.app.kind = change.kind;
+        self.upstreams.app.online = change.online;
+        self.upstreams.app.spares_loopback = change.spares_loopback;
+        let mut ids: Vec<ClusterId> = self.upstreams.app.origins.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            if self.upstreams.spare_origin(id, &mut self.conns, &mut self.env, now) {
+                continue;
+            }
+            if let Some(origin) = self.upstreams.app.origins.get_mut(&id) {
+                origin.race.set_online(change.online);
+                if let Names::Name { answered, again, .. } = &mut origin.names {
+                    (*answered, *again) = (None, Instant::ZERO);
+                }
+            }
+            self.upstreams.app.recall_addresses(id, now);
+            if !change.online {
+                self.fail_calls_that_do_not_wait(id, now);
+            }
+            self.drain_origin(id, now);
+            self.upstreams.app.order_candidates(id, now);
+            self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    fn fail_calls_that_do_not_wait(&mut self, id: ClusterId, now: Instant) {
+        for index in self.upstreams.waiting_for(id) {
+            let waits = self.call(index).is_some_and(|call| call.options.waits);
+            let is_pending = self
+                .streams
+                .get(index)
+                .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Pending(_)));
+            if is_pending && !waits {
+                self.fail_call(index, Error::Offline, now);
+            }
+        }
+    }
+
+    /// Connections of the network before are not used for anything new; what is on them may finish, or move to a
+    /// connection of the new one, whichever is first.
+    fn drain_origin(&mut self, id: ClusterId, now: Instant) {
+        for connection in self.conns.table.ids() {
+            let Some(state) = self.conns.table.get_mut(connection) else { continue };
+            let stream = state.stream;
+            let Some(upstream) = state.upstream_mut() else { continue };
+            if upstream.pool_key.cluster != id {
+                continue;
+            }
+            upstream.retired = true;
+            match stream {
+                None => self.upstreams.close_upstream(
+                    connection,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                ),
+                Some(index) => self.want_spare(index, SpareReason::Stuck, now),
+            }
+        }
+    }
+}
+
+impl Upstreams {
+    /// A stream began to wait for a connection to an origin.
+    pub(crate) fn race_for(
+        &mut self,
+        id: ClusterId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let waiting = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
+        let first = waiting.is_some_and(|pool| pool.pending.len() == 1);
+        if let Some(origin) = self.app.origins.get_mut(&id)
+            && first
+        {
+            origin.race.renew(now);
+            self.app.order_candidates(id, now);
+        }
+        self.advance_origin(id, conns, env, now);
+    }
+
+    /// Begins and gives up attempts as the race has it, and asks for addresses where they are missing or old.
+    pub(crate) fn advance_origin(
+        &mut self,
+        id: ClusterId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let wanted = self.connections_wanted(id);
+        if wanted > 0 {
+            self.app.ask_for_addresses(id, conns, env, now);
+        }
+        loop {
+            let random = env.random.next();
+            let local = &mut *self.app;
+            let Some(origin) = local.origins.get_mut(&id) else { return };
+            match origin.race.poll(wanted, random, &mut local.probes, now) {
+                Some(Order::Start { address, why }) => {
+                    self.start_attempt(id, address, why, env, now)
+                }
+                Some(Order::Cancel(number)) => {
+                    self.cancel_attempt(AttemptId(number), conns, env, now);
+                    if let Some(origin) = self.app.origins.get_mut(&id) {
+                        origin.note_end(number, AttemptOutcome::GivenUp, now);
+                    }
+                }
+                None => break,
+            }
+        }
+        self.app.arm_origin(id, wanted, env, now);
+    }
+
+    fn connections_wanted(&self, id: ClusterId) -> usize {
+        let Some(pool) = self.clusters.pool(PoolKey { cluster: id, pool: 0 }) else { return 0 };
+        let open = (pool.connections - pool.connecting) as usize;
+        pool.pending.len().min(self.app.settings.max_connections.saturating_sub(open))
+    }
+
+    fn start_attempt(
+        &mut self,
+        id: ClusterId,
+        address: SocketAddr,
+        why: Why,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let pool_key = PoolKey { cluster: id, pool: 0 };
+        let known = self.app.memory.facts(address, now);
+        let Some(attempt) =
+            self.begin_connect(pool_key, Protocol::Http1, None, Some(address), env, now)
+        else {
+            return;
+        };
+        let Some(origin) = self.app.origins.get_mut(&id) else { return };
+        origin.race.started(attempt.0, address, now);
+        let known = known.map(|facts| facts.to_string()).unwrap_or_default();
+        origin.note(
+            attempt.0,
+            Attempt { address, why, known, started: now, ended: None, outcome: None },
+        );
+    }
+
+    /// Those who wait for a connection to an origin, with or without one beside it.
+    pub(super) fn waiting_for(&self, id: ClusterId) -> Vec<StreamIndex> {
+        let pool = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
+        pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Whether an origin is not concerned by what becomes of the network; it is reached then.
+    fn spare_origin(
+        &mut self,
+        id: ClusterId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> bool {
+        let key = self.app.origins.get(&id).map(|origin| &origin.key);
+        if !key.is_some_and(|key| self.app.spares(key)) {
+            return false;
+        }
+        if let Some(origin) = self.app.origins.get_mut(&id) {
+            origin.race.set_online(true);
+        }
+        self.advance_origin(id, conns, env, now);
+        true
+    }
+}
+
+impl Local {
     /// Begins with what the name was answered with on this network, as long as there is no newer answer.
     fn recall_addresses(&mut self, id: ClusterId, now: Instant) {
-        let Local { origins, answers, memory, .. } = &mut *self.local;
+        let Self { origins, answers, memory, .. } = self;
         let Some(origin) = origins.get_mut(&id) else { return };
         let recalled = answers.addresses(memory.network(), &origin.key.host, now);
         if !recalled.is_empty() && matches!(origin.names, Names::Name { .. }) {
@@ -131,7 +435,7 @@ impl Worker {
     }
 
     fn origin_cluster(&self, key: &Origin) -> Arc<Cluster> {
-        let settings = &self.local.settings;
+        let settings = &self.settings;
         let name: Arc<str> = format!("{}:{}", key.host, key.port).into();
         let many = u32::try_from(settings.max_calls).unwrap_or(u32::MAX).saturating_add(1);
         let limits = Limits {
@@ -177,181 +481,52 @@ impl Worker {
     fn origin_tls(&self, key: &Origin) -> Option<UpstreamTls> {
         let template = match key.transport {
             Transport::Plain => return None,
-            Transport::Tls => self.local.tls.clone()?,
+            Transport::Tls => self.tls.clone()?,
         };
         Some(UpstreamTls { template, name: AskedName::OfHost(ServerName::unnamed()) })
     }
 
-    /// Makes room for an origin: one that nothing hangs on is forgotten.
-    fn forget_origin(&mut self, now: Instant) -> bool {
-        let unused = self.local.origins.iter().find(|(id, origin)| {
-            let pool = self.clusters.pool(PoolKey { cluster: **id, pool: 0 });
-            let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
-            is_free && origin.race.running() == 0
-        });
-        let Some((id, key)) = unused.map(|(id, origin)| (*id, origin.key.clone())) else {
-            return false;
-        };
-        self.local.names.remove(&key);
-        self.local.origins.remove(&id);
-        self.local.queries.retain(|_, asked| *asked != id);
-        self.timers.clear(TimerSlot::Origin(id.0).number());
-        self.retire_cluster(id, now);
-        true
-    }
-
-    /// A stream began to wait for a connection to an origin.
-    pub(crate) fn race_for(&mut self, id: ClusterId, now: Instant) {
-        let waiting = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
-        let first = waiting.is_some_and(|pool| pool.pending.len() == 1);
-        if let Some(origin) = self.local.origins.get_mut(&id)
-            && first
-        {
-            origin.race.renew(now);
-            self.order_candidates(id, now);
-        }
-        self.advance_origin(id, now);
-    }
-
-    /// Begins and gives up attempts as the race has it, and asks for addresses where they are missing or old.
-    pub(crate) fn advance_origin(&mut self, id: ClusterId, now: Instant) {
-        let wanted = self.connections_wanted(id);
-        if wanted > 0 {
-            self.ask_for_addresses(id, now);
-        }
-        loop {
-            let random = self.random.next();
-            let local = &mut self.local;
-            let Some(origin) = local.origins.get_mut(&id) else { return };
-            match origin.race.poll(wanted, random, &mut local.probes, now) {
-                Some(Order::Start { address, why }) => self.start_attempt(id, address, why, now),
-                Some(Order::Cancel(number)) => {
-                    self.cancel_attempt(AttemptId(number), now);
-                    if let Some(origin) = self.local.origins.get_mut(&id) {
-                        origin.note_end(number, AttemptOutcome::GivenUp, now);
-                    }
-                }
-                None => break,
-            }
-        }
-        self.arm_origin(id, wanted, now);
-    }
-
-    fn connections_wanted(&self, id: ClusterId) -> usize {
-        let Some(pool) = self.clusters.pool(PoolKey { cluster: id, pool: 0 }) else { return 0 };
-        let open = (pool.connections - pool.connecting) as usize;
-        pool.pending.len().min(self.local.settings.max_connections.saturating_sub(open))
-    }
-
-    fn start_attempt(&mut self, id: ClusterId, address: SocketAddr, why: Why, now: Instant) {
-        let pool_key = PoolKey { cluster: id, pool: 0 };
-        let known = self.local.memory.facts(address, now);
-        let Some(attempt) = self.begin_connect(pool_key, Protocol::Http1, None, Some(address), now)
-        else {
-            return;
-        };
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        origin.race.started(attempt.0, address, now);
-        let known = known.map(|facts| facts.to_string()).unwrap_or_default();
-        origin.note(
-            attempt.0,
-            Attempt { address, why, known, started: now, ended: None, outcome: None },
-        );
-    }
-
-    fn arm_origin(&mut self, id: ClusterId, wanted: usize, now: Instant) {
-        let Some(origin) = self.local.origins.get(&id) else { return };
-        let race = origin.race.deadline(wanted, &self.local.probes, now);
+    fn arm_origin(&mut self, id: ClusterId, wanted: usize, env: &mut Env, now: Instant) {
+        let Some(origin) = self.origins.get(&id) else { return };
+        let race = origin.race.deadline(wanted, &self.probes, now);
         let question = match origin.names {
             Names::Name { answered: None, asking: None, again } if wanted > 0 => Some(again),
             Names::Name { .. } | Names::Literal => None,
         };
         let slot = TimerSlot::Origin(id.0).number();
         match race.into_iter().chain(question).min() {
-            Some(at) => self.timers.set(slot, at.max(now)),
-            None => self.timers.clear(slot),
+            Some(at) => env.timers.set(slot, at.max(now)),
+            None => env.timers.clear(slot),
         }
     }
 
     /// An attempt has a connection, and its handshake begins: the network is there.
     pub(crate) fn on_race_moved(&mut self, id: ClusterId, now: Instant) {
-        if let Some(origin) = self.local.origins.get_mut(&id) {
+        if let Some(origin) = self.origins.get_mut(&id) {
             origin.race.moved(now);
         }
     }
 
     /// An attempt came to a usable connection.
     pub(crate) fn on_race_won(&mut self, id: ClusterId, attempt: AttemptId, now: Instant) {
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
+        let Some(origin) = self.origins.get_mut(&id) else { return };
         origin.note_end(attempt.0, AttemptOutcome::Usable, now);
         if let Some((address, took)) = origin.race.succeeded(attempt.0, now) {
-            self.local.memory.succeeded(address, took, now);
+            self.memory.succeeded(address, took, now);
         }
     }
 
-    /// An attempt came to nothing.
-    pub(crate) fn on_race_lost(
+    fn ask_for_addresses(
         &mut self,
         id: ClusterId,
-        attempt: AttemptId,
-        reason: ResetReason,
+        conns: &mut Connections,
+        env: &mut Env,
         now: Instant,
     ) {
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        // A handshake that fails is an answer: the same peer will answer the same.
-        let (failure, outcome, error) = if let ResetReason::Tls(fault) = reason {
-            (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
-        } else {
-            let failure = reason.failure();
-            (failure, AttemptOutcome::Failed(failure), None)
-        };
-        origin.note_end(attempt.0, outcome, now);
-        if let Some(address) = origin.race.failed(attempt.0, failure, now) {
-            self.local.memory.failed(address, now);
-        }
-        self.fail_if_refused(id, error, now);
-        self.advance_origin(id, now);
-    }
-
-    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last word.
-    fn fail_if_refused(&mut self, id: ClusterId, error: Option<Error>, now: Instant) {
-        let Some(origin) = self.local.origins.get(&id) else { return };
-        let asks = match origin.names {
-            Names::Name { asking, .. } => asking.is_some(),
-            Names::Literal => false,
-        };
-        match origin.race.outlook() {
-            Outlook::Refused(failure) if !asks => {
-                let error = error.unwrap_or(Error::Connect(failure));
-                self.fail_waiting_calls(id, error, now);
-            }
-            Outlook::Refused(_) | Outlook::Open => {}
-        }
-    }
-
-    /// Those who wait for a connection to an origin, with or without one beside it.
-    pub(super) fn waiting_for(&self, id: ClusterId) -> Vec<StreamIndex> {
-        let pool = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
-        pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default()
-    }
-
-    /// Nobody who waits for this origin can be helped.
-    fn fail_waiting_calls(&mut self, id: ClusterId, error: Error, now: Instant) {
-        for index in self.waiting_for(id) {
-            match self.streams.get(index).map(|stream| stream.upstream) {
-                // It is on a connection that may still answer.
-                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
-                Some(UpstreamState::Pending(_)) => self.fail_call(index, error, now),
-                Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
-            }
-        }
-    }
-
-    fn ask_for_addresses(&mut self, id: ClusterId, now: Instant) {
-        let fresh_for = self.local.settings.fresh_for;
-        let Some(origin) = self.local.origins.get(&id) else { return };
-        let reached = self.local.reaches(&origin.key);
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
+        let fresh_for = self.settings.fresh_for;
+        let Some(origin) = self.origins.get(&id) else { return };
+        let reached = self.reaches(&origin.key);
+        let Some(origin) = self.origins.get_mut(&id) else { return };
         let Names::Name { answered, asking, again } = &origin.names else {
             if origin.race.candidates().is_empty() {
                 self.order_candidates(id, now);
@@ -367,145 +542,22 @@ impl Worker {
         }
         origin.lookups.push_back(Lookup { asked: now, answered: None, outcome: None });
         let name = Arc::clone(&origin.key.host);
-        let query = self.ask_resolver(name);
-        self.local.queries.insert(query, id);
-        if let Some(origin) = self.local.origins.get_mut(&id)
+        let query = self.ask_resolver(name, conns, env);
+        self.queries.insert(query, id);
+        if let Some(origin) = self.origins.get_mut(&id)
             && let Names::Name { asking, .. } = &mut origin.names
         {
             *asking = Some(query);
         }
     }
 
-    /// The resolver answered.
-    pub(crate) fn on_resolved(
-        &mut self,
-        query: QueryId,
-        outcome: Result<Vec<IpAddr>, Failure>,
-        now: Instant,
-    ) {
-        if self.on_find_resolved(query, &outcome, now) {
-            return;
-        }
-        let Some(id) = self.local.queries.remove(&query) else { return };
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        let outcome = match outcome {
-            Ok(found) if found.is_empty() => Err(Failure::NoSuchName),
-            Ok(mut found) => {
-                found.truncate(MOST_ADDRESSES);
-                Ok(found)
-            }
-            Err(failure) => Err(failure),
-        };
-        if let Some(lookup) = origin.lookups.back_mut() {
-            lookup.answered = Some(now);
-            lookup.outcome = Some(outcome.as_ref().map(Vec::len).map_err(|failure| *failure));
-        }
-        match outcome {
-            Ok(found) => {
-                origin.take_addresses(&found);
-                let network = self.local.memory.network();
-                self.local.answers.learn(network, &origin.key.host, &found, now);
-                origin.names =
-                    Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
-                self.order_candidates(id, now);
-            }
-            Err(failure) => {
-                let unknown = origin.addresses.is_empty();
-                origin.names = Names::Name { answered: None, asking: None, again: now + ASK_AGAIN };
-                // A name that does not exist is an answer; a resolver that cannot be reached may be later.
-                if unknown && failure == Failure::NoSuchName {
-                    self.fail_waiting_calls(id, Error::Resolve(failure), now);
-                }
-            }
-        }
-        self.fail_if_refused(id, None, now);
-        self.advance_origin(id, now);
-    }
-
     fn order_candidates(&mut self, id: ClusterId, now: Instant) {
-        let Some(origin) = self.local.origins.get_mut(&id) else { return };
-        let order = self.local.memory.order(&origin.addresses, now);
-        if let Some(stagger) = self.local.memory.stagger(&order, now) {
+        let Some(origin) = self.origins.get_mut(&id) else { return };
+        let order = self.memory.order(&origin.addresses, now);
+        if let Some(stagger) = self.memory.stagger(&order, now) {
             origin.race.set_stagger(stagger);
         }
         origin.race.set_candidates(order);
-    }
-
-    /// The platform says what has become of the network.
-    pub(super) fn on_network_change(&mut self, change: NetworkChange, now: Instant) {
-        let same = **self.local.memory.network() == *change.label;
-        if same {
-            self.local.memory.forgive();
-        } else {
-            self.local.memory.set_network(&change.label);
-        }
-        self.local.kind = change.kind;
-        self.local.online = change.online;
-        self.local.spares_loopback = change.spares_loopback;
-        let mut ids: Vec<ClusterId> = self.local.origins.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            if self.spare_origin(id, now) {
-                continue;
-            }
-            if let Some(origin) = self.local.origins.get_mut(&id) {
-                origin.race.set_online(change.online);
-                if let Names::Name { answered, again, .. } = &mut origin.names {
-                    (*answered, *again) = (None, Instant::ZERO);
-                }
-            }
-            self.recall_addresses(id, now);
-            if !change.online {
-                self.fail_calls_that_do_not_wait(id, now);
-            }
-            self.drain_origin(id, now);
-            self.order_candidates(id, now);
-            self.advance_origin(id, now);
-        }
-    }
-
-    /// Whether an origin is not concerned by what becomes of the network; it is reached then.
-    fn spare_origin(&mut self, id: ClusterId, now: Instant) -> bool {
-        let key = self.local.origins.get(&id).map(|origin| &origin.key);
-        if !key.is_some_and(|key| self.local.spares(key)) {
-            return false;
-        }
-        if let Some(origin) = self.local.origins.get_mut(&id) {
-            origin.race.set_online(true);
-        }
-        self.advance_origin(id, now);
-        true
-    }
-
-    fn fail_calls_that_do_not_wait(&mut self, id: ClusterId, now: Instant) {
-        for index in self.waiting_for(id) {
-            let waits = self.call(index).is_some_and(|call| call.options.waits);
-            let is_pending = self
-                .streams
-                .get(index)
-                .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Pending(_)));
-            if is_pending && !waits {
-                self.fail_call(index, Error::Offline, now);
-            }
-        }
-    }
-
-    /// Connections of the network before are not used for anything new; what is on them may finish, or move to a
-    /// connection of the new one, whichever is first.
-    fn drain_origin(&mut self, id: ClusterId, now: Instant) {
-        for connection in self.connections.ids() {
-            let Some(state) = self.connections.get_mut(connection) else { continue };
-            let stream = state.stream;
-            let Some(upstream) = state.upstream_mut() else { continue };
-            if upstream.pool_key.cluster != id {
-                continue;
-            }
-            upstream.retired = true;
-            match stream {
-                None => self.close_upstream(connection, Close::Flush, now),
-                Some(index) => self.want_spare(index, SpareReason::Stuck, now),
-            }
-        }
     }
 
     /// Adds what the origin knows of a request's wait.
@@ -516,7 +568,7 @@ impl Worker {
         cluster: ClusterId,
         now: Instant,
     ) {
-        let Some(origin) = self.local.origins.get(&cluster) else { return };
+        let Some(origin) = self.origins.get(&cluster) else { return };
         let still_waits = report.tries.is_empty().then_some(now);
         let Some(until) = call.waited_until.or(still_waits) else { return };
         let from = call.began;
@@ -551,7 +603,7 @@ impl Worker {
         let was_held_up = report.redone > 0 && last.is_some_and(|last| last.began > sent);
         if outcome == Outcome::Complete
             && !was_held_up
-            && let Some(origin) = self.local.origins.get_mut(&cluster)
+            && let Some(origin) = self.origins.get_mut(&cluster)
         {
             origin.first_byte[size_class(record.bytes_received)].record(received - sent);
         }

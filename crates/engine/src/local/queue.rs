@@ -4,14 +4,14 @@
 
 use towpath_proto::Instant;
 
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, StreamIndex};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// Where a request stands in a queue: behind those whose turn is not later than its own.
     pub(crate) fn place_in_queue(&self, index: StreamIndex, pool_key: PoolKey) -> Option<usize> {
         let turn = self.turn(index);
-        let pool = self.clusters.pool(pool_key)?;
+        let pool = self.upstreams.clusters.pool(pool_key)?;
         let before = pool.pending.iter().rposition(|&other| self.turn(other) <= turn);
         Some(before.map_or(0, |before| before + 1))
     }

@@ -19,12 +19,14 @@ use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
 use super::message::{Error, Layer};
 use super::{Call, Spare, SpareReason};
 use crate::client::progress::{self, Verdict};
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::{ResetReason, StreamIndex};
 use crate::spans::Part;
+use crate::stream::Streams;
 use crate::stream::{StreamTimer, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// The upstream side of an app's stream is over before its response was; the stream has left it.
     pub(crate) fn reset_call(
         &mut self,
@@ -43,7 +45,7 @@ impl Worker {
             if may_repeat {
                 return self.wait_for_spare(index, spare, now);
             }
-            self.leave_queue(index, spare.pool_key);
+            self.upstreams.leave_queue(index, spare.pool_key);
         }
         if silent {
             return self.place_again(index, now);
@@ -62,7 +64,7 @@ impl Worker {
                 | ResetReason::Protocol
                 | ResetReason::PerTryTimeout
         );
-        if !(again && worth && self.local.budget.spend()) {
+        if !(again && worth && self.upstreams.app.budget.spend()) {
             return self.fail_call(index, error, now);
         }
         if !unanswered {
@@ -80,8 +82,8 @@ impl Worker {
             call.report.fired = None;
         }
         let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
-        let wait = Duration::from_nanos(self.random.below(most));
-        self.set_stream_timer(index, StreamTimer::BackOff, now + wait);
+        let wait = Duration::from_nanos(self.env.random.below(most));
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
     }
 
     /// It was on its way to a spare connection already: it waits for that one alone.
@@ -94,7 +96,7 @@ impl Worker {
         if let Some(call) = self.call_mut(index) {
             call.report.redone += 1;
         }
-        self.advance_origin(spare.pool_key.cluster, now);
+        self.upstreams.advance_origin(spare.pool_key.cluster, &mut self.conns, &mut self.env, now);
     }
 
     fn place_again(&mut self, index: StreamIndex, now: Instant) {
@@ -133,16 +135,11 @@ impl Worker {
         }
     }
 
-    /// Looks at the connection of a request at that time, as long as it waits for an answer.
-    pub(super) fn watch_at(&mut self, index: StreamIndex, at: Instant) {
-        self.set_stream_timer(index, StreamTimer::PerTryIdle, at);
-    }
-
     pub(super) fn watch(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(connection) = stream.upstream else { return };
         if stream.is_unanswered() {
-            self.push(Output::Inspect { connection });
+            self.conns.push(Output::Inspect { connection }, &mut self.env);
         } else {
             self.watch_response(index, now);
         }
@@ -155,7 +152,7 @@ impl Worker {
         facts: Option<PathFacts>,
         now: Instant,
     ) {
-        let Some(index) = self.connections.get(id).and_then(|connection| connection.stream) else {
+        let Some(index) = self.conns.table.get(id).and_then(|connection| connection.stream) else {
             return;
         };
         let Some(stream) = self.streams.get(index) else { return };
@@ -169,19 +166,23 @@ impl Worker {
         match verdict {
             Verdict::Suspect(_) => {
                 if let Some(upstream) =
-                    self.connections.get_mut(id).and_then(|connection| connection.upstream_mut())
+                    self.conns.table.get_mut(id).and_then(|connection| connection.upstream_mut())
                 {
                     upstream.retired = true;
                 }
                 self.want_spare(index, SpareReason::Stuck, now);
-                self.watch_at(index, now + AGAIN);
+                self.streams.watch_at(index, now + AGAIN, &mut self.env);
             }
             Verdict::Fine(again) => {
                 if now - began >= SILENT_AFTER {
                     self.want_spare(index, SpareReason::Silent, now);
                 }
                 let again = again.max(now + SOONEST);
-                self.watch_at(index, soon.map_or(again, |soon| again.min(now + soon)));
+                self.streams.watch_at(
+                    index,
+                    soon.map_or(again, |soon| again.min(now + soon)),
+                    &mut self.env,
+                );
             }
         }
     }
@@ -193,10 +194,11 @@ impl Worker {
         let repeats = stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable
-            && !self.response_has_begun(stream);
+            && !self.conns.response_has_begun(stream);
         let movable = repeats || self.may_resume(index);
         let Some(pool_key) = self
-            .connections
+            .conns
+            .table
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key)
@@ -212,8 +214,8 @@ impl Worker {
         }
         // One that is mute has a better one beside it.
         let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
-        let rests = self.is_resting(pool_key.cluster, now);
-        if !movable || asked_before || rests || !self.local.budget.spend() {
+        let rests = self.upstreams.app.is_resting(pool_key.cluster, now);
+        if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
             return;
         }
         if let Some(call) = self.call_mut(index) {
@@ -221,7 +223,7 @@ impl Worker {
             call.silent_asked |= reason == SpareReason::Silent;
         }
         let turn = self.place_in_queue(index, pool_key);
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         cluster.joined_queue(pool_key);
         if let (Some(pool), Some(turn)) = (cluster.pool_mut(pool_key), turn) {
             pool.pending.insert(turn, index);
@@ -230,7 +232,7 @@ impl Worker {
             // Another that lies idle may be as dead as the one it is on.
             stream.retries.wants_fresh = true;
         }
-        self.race_for(pool_key.cluster, now);
+        self.upstreams.race_for(pool_key.cluster, &mut self.conns, &mut self.env, now);
     }
 
     /// Whether a request waits where it is because no other connection can be had.
@@ -286,8 +288,15 @@ impl Worker {
     pub(crate) fn withdraw_spare(&mut self, index: StreamIndex) {
         let spare = self.call_mut(index).and_then(|call: &mut Call| call.spare.take());
         if let Some(spare) = spare {
-            self.leave_queue(index, spare.pool_key);
+            self.upstreams.leave_queue(index, spare.pool_key);
         }
+    }
+}
+
+impl Streams {
+    /// Looks at the connection of a request at that time, as long as it waits for an answer.
+    pub(super) fn watch_at(&mut self, index: StreamIndex, at: Instant, env: &mut Env) {
+        self.set_stream_timer(index, StreamTimer::PerTryIdle, at, env);
     }
 }
 

@@ -11,24 +11,27 @@ use towpath_proto::{ConnectionId, Instant};
 use super::message::Error;
 use super::report::Rested;
 use crate::client::retry_after;
+use crate::env::Env;
+use crate::exchange::Exchange;
 use crate::ids::{PoolKey, StreamIndex};
+use crate::local::Local;
 use crate::snapshot::ClusterId;
 use crate::spans::Part;
 use crate::stream::{StreamTimer, UpstreamState};
-use crate::worker::Worker;
 
-impl Worker {
+impl Exchange {
     /// Looks for a connection, unless the origin rests or there is no network.
     pub(super) fn place_call(&mut self, index: StreamIndex, now: Instant) {
         let Some(cluster) = self.streams.get(index).map(|stream| stream.cluster) else { return };
         let Some(call) = self.call(index) else { return };
-        let origin = self.local.origins.get(&cluster);
-        let reached = origin.is_none_or(|origin| self.local.reaches(&origin.key));
+        let origin = self.upstreams.app.origins.get(&cluster);
+        let reached = origin.is_none_or(|origin| self.upstreams.app.reaches(&origin.key));
         if !reached && !call.options.waits {
             return self.fail_call(index, Error::Offline, now);
         }
         let fails = call.options.fails_at_rest;
-        let Some((until, asked)) = self.end_of_rest(cluster, now) else {
+        let Some((until, asked)) = self.upstreams.app.end_of_rest(cluster, &mut self.env, now)
+        else {
             return self.place_stream(index, now);
         };
         if fails || !self.is_in_time(index, until) {
@@ -45,7 +48,7 @@ impl Worker {
         status: u16,
         now: Instant,
     ) -> bool {
-        if !asks_for_rest(status) || self.local.settings.max_rest.is_zero() {
+        if !asks_for_rest(status) || self.upstreams.app.settings.max_rest.is_zero() {
             return false;
         }
         self.begin_rest(index, now);
@@ -53,8 +56,13 @@ impl Worker {
         let (cluster, retries) = (stream.cluster, &stream.retries);
         let may_repeat = stream.body.whole && retries.repeatable && retries.remaining > 0;
         let fails = self.call(index).is_none_or(|call| call.options.fails_at_rest);
-        let (until, asked) = self.end_of_rest(cluster, now).unwrap_or((now, false));
-        if !may_repeat || fails || !self.is_in_time(index, until) || !self.local.budget.spend() {
+        let (until, asked) =
+            self.upstreams.app.end_of_rest(cluster, &mut self.env, now).unwrap_or((now, false));
+        if !may_repeat
+            || fails
+            || !self.is_in_time(index, until)
+            || !self.upstreams.app.budget.spend()
+        {
             self.hold_waiting(cluster, now);
             return false;
         }
@@ -79,13 +87,13 @@ impl Worker {
     fn begin_rest(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let response = &stream.response;
-        let unix_s = self.clock.since_1970(now).as_secs();
+        let unix_s = self.env.clock.since_1970(now).as_secs();
         let asked = response
             .get(Name::RetryAfter)
             .and_then(|value| retry_after::parse(value, response.get(Name::Date), unix_s));
         let sent = stream.record.upstream_first_sent.unwrap_or(now);
-        let (most, random) = (self.local.settings.max_rest, self.random.next());
-        if let Some(origin) = self.local.origins.get_mut(&stream.cluster) {
+        let (most, random) = (self.upstreams.app.settings.max_rest, self.env.random.next());
+        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
             origin.rest.begin(sent, asked, most, random, now);
         }
     }
@@ -98,22 +106,9 @@ impl Worker {
         else {
             return;
         };
-        if let Some(origin) = self.local.origins.get_mut(&stream.cluster) {
+        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
             origin.rest.recovered(sent);
         }
-    }
-
-    pub(super) fn is_resting(&self, cluster: ClusterId, now: Instant) -> bool {
-        let origin = self.local.origins.get(&cluster);
-        origin.is_some_and(|origin| origin.rest.wait(0, now).is_some())
-    }
-
-    /// When a request to an origin that rests may begin, drawn for each, and whether the origin named the time.
-    fn end_of_rest(&mut self, cluster: ClusterId, now: Instant) -> Option<(Instant, bool)> {
-        let rest = &self.local.origins.get(&cluster)?.rest;
-        // Nothing is drawn for an origin that is well, which most are.
-        rest.wait(0, now)?;
-        Some((rest.wait(self.random.next(), now)?, rest.is_asked()))
     }
 
     /// Whether the time for everything goes on beyond a moment.
@@ -134,20 +129,20 @@ impl Worker {
         for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::Response] {
             stream.deadlines.clear(timer as usize);
         }
-        self.set_stream_timer(index, StreamTimer::BackOff, rest.until);
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, rest.until, &mut self.env);
     }
 
     /// Requests that wait for a connection to an origin wait for its rest to be over first, or fail.
     fn hold_waiting(&mut self, cluster: ClusterId, now: Instant) {
-        if !self.is_resting(cluster, now) {
+        if !self.upstreams.app.is_resting(cluster, now) {
             return;
         }
         let pool_key = PoolKey { cluster, pool: 0 };
-        for index in self.waiting_for(cluster) {
+        for index in self.upstreams.waiting_for(cluster) {
             match self.streams.get(index).map(|stream| stream.upstream) {
                 Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
                 Some(UpstreamState::Pending(_)) => {
-                    self.leave_queue(index, pool_key);
+                    self.upstreams.leave_queue(index, pool_key);
                     if let Some(stream) = self.streams.get_mut(index) {
                         stream.upstream = UpstreamState::None;
                     }
@@ -156,7 +151,27 @@ impl Worker {
                 Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
             }
         }
-        self.advance_origin(cluster, now);
+        self.upstreams.advance_origin(cluster, &mut self.conns, &mut self.env, now);
+    }
+}
+
+impl Local {
+    pub(super) fn is_resting(&self, cluster: ClusterId, now: Instant) -> bool {
+        let origin = self.origins.get(&cluster);
+        origin.is_some_and(|origin| origin.rest.wait(0, now).is_some())
+    }
+
+    /// When a request to an origin that rests may begin, drawn for each, and whether the origin named the time.
+    fn end_of_rest(
+        &mut self,
+        cluster: ClusterId,
+        env: &mut Env,
+        now: Instant,
+    ) -> Option<(Instant, bool)> {
+        let rest = &self.origins.get(&cluster)?.rest;
+        // Nothing is drawn for an origin that is well, which most are.
+        rest.wait(0, now)?;
+        Some((rest.wait(env.random.next(), now)?, rest.is_asked()))
     }
 }
 

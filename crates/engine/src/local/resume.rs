@@ -13,9 +13,9 @@ use super::message::Error;
 use super::redo::{AGAIN, SILENT_AFTER};
 use super::report::Resumed;
 use crate::client::resume::Resumable;
+use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
 use crate::stream::Direction;
-use crate::worker::Worker;
 
 /// What a request knows of its response, where that can go on.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Resume {
     moved: (u64, Instant),
 }
 
-impl Worker {
+impl Exchange {
     /// The head of a response is the app's: whether it could go on elsewhere.
     pub(super) fn note_resumable(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
@@ -44,7 +44,7 @@ impl Worker {
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
         }
-        self.watch_at(index, now + AGAIN);
+        self.streams.watch_at(index, now + AGAIN, &mut self.env);
     }
 
     /// Whether the response under way could go on elsewhere.
@@ -75,7 +75,7 @@ impl Worker {
             stream.retries.wants_fresh = true;
             stream.record.upstream_first_received = None;
         }
-        self.set_idle(index, None, now);
+        self.streams.set_idle(index, None, &mut self.env, now);
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
         }
@@ -105,7 +105,7 @@ impl Worker {
             }
         }
         self.begin_response_timers(index, now);
-        self.watch_at(index, now + AGAIN);
+        self.streams.watch_at(index, now + AGAIN, &mut self.env);
         true
     }
 
@@ -125,7 +125,7 @@ impl Worker {
         } else if now - resume.moved.1 >= SILENT_AFTER {
             self.want_spare(index, SpareReason::Silent, now);
         }
-        self.watch_at(index, now + AGAIN);
+        self.streams.watch_at(index, now + AGAIN, &mut self.env);
     }
 
     /// Whether anything of the response came since it was last looked at.
@@ -139,7 +139,7 @@ impl Worker {
     /// Whether a response does not come because the app does not take it.
     pub(super) fn is_app_slow(&self, index: StreamIndex) -> bool {
         let app =
-            self.streams.get(index).and_then(|stream| self.connections.get(stream.downstream));
+            self.streams.get(index).and_then(|stream| self.conns.table.get(stream.downstream));
         app.is_some_and(|app| app.congested)
     }
 }
