@@ -1,9 +1,13 @@
 //! Which bytes may stand where (RFC 9110 §5.6.2, RFC 3986 §2 and §3).
 
+use crate::block;
+
 const TOKEN: u8 = 1;
 const NAME: u8 = 2;
 const SCHEME: u8 = 4;
 const UNDERSCORE: u8 = 8;
+/// As [`block::plain`].
+const PLAIN: u8 = 16;
 
 static CLASSES: [u8; 256] = classes();
 
@@ -22,6 +26,9 @@ const fn classes() -> [u8; 256] {
         }
         if word || among(b, b"+-.") {
             table[byte] |= SCHEME;
+        }
+        if word || among(b, b"-._") {
+            table[byte] |= PLAIN;
         }
         if b == b'_' {
             table[byte] |= UNDERSCORE;
@@ -49,6 +56,15 @@ fn all(bytes: &[u8], class: u8) -> bool {
 /// RFC 9110 §5.6.2: one or more token characters.
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
+}
+
+/// As [`is_token`], of the first `length` of 32 bytes.
+#[inline(always)]
+pub(crate) fn is_token_within(bytes: &[u8; 32], length: usize) -> bool {
+    let (blocks, _) = bytes.as_chunks::<16>();
+    let plain = block::plain(&blocks[0]) | block::plain(&blocks[1]) << 16;
+    // Most names have nothing but letters, digits and hyphens.
+    length > 0 && (!plain).trailing_zeros() as usize >= length || is_token(&bytes[..length])
 }
 
 /// RFC 3986 §3.1.
@@ -100,10 +116,9 @@ fn split_rare_authority(bytes: &[u8]) -> Option<&[u8]> {
     if end > 0 { port(&bytes[end..]) } else { None }
 }
 
-/// Whether there are only letters, digits, hyphens and dots: sixteen bytes at a time, the last ones perhaps twice.
+/// Whether there are only letters, digits, `-`, `.` and `_`; the last block is looked at twice in part.
 fn is_plain_name(bytes: &[u8]) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() | (byte == b'-') | (byte == b'.');
-    let all = |block: &[u8; 16]| block.iter().fold(true, |all, &byte| all & plain(byte));
+    let all = |block: &[u8; 16]| block::plain(block) == 0xffff;
     if let Some(last) = bytes.last_chunk::<16>() {
         return bytes.as_chunks::<16>().0.iter().all(all) && all(last);
     }
@@ -111,7 +126,7 @@ fn is_plain_name(bytes: &[u8]) -> bool {
         let both = u128::from(u64::from_le_bytes(*first)) << 64;
         return all(&(both | u128::from(u64::from_le_bytes(*last))).to_le_bytes());
     }
-    bytes.iter().all(|&byte| plain(byte))
+    self::all(bytes, PLAIN)
 }
 
 /// RFC 3986 §3.2.3: nothing, or a colon and digits; no more than a TCP port can be.

@@ -557,19 +557,20 @@ impl Head {
     fn keep_value(&mut self, value: &[u8]) -> Span {
         let value = trim(value);
         let kept = self.keep(value);
-        if breaks_line(value) {
-            blank_breaks(self.0.own.from(self.0.own.len() - value.len()));
-        }
+        blank_breaks(self.0.own.from(self.0.own.len() - value.len()));
         kept
     }
 
     /// Keeps a line with a well-known name.
     #[inline]
     fn own_line(&mut self, name: Name, value: &[u8]) -> Field {
-        let value = trim(value);
+        let value = match value {
+            [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => trim(value),
+            clean => clean,
+        };
         let start = self.0.own.put_line(name, value);
         let end = start + value.len();
-        if breaks_line(value) {
+        if self.0.own.breaks_line(start, value.len()) {
             blank_breaks(&mut self.0.own.from(start)[..value.len()]);
         }
         Field::own_line(name, Span::own(start, end))
@@ -598,23 +599,9 @@ const fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
-#[cold]
+/// Puts blanks in their place.
 fn blank_breaks(value: &mut [u8]) {
     value.iter_mut().filter(|byte| is_break(**byte)).for_each(|byte| *byte = b' ');
-}
-
-/// Whether one of [`is_break`]'s bytes is there, for which words of eight are asked first: a word without a byte
-/// below 16 has none.
-fn breaks_line(value: &[u8]) -> bool {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let low = |word: &[u8; 8]| {
-        let high = u64::from_le_bytes(*word) & (ONES * 0xf0);
-        high.wrapping_sub(ONES) & !high & (ONES << 7) != 0
-    };
-    let certain = || value.iter().any(|&byte| is_break(byte));
-    let Some(last) = value.last_chunk::<8>() else { return certain() };
-    let (words, _) = value.as_chunks::<8>();
-    (words.iter().any(low) || low(last)) && certain()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! through [`Machine::handle`]; bytes, interests and the next deadline leave through [`Machine::poll`].
 #![forbid(unsafe_code)]
 
+mod block;
 pub mod bolt;
 mod chars;
 mod event;

@@ -3,6 +3,7 @@
 //! The room is zeroed when it grows and never shrinks, so that a short text can be written as a block of fixed length
 //! whose end is overwritten by what follows: a few instructions, where an append to a vector is 45.
 
+use crate::block;
 use crate::name::Name;
 
 /// Bytes of lines, appended.
@@ -32,7 +33,7 @@ impl Lines {
     #[inline(always)]
     pub(crate) fn put_line(&mut self, name: Name, value: &[u8]) -> usize {
         let (text, length) = name.line_start();
-        let room = self.room(Name::LINE_START_ROOM + value.len() + 2);
+        let room = self.room(Name::LINE_START_ROOM + value.len() + 16);
         // Most names fit into one register.
         if length <= 16
             && let (Some(room), Some(text)) =
@@ -50,23 +51,36 @@ impl Lines {
         start
     }
 
-    /// Makes the letters of `length` bytes at `at` small, a word at a time.
+    /// Makes the letters of `length` bytes at `at` small, sixteen at a time.
     #[inline(always)]
     pub(crate) fn make_lowercase(&mut self, at: usize, length: usize) {
         let bytes = &mut self.room[at..];
-        let (words, rest) = (length / 8, length % 8);
-        let (whole, behind) = bytes.as_chunks_mut::<8>();
-        for word in &mut whole[..words] {
-            *word = lowercase(u64::from_le_bytes(*word), u64::MAX).to_le_bytes();
+        if length <= 16
+            && let Some(name) = bytes.first_chunk_mut::<16>()
+        {
+            *name = block::lowercase(name, length);
+        } else {
+            bytes[..length].make_ascii_lowercase();
         }
-        match whole.get_mut(words) {
-            _ if rest == 0 => {}
-            Some(word) => {
-                let first = u64::MAX >> (64 - 8 * rest);
-                *word = lowercase(u64::from_le_bytes(*word), first).to_le_bytes();
+    }
+
+    /// Whether a byte stands there that could end a line for some reader (RFC 9110 §5.5): CR, LF or NUL. The line that
+    /// it stands in was written by [`Lines::put_line`], so that there is room to look at the last block as a whole.
+    #[inline(always)]
+    pub(crate) fn breaks_line(&self, at: usize, length: usize) -> bool {
+        let (blocks, _) = self.room[at..].as_chunks::<16>();
+        let mut left = length;
+        for block in blocks {
+            let breaks = block::line_breaks(block);
+            if left <= 16 {
+                return breaks & !(u32::MAX << left) != 0;
             }
-            None => behind[..rest].make_ascii_lowercase(),
+            if breaks != 0 {
+                return true;
+            }
+            left -= 16;
         }
+        false
     }
 
     /// Empties it; the room stays.
@@ -112,20 +126,6 @@ impl Lines {
         room[..self.end].copy_from_slice(self.as_bytes());
         self.room = room.into();
     }
-}
-
-/// Eight bytes with those capital letters small that `mask` covers.
-///
-/// In the top bits of `from_a` and `beyond_z` stands whether the lower seven bits are at least `A`, and above `Z`; no
-/// carry leaves its byte, because neither sum is above 0xff.
-#[inline(always)]
-const fn lowercase(word: u64, mask: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let seven = word & (ONES * 0x7f);
-    let from_a = seven + ONES * (0x80 - b'A' as u64);
-    let beyond_z = seven + ONES * (0x7f - b'Z' as u64);
-    let capitals = (from_a ^ beyond_z) & !word & (ONES << 7) & mask;
-    word | (capitals >> 2)
 }
 
 /// What a head's own fields most often fit into.

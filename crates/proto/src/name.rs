@@ -1,8 +1,10 @@
 //! Well-known header names as small integers, so that the path compares bytes, not strings.
 //!
 //! A name is resolved once, while its line is parsed: three of its bytes and its length pick one
-//! candidate from a table that the compiler fills, and one comparison of whole words decides. A hit
+//! candidate from a table that the compiler fills, and one comparison of whole blocks decides. A hit
 //! also proves that the name is a valid token, because every name in the table is one.
+
+use crate::block;
 
 /// Declares [`Name`], its spelling and its list in one place.
 macro_rules! names {
@@ -153,9 +155,27 @@ impl Name {
     #[must_use]
     #[inline]
     pub fn resolve(bytes: &[u8]) -> Self {
-        let Some(slot) = slot_of(bytes) else { return Self::Custom };
-        let number = TABLE[slot] as usize;
-        if SPELLINGS[number].is(bytes) { Self::ALL[number] } else { Self::Custom }
+        let mut window = [0; Self::LINE_START_ROOM];
+        let Some(room) = window.get_mut(..bytes.len()) else { return Self::Custom };
+        room.copy_from_slice(bytes);
+        Self::resolve_within(&window, bytes.len())
+    }
+
+    /// As [`Name::resolve`], of the first `length` bytes of some.
+    #[inline(always)]
+    pub(crate) fn resolve_within<const N: usize>(bytes: &[u8; N], length: usize) -> Self {
+        let Some(slot) = bytes.get(..length).and_then(slot_of) else { return Self::Custom };
+        let name = Self::ALL[TABLE[slot] as usize];
+        let (start, start_length) = name.line_start();
+        let mut different = start_length ^ (length + ": ".len());
+        let blocks = bytes.as_chunks::<16>().0.iter().zip(start.as_chunks::<16>().0);
+        for (at, (block, text)) in blocks.enumerate() {
+            if let Some(last) = length.checked_sub(16 * at).filter(|left| *left > 0) {
+                let wanted = u32::MAX.checked_shr(32 - last.min(16) as u32).unwrap_or_default();
+                different |= (!block::same_name(block, text) & wanted) as usize;
+            }
+        }
+        if different == 0 { name } else { Self::Custom }
     }
 
     /// Its bit in a set that folds all names into 64.
@@ -186,89 +206,6 @@ const fn slot_of(bytes: &[u8]) -> Option<usize> {
         | ((length as u32) << 24);
     Some((key.wrapping_mul(MULTIPLIER) >> (32 - TABLE_BITS)) as usize)
 }
-
-/// A well-known name cut into words for comparing.
-struct Spelling {
-    /// The words at 0, 8, 16 and 24 that lie inside the name, then its last one.
-    words: [u64; 5],
-    length: u8,
-}
-
-impl Spelling {
-    const fn new(text: &[u8]) -> Self {
-        let mut words = [0; 5];
-        let mut index = 0;
-        while index * 8 + 8 < text.len() {
-            words[index] = word_at(text, index * 8);
-            index += 1;
-        }
-        words[4] = last_word(text);
-        Self { words, length: text.len() as u8 }
-    }
-
-    /// Whether `bytes` spell it in any case.
-    #[inline(always)]
-    fn is(&self, bytes: &[u8]) -> bool {
-        if bytes.len() != self.length as usize || !same_word(last_word(bytes), self.words[4]) {
-            return false;
-        }
-        if bytes.len() <= 8 {
-            return true;
-        }
-        let (words, _) = bytes[..bytes.len() - 1].as_chunks::<8>();
-        words
-            .iter()
-            .zip(&self.words)
-            .all(|(word, known)| same_word(u64::from_le_bytes(*word), *known))
-    }
-}
-
-/// Compares eight bytes in any case with eight of a well-known name (lower-case letters, digits, hyphens).
-///
-/// Exact: a byte may differ by 0x20 only where the well-known name has a letter, and letters are
-/// the only bytes of its alphabet with 0x40 set.
-#[inline(always)]
-const fn same_word(word: u64, known: u64) -> bool {
-    let letters = (known & 0x4040_4040_4040_4040) >> 1;
-    (word ^ known) & !letters == 0
-}
-
-/// The last eight bytes, or all bytes of a shorter name (some of them twice).
-#[inline(always)]
-const fn last_word(bytes: &[u8]) -> u64 {
-    if let Some(last) = bytes.last_chunk::<8>() {
-        return u64::from_le_bytes(*last);
-    }
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(first), Some(last)) => {
-            u32::from_le_bytes(*first) as u64 | ((u32::from_le_bytes(*last) as u64) << 32)
-        }
-        _ => match bytes {
-            [] => 0,
-            [first, ..] => {
-                let (middle, last) = (bytes[bytes.len() / 2], bytes[bytes.len() - 1]);
-                *first as u64 | ((middle as u64) << 8) | ((last as u64) << 16)
-            }
-        },
-    }
-}
-
-const fn word_at(bytes: &[u8], at: usize) -> u64 {
-    match bytes.split_at(at).1.first_chunk::<8>() {
-        Some(word) => u64::from_le_bytes(*word),
-        None => panic!("the word lies inside the name"),
-    }
-}
-
-static SPELLINGS: [Spelling; TEXTS.len()] = {
-    let mut spellings = [const { Spelling::new(b"") }; TEXTS.len()];
-    let mut index = 1;
-    while index < TEXTS.len() {
-        spellings[index] = Spelling::new(TEXTS[index].as_bytes());
-        index += 1;
-    }
-    spellings
-};
 
 const SHORTEST: usize = 2;
 const LONGEST: usize = 40;

@@ -77,6 +77,13 @@ impl Out {
         self.len() == 0
     }
 
+    /// Takes everything out where it is one small piece: the rule.
+    #[inline]
+    pub fn take_only(&mut self) -> Option<Bytes> {
+        let only = self.whole.is_empty() && !self.buffer.is_empty();
+        only.then(|| self.buffer.split().freeze())
+    }
+
     /// Takes everything out, in order. No piece is empty.
     pub fn drain(&mut self) -> impl Iterator<Item = Bytes> {
         self.seal();

@@ -1,19 +1,22 @@
 //! Heads for reuse, so that the steady path allocates none.
 
 use super::Head;
+use crate::chars;
 
-/// A bounded store of empty heads that keep their capacity.
+/// A bounded store of empty heads that keep their capacity; with it the last authorities that were found to be valid, since
+/// the same few come again and again.
 #[derive(Debug)]
 pub struct HeadPool {
     free: Vec<Head>,
     limit: usize,
+    authorities: [Vec<u8>; AUTHORITIES],
 }
 
 impl HeadPool {
     /// A pool that keeps up to `limit` heads.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
-        Self { free: Vec::new(), limit }
+        Self { free: Vec::new(), limit, authorities: [const { Vec::new() }; AUTHORITIES] }
     }
 
     /// An empty head.
@@ -30,6 +33,15 @@ impl HeadPool {
             head.reset();
             self.free.push(head);
         }
+    }
+
+    /// Whether it is an authority ([`chars::is_authority`]).
+    #[inline]
+    pub(crate) fn is_authority(&mut self, bytes: &[u8]) -> bool {
+        let [first, .., last] = bytes else { return chars::is_authority(bytes) };
+        let slot = bytes.len() ^ usize::from(*first) ^ usize::from(*last);
+        let known = &mut self.authorities[slot % AUTHORITIES];
+        known == bytes || remember_authority(known, bytes)
     }
 
     /// How many heads wait for use.
@@ -52,5 +64,19 @@ impl Default for HeadPool {
     }
 }
 
+#[cold]
+fn remember_authority(known: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let valid = chars::is_authority(bytes);
+    if valid && bytes.len() <= LONGEST_AUTHORITY {
+        known.clear();
+        known.extend_from_slice(bytes);
+    }
+    valid
+}
+
+/// How many authorities are remembered.
+const AUTHORITIES: usize = 8;
+/// The longest host name of DNS with a port.
+const LONGEST_AUTHORITY: usize = 259;
 /// Bytes of capacity above which a head is not worth keeping: far more than common heads need.
 const MAX_KEPT: usize = 8 * 1024;

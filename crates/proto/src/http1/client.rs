@@ -71,7 +71,7 @@ impl Client {
         };
         out.head(|lines| {
             encode::request_line(lines, head.method_bytes(), target);
-            encode::field(lines, Name::Host, head.authority(), case);
+            encode::host(lines, head.authority(), case);
             encode::fields(lines, head, case, |field| match field.name {
                 Name::ContentLength => length.is_some() && !connect,
                 Name::Trailer => chunked,
@@ -149,6 +149,12 @@ impl Client {
             Err(error) => Err(self.fail(error)),
             Ok(event) => Ok(event),
         }
+    }
+
+    /// After a piece of the body: whether it was the last, so that `poll` gives no [`Event::End`] for this message any more.
+    #[inline]
+    pub fn take_end(&mut self) -> bool {
+        self.receiver.take_end()
     }
 
     /// Leaves HTTP after a 101 or a 2xx to CONNECT arrived. Answers what the server sent ahead; `poll` then

@@ -66,12 +66,11 @@ pub(super) fn fields(
     case: NameCase,
     keep: impl Fn(&FieldRef<'_>) -> bool,
 ) {
-    let leaves = |field: &Field| !field.name.is_framing() || keep(&head.field_ref(field));
     let fields = head.fields();
     let mut at = 0;
     while let Some(field) = fields.get(at) {
         at += 1;
-        if !leaves(field) {
+        if field.name.is_framing() && !keep(&head.field_ref(field)) {
             continue;
         }
         let Some(mut run) = field.written_line().filter(|_| case == NameCase::Lower) else {
@@ -82,13 +81,24 @@ pub(super) fn fields(
         while let Some(next) = fields.get(at)
             && let Some(line) = next.written_line()
             && line.start == run.end
-            && leaves(next)
+            && !next.name.is_framing()
         {
             run.end = line.end;
             at += 1;
         }
         copy(lines, head, run, &fields[first..at]);
     }
+}
+
+/// `host: authority CRLF`
+#[inline]
+pub(super) fn host(lines: &mut Lines, authority: &[u8], case: NameCase) {
+    if case == NameCase::Proper {
+        return field(lines, Name::Host, authority, case);
+    }
+    lines.put_array(b"host: ");
+    lines.put(authority);
+    lines.put_array(b"\r\n");
 }
 
 /// Copies the lines of `fields`, which are `run`.

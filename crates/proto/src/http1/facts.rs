@@ -84,6 +84,12 @@ impl Facts {
 
     /// RFC 9110 §7.6.1: a list of tokens.
     fn connection(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Error> {
+        // The rule, before a list is looked for.
+        match value {
+            b"keep-alive" => return Ok(self.keep_alive = true),
+            b"close" => return Ok(self.close = true),
+            _ => {}
+        }
         for option in list(value) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;

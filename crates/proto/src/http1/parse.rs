@@ -11,8 +11,8 @@
 use super::error::Error;
 use super::facts::Facts;
 use super::options::{Options, Underscores};
-use super::scan;
-use crate::chars::{has_underscore, is_scheme, is_token};
+use super::scan::{self, Window};
+use crate::chars::{has_underscore, is_scheme, is_token, is_token_within};
 use crate::head::{Field, Head, Method, Span, Version};
 use crate::name::Name;
 
@@ -217,17 +217,51 @@ struct FieldLine {
 impl FieldLine {
     #[inline(always)]
     fn parse(bytes: &[u8], start: usize) -> Option<Self> {
+        let window = Window::new(bytes.get(start..)?);
+        let length = window.colons.trailing_zeros() as usize;
+        // The colon and what decides whether one space follows lie within the window: the rule.
+        if length + 2 >= Window::LENGTH {
+            return Self::parse_long_name(bytes, start);
+        }
+        let name = Name::resolve_within(&window.bytes, length);
+        if name == Name::Custom && !is_token_within(&window.bytes, length) {
+            return None;
+        }
+        let one_space =
+            window.bytes[length + 1] == b' ' && !matches!(window.bytes[length + 2], b' ' | b'\t');
+        let colon = start + length;
+        let controls = window.controls >> length;
+        let cr = if controls == 0 {
+            scan::control(bytes, start + Window::LENGTH)?
+        } else {
+            colon + controls.trailing_zeros() as usize
+        };
+        let from = if one_space { colon + 2 } else { value_start(bytes, colon) };
+        Self::up_to(bytes, (name, colon), (from, one_space), cr)
+    }
+
+    /// A line whose name goes beyond the window.
+    #[cold]
+    fn parse_long_name(bytes: &[u8], start: usize) -> Option<Self> {
         let colon = scan::colon(bytes, start)?;
         let spelling = &bytes[start..colon];
         let name = Name::resolve(spelling);
         if name == Name::Custom && (!is_token(spelling) || spelling.len() > crate::head::MAX_NAME) {
             return None;
         }
-        let mut from = colon + 1;
-        while let Some(b' ' | b'\t') = bytes.get(from) {
-            from += 1;
-        }
-        let cr = scan::control(bytes, from)?;
+        let from = value_start(bytes, colon);
+        let one_space = from == colon + 2 && bytes[colon + 1] == b' ';
+        Self::up_to(bytes, (name, colon), (from, one_space), scan::control(bytes, from)?)
+    }
+
+    /// The line if `cr` is its end; `one_space` says whether that is all between colon and value.
+    #[inline(always)]
+    fn up_to(
+        bytes: &[u8],
+        (name, colon): (Name, usize),
+        (from, one_space): (usize, bool),
+        cr: usize,
+    ) -> Option<Self> {
         if bytes.get(cr..cr + 2) != Some(b"\r\n") {
             return None;
         }
@@ -235,7 +269,7 @@ impl FieldLine {
         while end > from && matches!(bytes[end - 1], b' ' | b'\t') {
             end -= 1;
         }
-        let as_written = from == colon + 2 && bytes[colon + 1] == b' ' && end == cr;
+        let as_written = one_space && end == cr;
         Some(Self { name, colon, value: Span::raw(from, end), next: cr + 2, as_written })
     }
 
@@ -265,6 +299,15 @@ impl FieldLine {
         head.push(Field::line(self.name, spelling, self.value, self.as_written));
         Ok(())
     }
+}
+
+/// Behind the white space that follows the colon.
+fn value_start(bytes: &[u8], colon: usize) -> usize {
+    let mut from = colon + 1;
+    while let Some(b' ' | b'\t') = bytes.get(from) {
+        from += 1;
+    }
+    from
 }
 
 /// RFC 9112 §3: `method SP request-target SP HTTP-version CRLF`. Answers where the next line begins.

@@ -322,6 +322,16 @@ impl Receiver {
             && self.partial.as_ref().is_none_or(|partial| partial.cursor.is_fresh(&partial.bytes))
     }
 
+    /// Whether the piece of a body that was just given was the last of a message without trailers.
+    #[inline]
+    pub(super) fn take_end(&mut self) -> bool {
+        let ends = self.stage == Stage::AwaitingBody && self.body == Body::Empty;
+        if ends {
+            self.stage = Stage::Complete;
+        }
+        ends
+    }
+
     pub(super) fn buffered(&self) -> usize {
         self.input.len()
             + self.more.iter().map(Bytes::len).sum::<usize>()

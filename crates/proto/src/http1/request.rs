@@ -6,7 +6,7 @@ use super::facts::{Coding, Facts};
 use super::options::Options;
 use super::parse::Target;
 use crate::chars::{is_authority, is_connect_authority};
-use crate::head::{Head, Method, Span, Version};
+use crate::head::{Head, HeadPool, Method, Span, Version};
 use crate::name::Name;
 
 /// What the connection must remember of a request.
@@ -20,11 +20,16 @@ pub(super) struct Request {
 
 /// Checks a parsed head as a whole and takes out what belongs to the connection.
 #[inline]
-pub(super) fn finish(head: &mut Head, facts: &Facts, options: &Options) -> Result<Request, Error> {
+pub(super) fn finish(
+    head: &mut Head,
+    facts: &Facts,
+    options: &Options,
+    pool: &mut HeadPool,
+) -> Result<Request, Error> {
     if head.version() == Version::Http10 && !options.accept_http10 {
         return Err(Error::LowVersion);
     }
-    route(head, facts, options)?;
+    route(head, facts, options, pool)?;
     let (body, ambiguous) = framing(head, facts, options)?;
     let persistent = match head.version() {
         Version::Http10 => facts.keep_alive,
@@ -42,11 +47,16 @@ pub(super) fn finish(head: &mut Head, facts: &Facts, options: &Options) -> Resul
 }
 
 /// Target and Host become authority and path (RFC 9112 §3.2, §3.3).
-fn route(head: &mut Head, facts: &Facts, options: &Options) -> Result<(), Error> {
+fn route(
+    head: &mut Head,
+    facts: &Facts,
+    options: &Options,
+    pool: &mut HeadPool,
+) -> Result<(), Error> {
     match facts.host {
         Some(span) => {
             // RFC 9110 §4.2.1: an http URI has a host; an empty Host leaves nothing to route by.
-            if !is_authority(&head.raw()[span.raw_range()]) {
+            if !pool.is_authority(&head.raw()[span.raw_range()]) {
                 return Err(Error::BadHost);
             }
             head.set_authority_span(span);

@@ -1,98 +1,77 @@
-//! Searches over bytes, sixteen at a time where a compiler can, in safe code.
-//!
-//! Whether a block of sixteen has a hit is a plain loop over its bytes, which compiles to vector
-//! instructions. Where the hit is, is found in words of eight: a test answers a word whose set top bits
-//! mark hits. It may mark a byte wrongly, but only one behind a true hit (a borrow or a carry runs from
-//! there), so that the first mark is always true.
+//! Searches over bytes, sixteen at a time.
+
+use crate::block::{colons_and_controls, outside_target};
 
 /// The first colon at or after `from`.
 #[inline(always)]
 pub(super) fn colon(bytes: &[u8], from: usize) -> Option<usize> {
-    find(bytes, from, |word| equal(word, b':'), |byte| byte == b':')
+    find(bytes, from, |block| colons_and_controls(block).0)
 }
 
 /// The first control character at or after `from`; a tab is none.
 #[inline(always)]
-pub(super) fn control(bytes: &[u8], mut from: usize) -> Option<usize> {
-    loop {
-        let at = find(bytes, from, controls, |byte| (byte < 0x20) | (byte == 0x7f))?;
-        if bytes[at] != b'\t' {
-            return Some(at);
-        }
-        from = at + 1;
-    }
+pub(super) fn control(bytes: &[u8], from: usize) -> Option<usize> {
+    find(bytes, from, |block| colons_and_controls(block).1)
 }
 
 /// The first byte at or after `from` that cannot stand in a request target: all but visible ASCII, and `#`.
 #[inline(always)]
 pub(super) fn target_end(bytes: &[u8], from: usize) -> Option<usize> {
-    find(bytes, from, not_target, |byte| !byte.is_ascii_graphic() | (byte == b'#'))
+    find(bytes, from, outside_target)
 }
 
-/// Looks at whole blocks, then at whole words, then at what is left.
+/// The first bytes of a line, and where colons and control characters (but for tabs) stand among them.
+pub(super) struct Window {
+    pub(super) bytes: [u8; Self::LENGTH],
+    pub(super) colons: u32,
+    pub(super) controls: u32,
+}
+
+impl Window {
+    pub(super) const LENGTH: usize = 32;
+
+    /// A shorter line has letters behind it.
+    #[inline(always)]
+    pub(super) fn new(line: &[u8]) -> Self {
+        let bytes = match line.first_chunk() {
+            Some(bytes) => *bytes,
+            None => padded(line),
+        };
+        let (mut colons, mut controls) = (0, 0);
+        for (at, block) in bytes.as_chunks::<16>().0.iter().enumerate() {
+            let (colon, control) = colons_and_controls(block);
+            colons |= colon << (16 * at);
+            controls |= control << (16 * at);
+        }
+        Self { bytes, colons, controls }
+    }
+}
+
+/// Looks at whole blocks, then at what is left.
 #[inline(always)]
-fn find(
-    bytes: &[u8],
-    from: usize,
-    word: impl Fn(u64) -> u64,
-    single: impl Fn(u8) -> bool,
-) -> Option<usize> {
-    let rest = bytes.get(from..)?;
-    let (blocks, tail) = rest.as_chunks::<16>();
+fn find(bytes: &[u8], from: usize, marks: impl Fn(&[u8; 16]) -> u32) -> Option<usize> {
+    let (blocks, rest) = bytes.get(from..)?.as_chunks::<16>();
     let mut at = from;
     for block in blocks {
-        if block.iter().fold(false, |any, &byte| any | single(byte)) {
-            let both = u128::from_le_bytes(*block);
-            let (low, high) = (word(both as u64), word((both >> 64) as u64));
-            return Some(at + if low != 0 { first(low) } else { 8 + first(high) });
+        let hits = marks(block);
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize);
         }
         at += 16;
     }
-    let (words, tail) = tail.as_chunks::<8>();
-    for chunk in words {
-        let hits = word(u64::from_le_bytes(*chunk));
-        if hits != 0 {
-            return Some(at + first(hits));
-        }
-        at += 8;
-    }
-    for &byte in tail {
-        if single(byte) {
-            return Some(at);
-        }
-        at += 1;
-    }
-    None
+    // The last block again, without what was looked at before.
+    let hits = match bytes.last_chunk() {
+        Some(last) => marks(last) >> (16 - rest.len()),
+        None => marks(&padded(rest)),
+    };
+    (hits != 0).then(|| at + hits.trailing_zeros() as usize)
 }
 
-#[inline(always)]
-const fn first(hits: u64) -> usize {
-    (hits.trailing_zeros() / 8) as usize
-}
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const TOPS: u64 = ONES << 7;
-
-#[inline(always)]
-const fn controls(word: u64) -> u64 {
-    (below(word, 0x20) | (word & !TOPS).wrapping_add(ONES)) & !word & TOPS
-}
-
-#[inline(always)]
-const fn not_target(word: u64) -> u64 {
-    ((below(word, 0x21) | word.wrapping_add(ONES) | word) & TOPS) | equal(word, b'#')
-}
-
-/// Bytes below `limit`; those of 0x80 and above may be marked too and are the caller's to clear.
-#[inline(always)]
-const fn below(word: u64, limit: u64) -> u64 {
-    word.wrapping_sub(ONES * limit)
-}
-
-#[inline(always)]
-const fn equal(word: u64, byte: u8) -> u64 {
-    let other = word ^ (ONES * byte as u64);
-    other.wrapping_sub(ONES) & !other & TOPS
+/// Followed by what no search is for.
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut room = [b'a'; N];
+    room[..bytes.len()].copy_from_slice(bytes);
+    room
 }
 
 #[cfg(test)]
@@ -139,6 +118,22 @@ mod tests {
             assert_eq!(control(&bytes, 0), first(|&byte| is_control(byte)), "{bytes:?}");
             let outside = |byte: &u8| !byte.is_ascii_graphic() || *byte == b'#';
             assert_eq!(target_end(&bytes, 0), first(outside), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_shows_what_searches_find() {
+        for length in 0..48 {
+            for place in 0..length {
+                for byte in [b':', b'\t', b'\r', 0x7f, b'b', 0xff] {
+                    let mut bytes = vec![b'a'; length];
+                    bytes[place] = byte;
+                    let window = Window::new(&bytes);
+                    let bit = |at: Option<usize>| at.filter(|at| *at < 32).map_or(0, |at| 1 << at);
+                    assert_eq!(window.colons, bit(colon(&bytes, 0)));
+                    assert_eq!(window.controls, bit(control(&bytes, 0)));
+                }
+            }
         }
     }
 

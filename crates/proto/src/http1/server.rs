@@ -90,6 +90,12 @@ impl Server {
         }
     }
 
+    /// After a piece of the body: whether it was the last, so that `poll` gives no [`Event::End`] for this message any more.
+    #[inline]
+    pub fn take_end(&mut self) -> bool {
+        self.receiver.take_end()
+    }
+
     /// Writes an interim response. One that a client of HTTP/1.0 could not understand is left out (RFC 9110 §15.2).
     pub fn encode_informational(&mut self, head: &Head, out: &mut Out) {
         if self.version == Version::Http10 || self.sending != Sending::AwaitingHead {
@@ -248,7 +254,7 @@ impl Server {
         };
         self.method = head.method();
         self.version = head.version();
-        let request = match request::finish(&mut head, &facts, &self.receiver.options) {
+        let request = match request::finish(&mut head, &facts, &self.receiver.options, pool) {
             Ok(request) => request,
             Err(error) => {
                 self.receiver.refuse(head, error, pool);
