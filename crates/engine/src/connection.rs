@@ -225,6 +225,13 @@ impl Connection {
         self.stream.is_none() && matches!(self.codec, Codec::Server(_)) && self.codec.buffered() > 0
     }
 
+    /// Whether more waits to leave than its watermark, told once.
+    pub(crate) fn backs_up(&mut self) -> bool {
+        let backs_up = !self.congested && self.outstanding > self.high_watermark;
+        self.congested |= backs_up;
+        backs_up
+    }
+
     /// The stream that the event just polled belongs to.
     pub(crate) fn current(&self) -> Option<StreamIndex> {
         match &self.codec {
@@ -358,6 +365,15 @@ impl Codec {
             Self::Local(_) => Ok(None),
             Self::BoltServer(server) => server.poll(heads).map_err(CodecError::Bolt),
             Self::BoltClient(client) => client.poll(heads).map_err(CodecError::Bolt),
+        }
+    }
+
+    /// After a piece of a body: whether it was the last, so that no end follows.
+    pub(crate) fn take_end(&mut self) -> bool {
+        match self {
+            Self::Server(server) => server.take_end(),
+            Self::Client(client) => client.take_end(),
+            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
         }
     }
 

@@ -23,6 +23,7 @@ use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::ids::{Side, StreamIndex};
 use crate::listener::ChainKind;
+use crate::message::Message;
 use crate::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::upstream::Upstreams;
 
@@ -65,6 +66,7 @@ impl Exchange {
                 connection.trace_head();
             }
             let polled = connection.codec.poll(&mut self.env.heads);
+            let ends = matches!(polled, Ok(Some(Event::Data(_)))) && connection.codec.take_end();
             let stream = connection.current();
             match (polled, stream) {
                 (Ok(None), _) => break,
@@ -80,7 +82,11 @@ impl Exchange {
                     self.on_informational(stream, head, now)
                 }
                 (Ok(Some(Event::Data(chunk))), Some(stream)) => {
-                    self.forward(stream, side, Item::Data(chunk), now)
+                    self.forward(stream, side, Item::Data(chunk), now);
+                    let goes_on = |it: &Connection| ends && it.current() == Some(stream);
+                    if self.conns.table.get(id).is_some_and(goes_on) {
+                        self.forward(stream, side, Item::End, now);
+                    }
                 }
                 (Ok(Some(Event::Trailers(head))), Some(stream)) => {
                     self.forward(stream, side, Item::Trailers(head), now);
@@ -370,6 +376,21 @@ impl Connections {
         }
     }
 
+    /// What was encoded, as the next output itself: where no other output stands before it, it is one piece and no TLS
+    /// seals it, it need not go through the queue.
+    pub(crate) fn take_out(&mut self, env: &mut Env) -> Option<Output<Message>> {
+        let id = self.out_for.filter(|_| env.outputs.is_empty())?;
+        let connection = self.table.get_mut(id).filter(|it| it.tls.is_none())?;
+        let chunk = self.out.take_only()?;
+        self.out_for = None;
+        connection.outstanding += chunk.len();
+        connection.encoded += chunk.len() as u64;
+        if connection.backs_up() {
+            env.work.push_back(Work::BackedUp(id));
+        }
+        Some(Output::Send { connection: id, chunk })
+    }
+
     /// Hands what was encoded to the driver.
     pub(crate) fn flush_out(&mut self, env: &mut Env) {
         let Some(id) = self.out_for.take() else { return };
@@ -391,8 +412,7 @@ impl Connections {
                 env.outputs.push_back(Output::Send { connection: id, chunk });
             }
         }
-        if !connection.congested && connection.outstanding > connection.high_watermark {
-            connection.congested = true;
+        if connection.backs_up() {
             env.work.push_back(Work::BackedUp(id));
         }
     }

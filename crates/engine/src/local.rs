@@ -341,9 +341,7 @@ impl Exchange {
             Item::Data(chunk) => {
                 connection.outstanding += chunk.len();
                 connection.encoded += chunk.len() as u64;
-                let backs_up =
-                    !connection.congested && connection.outstanding > connection.high_watermark;
-                connection.congested |= backs_up;
+                let backs_up = connection.backs_up();
                 let (bytes, stream) = (chunk.len(), connection.stream);
                 self.env.tell_app(Event::Data { call, chunk });
                 self.receive_piece(stream, bytes, now);

@@ -84,9 +84,15 @@ impl Machine for Worker {
 
     fn poll(&mut self, now: Instant) -> Output<Message> {
         if self.exchange.conns.out_for.is_some() {
-            self.exchange.conns.flush_out(&mut self.exchange.env);
+            let first = self.exchange.conns.take_out(&mut self.exchange.env);
+            if first.is_none() {
+                self.exchange.conns.flush_out(&mut self.exchange.env);
+            }
             self.exchange.end_broken(now);
             self.do_work(now);
+            if let Some(output) = first {
+                return output;
+            }
         }
         if let Some(output) = self.exchange.env.outputs.pop_front() {
             return output;
