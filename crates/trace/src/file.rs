@@ -1,8 +1,8 @@
-//! Perfetto files, whoever wrote them: what is in one ([`stat()`]), and several as one ([`merge()`]).
+//! Perfetto files, of any writer: what is in one ([`stat()`]), and several as one ([`merge()`]).
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use merge::{Merged, merge};
 #[doc(hidden)]
@@ -10,6 +10,7 @@ pub use stat::stat_bytes;
 pub use stat::{SpanStat, Stat, stat};
 
 mod clocks;
+mod histogram;
 mod merge;
 mod packets;
 mod stat;
@@ -20,7 +21,7 @@ mod stat;
 pub enum FileError {
     /// The file system said no.
     Io(PathBuf, io::Error),
-    /// At this byte the file is not a Perfetto trace.
+    /// From this byte on the file is not a Perfetto trace, and before it there is nothing.
     NotATrace(PathBuf, u64),
     /// Two files of different boots, or machines, and one of them does not tell the time of day.
     NoCommonClock(PathBuf),
@@ -54,8 +55,4 @@ impl std::error::Error for FileError {
             Self::NotATrace(..) | Self::NoCommonClock(_) | Self::NoInput => None,
         }
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, FileError> {
-    std::fs::read(path).map_err(|error| FileError::Io(path.to_owned(), error))
 }

@@ -83,10 +83,6 @@ impl Segments {
     pub(crate) fn flush(&mut self) {
         self.perfetto.flush();
         self.keep_whole();
-        let full = self.rotation.as_ref().is_some_and(|it| self.perfetto.written() >= it.full);
-        if full && !self.perfetto.failed() {
-            self.rotate();
-        }
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -198,6 +194,9 @@ impl Sink for Segments {
         self.perfetto.event(event);
         if let Some(rotation) = &mut self.rotation {
             rotation.follow(event);
+            if self.perfetto.written() >= rotation.full && !self.perfetto.failed() {
+                self.rotate();
+            }
         }
     }
 

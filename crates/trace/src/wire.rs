@@ -96,11 +96,6 @@ impl<'a> Fields<'a> {
         Self { rest: message, broken: false }
     }
 
-    /// What is not read yet.
-    pub(crate) const fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     fn read(&mut self) -> Option<(u32, Field<'a>)> {
         let key = self.read_varint()?;
         let field = u32::try_from(key >> 3).ok().filter(|&field| field != 0)?;
@@ -203,7 +198,7 @@ mod tests {
             assert_eq!(fields.next(), None, "{input:?}");
             assert!(fields.broken, "{input:?}");
             assert_eq!(fields.next(), None);
-            assert_eq!(fields.rest(), input);
+            assert_eq!(fields.rest, input);
         }
     }
 }

@@ -306,3 +306,184 @@ fn deeper_than_is_kept_is_left_out_whole() {
     assert!(names(&capture).contains(&"after"));
     judged(&capture, "deep.pftrace").map(|judge| judge.clean(&[]));
 }
+
+#[test]
+fn what_is_recorded_later_stands_on_the_lifetime() {
+    let _turn = turn();
+    for capture in each_way(|| {
+        for status in [200u64, 404] {
+            let span = info_span!("request", path = "/", status = tracing::field::Empty);
+            let mut task = Box::pin(Rounds(2).instrument(span.clone()));
+            loop {
+                let (back, done) = poll_on_a_thread(task);
+                if done {
+                    break;
+                }
+                task = back;
+            }
+            span.record("status", status);
+        }
+        // One that is entered once has no lifetime, unless something is learned behind its end.
+        let once = info_span!("once", late = tracing::field::Empty);
+        once.in_scope(|| ());
+        once.record("late", "text");
+        info_span!("never learns", late = tracing::field::Empty).in_scope(|| ());
+    }) {
+        let spans = capture.spans();
+        let lifetimes = |name: &str| -> Vec<Vec<(&str, Value<'_>)>> {
+            let on_tracks = spans.iter().filter(|span| matches!(span.place, PlaceView::Track(_)));
+            on_tracks.filter(|span| span.name == name).map(|span| span.values.clone()).collect()
+        };
+        let requests = lifetimes("request");
+        assert_eq!(requests.len(), 2, "{spans:?}");
+        for (values, status) in requests.iter().zip([200, 404]) {
+            assert!(values.contains(&("status", Value::Unsigned(status))), "{values:?}");
+            assert!(values.contains(&("path", Value::Text("/"))), "{values:?}");
+        }
+        assert!(lifetimes("once")[0].contains(&("late", Value::Text("text"))));
+        assert_eq!(lifetimes("never learns").len(), 0);
+    }
+}
+
+#[test]
+fn spans_nest_as_deep_as_they_like() {
+    let _turn = turn();
+    for capture in each_way(|| {
+        let mut nested: Vec<_> =
+            (0..300u64).map(|depth| info_span!("deep", depth).entered()).collect();
+        info!("at the bottom");
+        while let Some(innermost) = nested.pop() {
+            drop(innermost);
+        }
+        let mut crossed: Vec<_> = (0..300).map(|_| info_span!("crossed").entered()).collect();
+        // The one that lies lowest in the list of those further in, and one of those before it.
+        drop(crossed.remove(256));
+        drop(crossed.remove(3));
+        drop(crossed);
+        info_span!("after").in_scope(|| ());
+    }) {
+        let spans = capture.spans();
+        let depths: Vec<usize> =
+            spans.iter().filter(|span| span.name == "deep").map(|span| span.depth).collect();
+        assert_eq!(depths, (0..300).collect::<Vec<_>>());
+        assert_eq!(spans.iter().filter(|span| span.name == "crossed").count(), 300);
+        let account = capture.account();
+        assert_eq!((account.missing(), account.beginless, account.unfinished), (0, 0, 0));
+        assert!(spans.iter().any(|span| span.name == "after" && span.depth == 0));
+    }
+}
+
+#[test]
+fn more_spans_live_at_once_than_the_program_has_slots() {
+    let _turn = turn();
+    let held = 150_000;
+    for capture in each_way(|| {
+        let spans: Vec<_> = (0..150_000u64).map(|id| info_span!("connection", id)).collect();
+        for id in 0..1_000u64 {
+            info_span!("request", id).in_scope(|| ());
+        }
+        spans[149_999].in_scope(|| ());
+        drop(spans);
+    }) {
+        let requests = capture.spans().iter().filter(|span| span.name == "request").count();
+        let last = capture.spans().iter().filter(|span| span.name == "connection").count();
+        assert_eq!((requests, last, capture.account().refused), (1_000, 1, 0), "{held} held");
+    }
+}
+
+mod library {
+    pub(super) fn work() {
+        tracing::debug_span!("of a library").in_scope(|| tracing::trace!("detail"));
+    }
+}
+
+#[test]
+fn targets_have_levels_of_their_own() {
+    let _turn = turn();
+    for (directives, wanted, marks) in [
+        ("info,facade::library=debug", &["own", "of a library"][..], 0),
+        ("facade::library=trace", &["of a library"], 1),
+        ("debug,facade::library=off", &["own", "debug"], 0),
+        ("off", &[], 0),
+    ] {
+        let work = || {
+            info_span!("own").in_scope(library::work);
+            tracing::debug_span!("debug").in_scope(|| ());
+        };
+        let layer = tracing_subscriber::registry().with(TraceLayer::new(Category::APP));
+        let direct = tracing::Dispatch::new(TraceSubscriber::new(Category::APP));
+        for dispatch in [direct, tracing::Dispatch::new(layer)] {
+            let recording = Options::new().directives(directives).unwrap().start().unwrap();
+            tracing::dispatcher::with_default(&dispatch, work);
+            let capture = recording.stop();
+            assert_eq!(names(&capture), wanted, "{directives}");
+            assert_eq!(capture.marks().len(), marks, "{directives}");
+            // A new recording has its own answers.
+            let recording = Options::new().start().unwrap();
+            tracing::dispatcher::with_default(&dispatch, work);
+            assert_eq!(names(&recording.stop()), ["own"]);
+        }
+    }
+}
+
+#[test]
+fn a_filter_for_the_layer_alone_is_that_of_tracing_subscriber() {
+    let _turn = turn();
+    let filter = tracing_subscriber::filter::Targets::new()
+        .with_default(tracing::Level::TRACE)
+        .with_target("facade::library", tracing::Level::ERROR);
+    let registry =
+        tracing_subscriber::registry().with(TraceLayer::new(Category::APP).with_filter(filter));
+    let recording = Options::new().level(Level::Trace).start().unwrap();
+    tracing::subscriber::with_default(registry, || info_span!("own").in_scope(library::work));
+    assert_eq!(names(&recording.stop()), ["own"]);
+}
+
+/// Says how often it was formatted.
+struct Counted<'a>(&'a std::cell::Cell<u32>);
+
+impl std::fmt::Debug for Counted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.set(self.0.get() + 1);
+        f.write_str("counted")
+    }
+}
+
+#[test]
+fn nothing_is_formatted_while_nothing_is_recorded() {
+    let _turn = turn();
+    let formatted = std::cell::Cell::new(0);
+    let work = || {
+        let span = info_span!("span", value = ?Counted(&formatted), late = tracing::field::Empty);
+        span.in_scope(|| info!(value = ?Counted(&formatted), "event"));
+        span.record("late", tracing::field::debug(Counted(&formatted)));
+    };
+    let layer = || tracing_subscriber::registry().with(TraceLayer::new(Category::APP));
+    tracing::subscriber::with_default(layer(), work);
+    assert_eq!(formatted.take(), 0);
+    let recording = Options::new().categories(Category::NETWORK).start().unwrap();
+    tracing::subscriber::with_default(layer(), work);
+    assert_eq!((formatted.take(), recording.stop().spans().len()), (0, 0));
+    let recording = Options::new().start().unwrap();
+    tracing::subscriber::with_default(layer(), work);
+    assert_eq!(formatted.take(), 3);
+    drop(recording);
+}
+
+#[test]
+fn the_attribute_of_tracing_makes_spans() {
+    #[tracing::instrument(fields(answer = tracing::field::Empty), ret)]
+    fn multiplied(by: u64) -> u64 {
+        tracing::Span::current().record("answer", by * 6);
+        by * 6
+    }
+    let _turn = turn();
+    for capture in each_way(|| {
+        multiplied(7);
+    }) {
+        let spans = capture.spans();
+        assert_eq!(spans[0].name, "multiplied");
+        assert!(spans[0].values.contains(&("by", Value::Unsigned(7))), "{spans:?}");
+        assert!(spans[0].values.contains(&("answer", Value::Unsigned(42))), "{spans:?}");
+    }
+}

@@ -1,12 +1,16 @@
 //! What is in a trace: spans by name, marks, counters, what is missing, and what it cost.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
+use std::io::BufRead;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::FileError;
 use super::clocks::{Clocks, number};
-use super::packets::{self, Packet};
-use super::{FileError, read};
+use super::histogram::Histogram;
+use super::packets::{self, Packet, Packets};
 use crate::perfetto::{
     ACCOUNT_NAME, EVENT_ANNOTATION, EVENT_NAME, EVENT_NAME_IID, EVENT_TRACK, EVENT_TYPE, HEAD_NAME,
     LOST_NAME, TRACK_DESCRIPTOR, TRACK_EVENT,
@@ -21,7 +25,7 @@ pub struct Stat {
     pub bytes: u64,
     /// Packets in them.
     pub packets: u64,
-    /// Spans by name, the most time first.
+    /// Spans by name, and by where they lie, the most time first.
     pub spans: Vec<SpanStat>,
     /// Marks by name, the most frequent first.
     pub marks: Vec<(String, u64)>,
@@ -39,140 +43,225 @@ pub struct Stat {
     pub gaps: u64,
     /// Events that the files say they lost.
     pub lost: u64,
+    /// Bytes at the ends of the files that are no whole packet: what a killed process was writing.
+    pub cut: u64,
+    /// Packets of more than 8 MiB, which were not looked at.
+    pub too_large: u64,
     /// The files' own accounts, one per recording: name and value, as they are written.
     pub accounts: Vec<Vec<(String, String)>>,
     /// From the first event to the last, in nanoseconds.
     pub length_ns: u64,
 }
 
-/// The spans of one name.
+/// The spans of one name in one kind of place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanStat {
     /// The name.
     pub name: String,
+    /// They lie on threads: work, or the polls of an asynchronous span. Else they lie on tracks: requests, or the lifetimes of
+    /// asynchronous spans.
+    pub on_thread: bool,
     /// How many there are.
     pub count: u64,
     /// The time of all of them.
     pub total_ns: u64,
-    /// Half of them took at most this long.
+    /// Half of them took at most this long; of more than 64, to one part in 64.
     pub p50_ns: u64,
-    /// 99 in a hundred took at most this long.
+    /// 99 in a hundred took at most this long, likewise.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
 }
 
-/// Reads files and says what is in them.
+/// Reads files and says what is in them, in less than 64 MB of memory for files of any size. Of a file that was cut, by a killed process or
+/// a full disk, what is whole is read and [`Stat::cut`] says how much is not.
 ///
 /// # Errors
-/// When a file cannot be read, or is no Perfetto trace.
+/// When a file cannot be read, or does not even begin as a Perfetto trace.
 pub fn stat<P: AsRef<Path>>(paths: &[P]) -> Result<Stat, FileError> {
     if paths.is_empty() {
         return Err(FileError::NoInput);
     }
     let mut reader = Reader::default();
     for path in paths {
-        let bytes = read(path.as_ref())?;
-        reader.file(path.as_ref(), &bytes)?;
+        let path = path.as_ref();
+        reader.file(path, &mut Packets::of_file(path)?)?;
     }
     Ok(reader.finish())
 }
 
-/// What the bytes of one file hold; `Err` is where it stops being a trace.
+/// What the bytes of one file hold.
 #[doc(hidden)]
 pub fn stat_bytes(bytes: &[u8]) -> Result<Stat, FileError> {
     let mut reader = Reader::default();
-    reader.file(Path::new("(memory)"), bytes)?;
+    reader.file(Path::new("(memory)"), &mut Packets::new(bytes))?;
     Ok(reader.finish())
 }
 
 #[derive(Default)]
 struct Reader {
     stat: Stat,
-    durations: HashMap<String, Vec<u64>>,
-    marks: HashMap<String, u64>,
-    /// Begin and end of spans that are open: by file and track.
-    open: HashMap<u64, Vec<(String, u64)>>,
-    /// Events that are not in the order of their times are put in order before they are matched.
-    events: Vec<Timed>,
+    names: Names,
+    durations: HashMap<(u32, bool), Histogram>,
+    marks: HashMap<u32, u64>,
+    /// Names and begins of spans that are open, by track.
+    open: HashMap<u64, Vec<(u32, u64)>>,
+    open_count: usize,
+    threads: HashSet<u64>,
+    /// Events that are not quite in the order of their times are put in order before they are matched.
+    events: BinaryHeap<Reverse<Timed>>,
+    order: u64,
     first: Option<u64>,
     last: u64,
 }
 
+/// Of events at one time the order of the file counts, as in Perfetto itself.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Timed {
     ns: u64,
+    order: u64,
     track: u64,
-    kind: u64,
-    name: String,
+    name: u32,
+    begins: bool,
     unfinished: bool,
 }
 
-/// What a sequence has said before.
+/// Names, each kept once. What comes when there are too many is counted under one name for all.
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<Arc<str>, u32>,
+    texts: Vec<Arc<str>>,
+    bytes: usize,
+}
+
+impl Names {
+    fn of(&mut self, text: &[u8]) -> u32 {
+        let text = String::from_utf8_lossy(text);
+        if let Some(&number) = self.numbers.get(&*text) {
+            return number;
+        }
+        let full = self.texts.len() >= MOST_NAMES || self.bytes + text.len() > MOST_NAME_BYTES;
+        if full && *text != *OTHER_NAMES {
+            return self.of(OTHER_NAMES.as_bytes());
+        }
+        let text: Arc<str> = text.into();
+        self.bytes += text.len();
+        self.texts.push(text.clone());
+        let number = u32::try_from(self.texts.len() - 1).unwrap_or(u32::MAX);
+        self.numbers.insert(text, number);
+        number
+    }
+
+    fn text(&self, number: u32) -> &str {
+        self.texts.get(number as usize).map_or("", |text| text)
+    }
+}
+
+// Together these keep to 64 MB, whatever the file.
+const MOST_NAMES: usize = 16_384;
+const MOST_NAME_BYTES: usize = 4 << 20;
+const OTHER_NAMES: &str = "(other names)";
+/// Events that wait to be put in order.
+const WINDOW: usize = 1 << 16;
+const MOST_OPEN: usize = 200_000;
+const MOST_THREADS: usize = 100_000;
+const MOST_SEQUENCES: usize = 50_000;
+const MOST_INTERNED: usize = 200_000;
+const MOST_ACCOUNTS: usize = 1_000;
+
+/// What the sequences of a file have said before.
+#[derive(Default)]
+struct Sequences {
+    known: HashMap<u64, Sequence>,
+    interned: usize,
+}
+
 #[derive(Default)]
 struct Sequence {
-    names: HashMap<u64, String>,
+    names: HashMap<u64, u32>,
     track: u64,
 }
 
 impl Reader {
-    fn file(&mut self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        self.stat.bytes += bytes.len() as u64;
+    fn file<R: BufRead>(&mut self, path: &Path, packets: &mut Packets<R>) -> Result<(), FileError> {
         let mut clocks = Clocks::default();
-        let mut sequences: HashMap<u64, Sequence> = HashMap::new();
-        for packet in packets::packets(path, bytes)? {
-            self.stat.packets += 1;
+        let mut sequences = Sequences::default();
+        let mut count = 0;
+        let failed = |error| FileError::Io(path.to_owned(), error);
+        while let Some(packet) = packets.next().map_err(failed)? {
+            count += 1;
             clocks.learn(&packet);
-            let sequence = sequences.entry(packet.sequence).or_default();
-            sequence.learn(&packet);
-            self.packet(&packet, sequence, &clocks);
+            sequences.learn(&packet, &mut self.names);
+            self.packet(&packet, &sequences, &clocks);
         }
-        self.match_spans();
+        let rest = packets.rest();
+        if count == 0 && rest.too_large == 0 && rest.cut > 0 {
+            return Err(FileError::NotATrace(path.to_owned(), packets.at()));
+        }
+        self.stat.packets += count;
+        self.stat.bytes += packets.at() + rest.cut;
+        self.stat.cut += rest.cut;
+        self.stat.too_large += rest.too_large;
+        while let Some(Reverse(event)) = self.events.pop() {
+            self.match_span(event);
+        }
         Ok(())
     }
 
-    fn packet(&mut self, packet: &Packet<'_>, sequence: &Sequence, clocks: &Clocks) {
-        for (number, field) in packet.fields() {
-            match (number, field) {
-                (TRACK_DESCRIPTOR, Field::Bytes(_)) => self.stat.tracks += 1,
+    fn packet(&mut self, packet: &Packet<'_>, sequences: &Sequences, clocks: &Clocks) {
+        for (field, value) in packet.fields() {
+            match (field, value) {
+                (TRACK_DESCRIPTOR, Field::Bytes(descriptor)) => {
+                    self.stat.tracks += 1;
+                    let of_thread = message(descriptor, 4).is_some();
+                    if let Some(uuid) = number(descriptor, 1)
+                        && of_thread
+                        && self.threads.len() < MOST_THREADS
+                    {
+                        self.threads.insert(uuid);
+                    }
+                }
                 (packets::DROPPED, Field::Number(1..)) => self.stat.gaps += 1,
                 (packets::FTRACE, Field::Bytes(bundle)) => {
                     let events = Fields::of(bundle).filter(|&(number, _)| number == 2);
                     self.stat.kernel += events.count() as u64;
                 }
-                (TRACK_EVENT, Field::Bytes(event)) => self.event(event, packet, sequence, clocks),
+                (TRACK_EVENT, Field::Bytes(event)) => self.event(event, packet, sequences, clocks),
                 _ => {}
             }
         }
     }
 
-    fn event(&mut self, event: &[u8], packet: &Packet<'_>, sequence: &Sequence, clocks: &Clocks) {
+    fn event(&mut self, event: &[u8], packet: &Packet<'_>, sequences: &Sequences, clocks: &Clocks) {
         let kind = number(event, EVENT_TYPE).unwrap_or(0);
-        let name = sequence.name(event);
-        match name.as_str() {
-            ACCOUNT_NAME => {
-                let account = annotations(event);
-                // What was overwritten or never had a ring is not marked in place, and counted here alone.
-                let missing = account.iter().filter(|(key, _)| {
-                    matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused")
-                });
-                self.stat.lost +=
-                    missing.filter_map(|(_, value)| value.parse::<u64>().ok()).sum::<u64>();
-                self.stat.accounts.push(account);
-                return;
-            }
+        let sequence = sequences.known.get(&packet.sequence);
+        let interned = || sequence?.names.get(&number(event, EVENT_NAME_IID)?).copied();
+        let name = message(event, EVENT_NAME).map(|name| self.names.of(name)).or_else(interned);
+        let name = name.unwrap_or_else(|| self.names.of(b""));
+        match self.names.text(name) {
+            ACCOUNT_NAME => return self.account(annotations(event)),
             HEAD_NAME | LOST_NAME => return,
             _ => {}
         }
         let Some(ns) = clocks.boot_ns(packet) else { return };
         self.first = Some(self.first.map_or(ns, |first| first.min(ns)));
         self.last = self.last.max(ns);
-        let track = number(event, EVENT_TRACK).unwrap_or(sequence.track);
+        let track = number(event, EVENT_TRACK)
+            .unwrap_or_else(|| sequence.map_or(0, |sequence| sequence.track));
         match kind {
             1 | 2 => {
-                let unfinished =
-                    kind == 2 && annotations(event).iter().any(|(key, _)| key == "unfinished");
-                self.events.push(Timed { ns, track, kind, name, unfinished });
+                let is_unfinished = |(key, _): &(String, String)| key == "unfinished";
+                let unfinished = kind == 2 && annotations(event).iter().any(is_unfinished);
+                self.order += 1;
+                let order = self.order;
+                let begins = kind == 1;
+                self.events.push(Reverse(Timed { ns, order, track, name, begins, unfinished }));
+                if self.events.len() > WINDOW
+                    && let Some(Reverse(event)) = self.events.pop()
+                {
+                    self.match_span(event);
+                }
             }
             3 => *self.marks.entry(name).or_default() += 1,
             4 => self.stat.counters += 1,
@@ -180,78 +269,89 @@ impl Reader {
         }
     }
 
-    fn match_spans(&mut self) {
-        // Stable: of events at one time the order of the file counts, as in Perfetto itself.
-        self.events.sort_by_key(|event| event.ns);
-        for event in std::mem::take(&mut self.events) {
-            let stack = self.open.entry(event.track).or_default();
-            if event.kind == 1 {
-                stack.push((event.name, event.ns));
-            } else if let Some((name, begin)) = stack.pop() {
-                self.stat.unfinished += u64::from(event.unfinished);
-                self.durations.entry(name).or_default().push(event.ns - begin);
-            } else {
-                self.stat.beginless += 1;
-            }
+    fn account(&mut self, account: Vec<(String, String)>) {
+        // What was overwritten or never had a ring is not marked in place, and counted here alone.
+        let missing = account.iter().filter(|(key, _)| {
+            matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused")
+        });
+        self.stat.lost += missing.filter_map(|(_, value)| value.parse::<u64>().ok()).sum::<u64>();
+        if self.stat.accounts.len() < MOST_ACCOUNTS {
+            self.stat.accounts.push(account);
         }
-        self.stat.unfinished += self.open.drain().map(|(_, stack)| stack.len() as u64).sum::<u64>();
+    }
+
+    fn match_span(&mut self, event: Timed) {
+        if event.begins {
+            if self.open_count >= MOST_OPEN {
+                self.stat.unfinished += 1;
+                return;
+            }
+            self.open_count += 1;
+            self.open.entry(event.track).or_default().push((event.name, event.ns));
+            return;
+        }
+        let Some((name, begin)) = self.open.get_mut(&event.track).and_then(Vec::pop) else {
+            self.stat.beginless += 1;
+            return;
+        };
+        self.open_count -= 1;
+        if self.open.get(&event.track).is_some_and(Vec::is_empty) {
+            self.open.remove(&event.track);
+        }
+        self.stat.unfinished += u64::from(event.unfinished);
+        let on_thread = self.threads.contains(&event.track);
+        let durations = self.durations.entry((name, on_thread)).or_default();
+        durations.add(event.ns.saturating_sub(begin));
     }
 
     fn finish(self) -> Stat {
-        let mut stat = self.stat;
-        stat.spans = self
-            .durations
+        let Self { mut stat, names, durations, marks, open, first, last, .. } = self;
+        stat.unfinished += open.values().map(|stack| stack.len() as u64).sum::<u64>();
+        stat.spans = durations
             .into_iter()
-            .map(|(name, durations)| SpanStat::of(name, durations))
+            .map(|((name, on_thread), durations)| SpanStat {
+                name: names.text(name).to_owned(),
+                on_thread,
+                count: durations.count,
+                total_ns: durations.total,
+                p50_ns: durations.percentile(50),
+                p99_ns: durations.percentile(99),
+                max_ns: durations.most,
+            })
             .collect();
         stat.spans.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
-        stat.marks = self.marks.into_iter().collect();
+        let marks = marks.into_iter().map(|(name, count)| (names.text(name).to_owned(), count));
+        stat.marks = marks.collect();
         stat.marks.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        stat.length_ns = self.last.saturating_sub(self.first.unwrap_or(self.last));
+        stat.length_ns = last.saturating_sub(first.unwrap_or(last));
         stat
     }
 }
 
-impl SpanStat {
-    fn of(name: String, mut durations: Vec<u64>) -> Self {
-        durations.sort_unstable();
-        // The smallest duration that so many in a hundred do not exceed.
-        let at = |percent: usize| durations[(durations.len() * percent).div_ceil(100).max(1) - 1];
-        let total_ns = durations.iter().fold(0, |total: u64, ns| total.saturating_add(*ns));
-        Self {
-            name,
-            count: durations.len() as u64,
-            total_ns,
-            p50_ns: at(50),
-            p99_ns: at(99),
-            max_ns: at(100),
+impl Sequences {
+    fn learn(&mut self, packet: &Packet<'_>, names: &mut Names) {
+        if self.known.len() >= MOST_SEQUENCES && !self.known.contains_key(&packet.sequence) {
+            return;
         }
-    }
-}
-
-impl Sequence {
-    fn learn(&mut self, packet: &Packet<'_>) {
+        let sequence = self.known.entry(packet.sequence).or_default();
         if packet.number(packets::FLAGS).is_some_and(|flags| flags & 1 != 0) {
-            *self = Self::default();
+            self.interned -= sequence.names.len();
+            *sequence = Sequence::default();
         }
         let defaults = packet.message(packets::DEFAULTS);
         if let Some(event) = defaults.and_then(|defaults| message(defaults, TRACK_EVENT)) {
-            self.track = number(event, EVENT_TRACK).unwrap_or(0);
+            sequence.track = number(event, EVENT_TRACK).unwrap_or(0);
         }
-        for (number_of, field) in
-            packet.message(packets::INTERNED).map(Fields::of).into_iter().flatten()
-        {
-            if let (2, Field::Bytes(entry)) = (number_of, field)
-                && let (Some(iid), Some(name)) = (number(entry, 1), text(entry, 2))
+        let interned = packet.message(packets::INTERNED).map(Fields::of).into_iter().flatten();
+        for (field, value) in interned {
+            if let (2, Field::Bytes(entry)) = (field, value)
+                && let (Some(iid), Some(name)) = (number(entry, 1), message(entry, 2))
+                && self.interned < MOST_INTERNED
             {
-                self.names.insert(iid, name);
+                let new = sequence.names.insert(iid, names.of(name)).is_none();
+                self.interned += usize::from(new);
             }
         }
-    }
-
-    fn name(&self, event: &[u8]) -> String {
-        let interned = || self.names.get(&number(event, EVENT_NAME_IID)?).cloned();
-        text(event, EVENT_NAME).or_else(interned).unwrap_or_default()
     }
 }
 
@@ -301,6 +401,12 @@ impl fmt::Display for Stat {
             "missing: {} events in {} gaps; {} ends without a begin, {} spans unfinished",
             self.lost, self.gaps, self.beginless, self.unfinished
         )?;
+        if self.cut > 0 {
+            writeln!(f, "cut: {} bytes behind the last whole packet", self.cut)?;
+        }
+        if self.too_large > 0 {
+            writeln!(f, "not read: {} packets above 8 MiB", self.too_large)?;
+        }
         for account in &self.accounts {
             let words: Vec<String> =
                 account.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -309,15 +415,20 @@ impl fmt::Display for Stat {
         if !self.spans.is_empty() {
             writeln!(
                 f,
-                "\n{:<40} {:>10} {:>12} {:>12} {:>12} {:>12}",
-                "span", "count", "p50", "p99", "max", "total"
+                "\n{:<40} {:<6} {:>10} {:>12} {:>12} {:>12} {:>12}",
+                "span", "on", "count", "p50", "p99", "max", "total"
             )?;
         }
         for span in &self.spans {
             let [p50, p99, max, total] =
                 [span.p50_ns, span.p99_ns, span.max_ns, span.total_ns].map(Time);
             let name = printable(&span.name);
-            writeln!(f, "{name:<40} {:>10} {p50:>12} {p99:>12} {max:>12} {total:>12}", span.count)?;
+            let on = if span.on_thread { "thread" } else { "track" };
+            writeln!(
+                f,
+                "{name:<40} {on:<6} {:>10} {p50:>12} {p99:>12} {max:>12} {total:>12}",
+                span.count
+            )?;
         }
         if !self.marks.is_empty() {
             writeln!(f, "\n{:<40} {:>10}", "mark", "count")?;
