@@ -11,6 +11,7 @@
 //! | [`histogram`] | percentiles of nanoseconds |
 //! | [`link`] | emulated links between network namespaces |
 //! | [`stats`] | paired effects with intervals, tests, the scalability law |
+//! | [`results`] | what other load generators print, read into one shape |
 //! | [`lint`] | consistency checks on anybody's benchmark table |
 //! | [`energy`] | what a radio would have spent, by model |
 //! | [`report`] | HTML pages and Markdown |
@@ -49,8 +50,10 @@ pub mod meter;
 pub mod origin;
 pub mod replay;
 pub mod report;
+pub mod results;
 pub mod stats;
 
 mod chunked;
+mod number;
 mod poller;
 mod random;

@@ -5,10 +5,11 @@
 
 mod check;
 mod document;
-mod number;
 mod prose;
 
 use serde::Serialize;
+
+use crate::results::{self, Figures, Tool};
 
 pub use document::read;
 
@@ -33,8 +34,10 @@ pub struct Row {
     pub cpus: Option<f64>,
     /// Bytes of memory.
     pub memory: Option<f64>,
-    /// Total time in seconds.
+    /// Sum of all latencies in seconds.
     pub total_s: Option<f64>,
+    /// How long was measured, in seconds.
+    pub duration_s: Option<f64>,
     /// Requests made.
     pub count: Option<f64>,
     /// Repeats of one quantity.
@@ -49,6 +52,10 @@ pub struct Row {
     pub battery: Option<f64>,
     /// Whether any figure came with a spread.
     pub has_spread: bool,
+    /// Whether fewer requests than the concurrency may have been under way, because a rate was asked for.
+    pub may_be_paced: bool,
+    /// Whether the tool adds the latencies of requests that it thinks it left out.
+    pub is_corrected: bool,
 }
 
 /// Something worth knowing about a table.
@@ -78,9 +85,30 @@ pub enum Level {
     Fail,
 }
 
-/// Reads a text and checks what it says.
+/// Reads a text, which may be what a load generator printed, and checks what it says.
 pub fn lint(text: &str) -> Vec<Finding> {
-    check::all(&read(text))
+    match results::read(text) {
+        Some(figures) => check::all(&[Row::from(&figures)]),
+        None => check::all(&read(text)),
+    }
+}
+
+impl From<&Figures> for Row {
+    fn from(it: &Figures) -> Self {
+        Self {
+            line: 1,
+            case: it.tool.name().to_owned(),
+            concurrency: it.connections,
+            rate: it.rate,
+            mean_s: it.mean_s,
+            percentiles: it.percentiles.clone(),
+            duration_s: it.duration_s,
+            count: it.requests,
+            may_be_paced: true,
+            is_corrected: it.tool == Tool::Wrk,
+            ..Self::default()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(super) fn all(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for row in rows {
         findings.extend(littles(row));
+        findings.extend(throughput(row));
         findings.extend(order(row));
         findings.extend(saturation(row));
         findings.extend(repeats(row));
@@ -36,8 +37,25 @@ fn littles(row: &Row) -> Option<Finding> {
     let (concurrency, rate, mean_s) = (row.concurrency?, row.rate?, row.mean_s?);
     let implied = littles_law(rate, mean_s);
     let off = implied / concurrency - 1.0;
-    let level = if off.abs() <= 0.03 { Level::Pass } else { Level::Fail };
-    let text = if level == Level::Pass {
+    let level = match off {
+        _ if off.abs() <= 0.03 => Level::Pass,
+        _ if off < 0.0 && row.may_be_paced => Level::Note,
+        _ if row.is_corrected => Level::Warn,
+        _ => Level::Fail,
+    };
+    let text = if level == Level::Note {
+        format!(
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0} that could be: the others waited for their time, \
+             or for the load generator",
+            mean_s * 1e3
+        )
+    } else if level == Level::Warn {
+        format!(
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0}: the mean holds latencies that were added \
+             for requests that were never sent",
+            mean_s * 1e3
+        )
+    } else if level == Level::Pass {
         format!(
             "{rate:.0}/s × {:.3} ms = {implied:.1} under way, of {concurrency:.0} ({:+.1} %)",
             mean_s * 1e3,
@@ -53,6 +71,21 @@ fn littles(row: &Row) -> Option<Finding> {
         )
     };
     Some(finding(level, "little's law", row, text))
+}
+
+/// A rate is a count over a time.
+fn throughput(row: &Row) -> Option<Finding> {
+    let (rate, count, seconds) = (row.rate?, row.count?, row.duration_s?);
+    let off = rate * seconds / count - 1.0;
+    // Tools print the time with two digits, and count what comes after its end or not.
+    (count > 0.0 && off.abs() > 0.1).then(|| {
+        let text = format!(
+            "{count:.0} requests in {seconds:.2} s are {:.0}/s, but the rate is {rate:.0}/s ({:+.1} %)",
+            count / seconds,
+            off * 100.0
+        );
+        finding(Level::Fail, "rate", row, text)
+    })
 }
 
 /// Percentiles may not fall, and a mean may not exceed the maximum.

@@ -1,6 +1,9 @@
 //! Tables in Markdown or CSV, either way round, with the headings above them.
 
-use super::{Row, number, prose};
+use std::borrow::Cow;
+
+use super::{Row, prose};
+use crate::number;
 
 /// What a column (or, in a table on its side, a row) holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,9 +26,11 @@ struct Heading {
     concurrency: Option<f64>,
 }
 
+#[derive(Default)]
 struct Table<'t> {
-    line: usize,
-    cells: Vec<Vec<&'t str>>,
+    /// The line of each row.
+    lines: Vec<usize>,
+    cells: Vec<Vec<Cow<'t, str>>>,
 }
 
 /// Reads every row that a text's tables, lists and sentences tell.
@@ -38,13 +43,16 @@ pub fn read(text: &str) -> Vec<Row> {
             Some(cells) => {
                 let is_rule =
                     cells.iter().all(|cell| cell.chars().all(|c| matches!(c, '-' | ':' | ' ')));
-                let current =
-                    table.get_or_insert_with(|| Table { line: at + 1, cells: Vec::new() });
+                let current = table.get_or_insert_default();
                 if !is_rule {
+                    current.lines.push(at + 1);
                     current.cells.push(cells);
                 } else if current.cells.len() > 1 {
                     // A rule's header began a table of its own without a gap.
-                    let next = Table { line: at, cells: current.cells.pop().into_iter().collect() };
+                    let next = Table {
+                        lines: current.lines.pop().into_iter().collect(),
+                        cells: current.cells.pop().into_iter().collect(),
+                    };
                     rows.extend(std::mem::replace(current, next).rows(&heading));
                 }
             }
@@ -77,6 +85,11 @@ impl Heading {
 impl Table<'_> {
     fn rows(&self, heading: &Heading) -> Vec<Row> {
         let Some((header, body)) = self.cells.split_first() else { return Vec::new() };
+        // Lines of figures without names above them are no table, whatever separates them.
+        let is_figure = |cell: &Cow<'_, str>| cell.starts_with(|c: char| c.is_ascii_digit());
+        if header.len() > 1 && header[1..].iter().all(is_figure) {
+            return Vec::new();
+        }
         let across: Vec<Option<Quantity>> = header.iter().map(|cell| quantity(cell)).collect();
         let down: Vec<Option<Quantity>> =
             body.iter().map(|cells| cells.first().and_then(|cell| quantity(cell))).collect();
@@ -101,11 +114,12 @@ impl Table<'_> {
                 let labelled = cells.iter().enumerate().skip(1);
                 labelled.filter_map(move |(column, cell)| {
                     let mut row = prose::labelled_cell(cell)?;
-                    row.line = self.line + at + 1;
-                    row.case = cells.first().copied().unwrap_or_default().to_owned();
+                    row.line = self.lines[at + 1];
+                    row.case = cells.first().map(ToString::to_string).unwrap_or_default();
                     // Some headers leave the first column out and the last one empty.
                     let shift = usize::from(header.last().is_some_and(|cell| cell.is_empty()));
-                    row.who = header.get(column - shift).copied().unwrap_or_default().to_owned();
+                    row.who =
+                        header.get(column - shift).map(ToString::to_string).unwrap_or_default();
                     Some(row)
                 })
             })
@@ -115,18 +129,18 @@ impl Table<'_> {
     fn row(
         &self,
         at: usize,
-        cells: &[&str],
-        header: &[&str],
+        cells: &[Cow<'_, str>],
+        header: &[Cow<'_, str>],
         across: &[Option<Quantity>],
         heading: &Heading,
     ) -> Row {
         let mut row =
-            Row { line: self.line + at + 2, concurrency: heading.concurrency, ..Row::default() };
+            Row { line: self.lines[at + 1], concurrency: heading.concurrency, ..Row::default() };
         let mut words = Vec::new();
         for (column, cell) in cells.iter().enumerate() {
             match across.get(column).and_then(Option::as_ref) {
-                Some(quantity) => row.take(quantity, header[column], cell),
-                None => words.push(*cell),
+                Some(quantity) => row.take(quantity, &header[column], cell),
+                None => words.push(&**cell),
             }
         }
         row.case = words.join(" ").trim().to_owned();
@@ -139,21 +153,21 @@ impl Table<'_> {
     fn column(
         &self,
         column: usize,
-        header: &[&str],
-        body: &[Vec<&str>],
+        header: &[Cow<'_, str>],
+        body: &[Vec<Cow<'_, str>>],
         down: &[Option<Quantity>],
         heading: &Heading,
     ) -> Row {
         let mut row = Row {
-            line: self.line,
+            line: self.lines[0],
             case: heading.text.clone(),
-            who: header[column].to_owned(),
+            who: header[column].to_string(),
             concurrency: heading.concurrency,
             ..Row::default()
         };
         for (cells, quantity) in body.iter().zip(down) {
             if let (Some(quantity), Some(cell)) = (quantity, cells.get(column)) {
-                row.take(quantity, cells[0], cell);
+                row.take(quantity, &cells[0], cell);
             }
         }
         row
@@ -266,16 +280,47 @@ fn unit_of(label: &str) -> Option<&str> {
 }
 
 /// The cells of a table's line; `None` for any other line.
-fn cells(line: &str) -> Option<Vec<&str>> {
+fn cells(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let line = line.trim();
-    let separator = if line.contains('|') {
-        '|'
-    } else if line.matches(',').count() >= 2 && !line.contains(". ") && !line.ends_with('.') {
-        ','
+    if line.contains('|') {
+        let inner = line.strip_prefix('|').unwrap_or(line);
+        let inner = inner.strip_suffix('|').unwrap_or(inner);
+        return Some(
+            inner.split('|').map(|cell| Cow::Borrowed(cell.trim().trim_matches('"'))).collect(),
+        );
+    }
+    let is_prose = line.contains(". ") || line.ends_with('.');
+    let separator = [';', ','].into_iter().find(|it| line.matches(*it).count() >= 2)?;
+    let pieces = (!is_prose).then(|| quoted(line, separator))?;
+    // "Details (average, fastest, slowest):" is a sentence that was cut in three.
+    let is_whole = |cell: &&str| cell.matches('(').count() == cell.matches(')').count();
+    let cells = pieces.iter().all(|cell| is_whole(&cell)).then_some(pieces)?.into_iter();
+    Some(if separator == ';' {
+        cells.map(with_point).collect()
     } else {
-        return None;
-    };
-    let inner = if separator == '|' { line.strip_prefix('|').unwrap_or(line) } else { line };
-    let inner = if separator == '|' { inner.strip_suffix('|').unwrap_or(inner) } else { inner };
-    Some(inner.split(separator).map(|cell| cell.trim().trim_matches('"')).collect())
+        cells.map(Cow::Borrowed).collect()
+    })
+}
+
+/// Splits where the separator stands outside quotes.
+fn quoted(line: &str, separator: char) -> Vec<&str> {
+    let mut is_quoted = false;
+    let pieces = line.split(|c: char| {
+        is_quoted ^= c == '"';
+        c == separator && !is_quoted
+    });
+    pieces.map(|cell| cell.trim().trim_matches('"')).collect()
+}
+
+/// Semicolons separate cells where the comma is the decimal point: "1.234,5" is 1234.5.
+fn with_point(cell: &str) -> Cow<'_, str> {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_decimal = cell
+        .split_once(',')
+        .is_some_and(|(before, after)| before.ends_with(is_digit) && after.starts_with(is_digit));
+    if is_decimal {
+        Cow::Owned(cell.replace('.', "").replace(',', "."))
+    } else {
+        Cow::Borrowed(cell)
+    }
 }

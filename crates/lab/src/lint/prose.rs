@@ -1,6 +1,7 @@
 //! Figures outside tables: lists, sentences, benchmark output.
 
-use super::{Row, number};
+use super::Row;
+use crate::number;
 
 /// Reads every figure that sentences and lists tell.
 pub(super) fn read(text: &str) -> Vec<Row> {

@@ -94,3 +94,50 @@ fn a_text_without_figures_says_so_and_nonsense_does_not_panic() {
         let _ = lint(text);
     }
 }
+
+#[test]
+fn numbers_with_exponents_are_read_whole() {
+    let table = "tool,connections,req/s,mean (ms)\na,10,1.2e4,0.8333\nb,10,12000,0.8333\n";
+    let findings = lint(table);
+    assert_eq!(texts(&findings, Level::Fail, "little's law"), Vec::<String>::new());
+    assert_eq!(texts(&findings, Level::Pass, "little's law").len(), 2);
+}
+
+#[test]
+fn findings_name_the_line_they_are_about() {
+    let csv = "tool,connections,req/s,mean (ms)\nright,10,1000,10\nwrong,10,1000,20\n";
+    let wrong =
+        |text: &str| lint(text).into_iter().find(|it| it.level == Level::Fail).unwrap().line;
+    assert_eq!(wrong(csv), 3);
+    let markdown = "| tool | connections | req/s | mean (ms) |\n|---|---|---|---|\n| wrong | 10 | 1000 | 20 |\n";
+    assert_eq!(wrong(markdown), 3);
+    assert_eq!(wrong(&format!("# Title\n\nText.\n\n{csv}")), 7);
+}
+
+#[test]
+fn semicolons_separate_where_the_comma_is_a_point() {
+    let rows = read("tool;connections;req/s;mean (ms)\na;10;1.234,5;8,1\nb;10;1234;8.1\n");
+    assert_eq!((rows[0].rate, rows[1].rate), (Some(1234.5), Some(1234.0)));
+    assert!(
+        rows.iter().all(|row| row.mean_s.is_some_and(|s| (s - 0.0081).abs() < 1e-9)),
+        "{rows:?}"
+    );
+    let quoted = read("tool,connections,req/s\n\"a, b\",10,\"1,234,567\"\n");
+    assert_eq!((quoted[0].case.as_str(), quoted[0].rate), ("a, b", Some(1_234_567.0)));
+}
+
+#[test]
+fn what_load_generators_print_is_checked_as_such() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/results");
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let findings = lint(&std::fs::read_to_string(entry.path()).unwrap());
+        let failed: Vec<&Finding> = findings.iter().filter(|it| it.level == Level::Fail).collect();
+        assert_eq!(failed, Vec::<&Finding>::new(), "{name}");
+        assert_ne!(findings[0].check, "read", "{name}");
+    }
+    // Part of hey's output that is no result by itself.
+    let details = "Details (average, fastest, slowest):\n  DNS+dialup:\t0.0000 secs, 0.0000 secs, 0.0539 secs\n  \
+        req write:\t0.0000 secs, 0.0000 secs, 0.0266 secs\n  resp wait:\t0.0011 secs, 0.0000 secs, 0.0539 secs\n";
+    assert_eq!(lint(details)[0].check, "read");
+}

@@ -1,0 +1,107 @@
+//! What other load generators print, read into one shape.
+//!
+//! The text or JSON of one run in, its figures out. Which tool printed it is seen from the text; nothing is guessed:
+//! a figure that the tool does not print is absent.
+
+mod hdr;
+mod json;
+mod text;
+
+use serde::Serialize;
+
+/// A program that prints what it measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    /// `wrk`.
+    Wrk,
+    /// `wrk2`.
+    Wrk2,
+    /// `hey`.
+    Hey,
+    /// `oha`, text or JSON.
+    Oha,
+    /// nghttp2's `h2load`.
+    H2load,
+    /// `vegeta report`, text or JSON.
+    Vegeta,
+    /// `k6`'s summary, text or JSON.
+    K6,
+    /// Fortio's JSON.
+    Fortio,
+    /// An HdrHistogram interval log, in nanoseconds.
+    HdrLog,
+    /// `towpath lab load --json`.
+    Lab,
+}
+
+/// One run as a tool reported it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Who reported it.
+    pub tool: Tool,
+    /// Connections, workers or virtual users.
+    pub connections: Option<f64>,
+    /// Answers per second.
+    pub rate: Option<f64>,
+    /// The measured time in seconds.
+    pub duration_s: Option<f64>,
+    /// Requests that were answered.
+    pub requests: Option<f64>,
+    /// Requests that failed.
+    pub errors: Option<f64>,
+    /// Mean latency in seconds.
+    pub mean_s: Option<f64>,
+    /// Percentiles (50, 99.9, 100 for the slowest) and their latency in seconds, ascending.
+    pub percentiles: Vec<(f64, f64)>,
+}
+
+/// The figures of one run, if a known tool printed this text.
+pub fn read(text: &str) -> Option<Figures> {
+    let mut figures = json::read(text).or_else(|| hdr::read(text)).or_else(|| text::read(text))?;
+    figures.percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
+    figures.percentiles.dedup_by(|a, b| a.0 == b.0);
+    Some(figures)
+}
+
+impl Figures {
+    fn of(tool: Tool) -> Self {
+        Self {
+            tool,
+            connections: None,
+            rate: None,
+            duration_s: None,
+            requests: None,
+            errors: None,
+            mean_s: None,
+            percentiles: Vec::new(),
+        }
+    }
+
+    /// The latency in seconds at a percentile that the tool printed.
+    pub fn percentile(&self, percentile: f64) -> Option<f64> {
+        let is_it = |(share, _): &&(f64, f64)| (share - percentile).abs() < 1e-6;
+        self.percentiles.iter().find(is_it).map(|(_, seconds)| *seconds)
+    }
+}
+
+impl Tool {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wrk => "wrk",
+            Self::Wrk2 => "wrk2",
+            Self::Hey => "hey",
+            Self::Oha => "oha",
+            Self::H2load => "h2load",
+            Self::Vegeta => "vegeta",
+            Self::K6 => "k6",
+            Self::Fortio => "fortio",
+            Self::HdrLog => "HdrHistogram log",
+            Self::Lab => "towpath lab",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
