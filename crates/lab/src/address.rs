@@ -170,7 +170,11 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.address, self.path)
+        match &self.address {
+            // By the name it was given.
+            Address::Tcp(_) => write!(f, "{}{}", self.authority, self.path),
+            Address::Unix(_) => write!(f, "{}{}", self.address, self.path),
+        }
     }
 }
 

@@ -1,18 +1,19 @@
 //! Another generator beside this one: do both charge a server the same?
 //!
 //! A server costs less per request when requests come in bunches, and every generator bunches them in its
-//! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop against
-//! the same processes, in turns.
+//! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop, or the same
+//! rate, against the same processes, in turns.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use serde::Serialize;
 
 use crate::load::{Arrivals, Plan, run};
 use crate::meter::{Meter, SyscallMeter};
 use crate::random::Random;
+use crate::results;
 use crate::stats::{Effect, Pair, balanced_order, paired_effect};
 
 /// A generator that others trust.
@@ -22,6 +23,10 @@ pub enum Other {
     Wrk,
     /// nghttp2's `h2load`, speaking HTTP/1.1.
     H2load,
+    /// `oha`.
+    Oha,
+    /// `vegeta`.
+    Vegeta,
 }
 
 /// What both found.
@@ -36,7 +41,7 @@ pub struct Agreement {
     pub syscalls: Option<(f64, f64)>,
 }
 
-/// Runs `plan` in a closed loop and the other generator in turns.
+/// Runs `plan`, a closed loop or a common rate, and the other generator in turns.
 pub fn compare(
     other: Other,
     program: &Path,
@@ -44,7 +49,8 @@ pub fn compare(
     rounds: usize,
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<Agreement> {
-    let plan = Plan { arrivals: Arrivals::Closed, ..plan.clone() };
+    let plan = plan.clone();
+    other.arguments(&plan).map_err(io::Error::other)?;
     let mut pairs = Vec::new();
     for (round, is_ours_first) in
         balanced_order(rounds, &mut Random::fresh()).into_iter().enumerate()
@@ -69,29 +75,72 @@ impl Other {
         match self {
             Self::Wrk => "wrk",
             Self::H2load => "h2load",
+            Self::Oha => "oha",
+            Self::Vegeta => "vegeta",
         }
     }
 
-    fn arguments(self, plan: &Plan) -> Vec<String> {
-        let seconds = plan.duration.as_secs().max(1);
-        let words = match self {
-            Self::Wrk => format!("-t1 -c{} -d{seconds}s", plan.connections),
-            Self::H2load => format!("--h1 -t1 -c{} -D{seconds}", plan.connections),
+    /// What makes it do as the plan says.
+    fn arguments(self, plan: &Plan) -> Result<Vec<String>, String> {
+        let (seconds, count) = (plan.duration.as_secs().max(1), plan.connections);
+        let rate = match &plan.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Paced { rate }
+            | Arrivals::Poisson { rate }
+            | Arrivals::Bunched { rate, .. } => Some(*rate),
+            Arrivals::ClosedCapped { .. }
+            | Arrivals::PerConnection { .. }
+            | Arrivals::Recorded { .. } => {
+                return Err("other generators have a closed loop or a common rate".to_owned());
+            }
         };
-        let url = format!("http://{}", plan.target);
-        words.split(' ').map(str::to_owned).chain([url]).collect()
+        let words = match (self, rate) {
+            (Self::Wrk, None) => format!("-t1 -c{count} -d{seconds}s"),
+            (Self::Wrk, Some(_)) => return Err("wrk has no rate".to_owned()),
+            (Self::H2load, None) => format!("--h1 -t1 -c{count} -D{seconds}"),
+            (Self::H2load, Some(rate)) => {
+                let each = rate / count as f64;
+                if each.fract() != 0.0 {
+                    return Err("h2load has a whole rate for each connection".to_owned());
+                }
+                format!("--h1 -t1 -c{count} -D{seconds} --rps {each}")
+            }
+            (Self::Oha, None) => format!("--no-tui -c {count} -z {seconds}s"),
+            (Self::Oha, Some(rate)) => format!("--no-tui -c {count} -z {seconds}s -q {rate}"),
+            // Rate 0 is as fast as the workers get answers.
+            (Self::Vegeta, rate) => format!(
+                "attack -duration {seconds}s -rate {} -workers {count} -max-workers {count} -connections {count}",
+                rate.unwrap_or(0.0)
+            ),
+        };
+        let url = (self != Self::Vegeta).then(|| url(plan));
+        Ok(words.split(' ').map(str::to_owned).chain(url).collect())
     }
 
-    /// How many requests it says it made.
-    fn requests(self, text: &str) -> Option<u64> {
-        let words = match self {
-            Self::Wrk => " requests in",
-            Self::H2load => " done,",
+    /// Runs it once and gives what it prints.
+    fn run(self, program: &Path, plan: &Plan) -> io::Result<Output> {
+        let mut command = Command::new(program);
+        command.args(self.arguments(plan).map_err(io::Error::other)?);
+        if self != Self::Vegeta {
+            return command.output();
+        }
+        // Targets come on its input, and a second run of it reads what the first wrote.
+        let mut attack = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        if let Some(mut targets) = attack.stdin.take() {
+            writeln!(targets, "GET {}", url(plan))?;
+        }
+        let Some(results) = attack.stdout.take() else {
+            return Err(io::ErrorKind::BrokenPipe.into());
         };
-        let end = text.find(words)?;
-        let start = text[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
-        text[start..end].parse().ok()
+        let report =
+            Command::new(program).args(["report", "-type", "json"]).stdin(results).output();
+        attack.wait()?;
+        report
     }
+}
+
+fn url(plan: &Plan) -> String {
+    format!("http://{}", plan.target)
 }
 
 fn ours(plan: &Plan) -> io::Result<f64> {
@@ -109,12 +158,11 @@ fn theirs_cost(other: Other, program: &Path, plan: &Plan) -> io::Result<f64> {
 /// Runs the other generator once and gives the number of its requests.
 fn theirs(other: Other, program: &Path, plan: &Plan) -> io::Result<u64> {
     let name = other.name();
-    let output = Command::new(program)
-        .args(other.arguments(plan))
-        .output()
+    let output = other
+        .run(program, plan)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run {name}: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    match other.requests(&text) {
+    match results::read(&text).and_then(|figures| figures.requests).map(|count| count as u64) {
         Some(count @ 1..) => Ok(count),
         Some(0) | None => Err(io::Error::other(format!(
             "{name} made no request: {} {}",
@@ -140,13 +188,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_others_are_asked_for_the_same_and_understood() {
+    fn the_others_are_asked_for_the_same() {
         let mut plan = Plan::new("http://127.0.0.1:80/x".parse().unwrap());
         plan.connections = 20;
-        assert_eq!(Other::Wrk.arguments(&plan), ["-t1", "-c20", "-d10s", "http://127.0.0.1:80/x"]);
-        assert_eq!(Other::Wrk.requests("  35574 requests in 2.00s, 8.1MB read"), Some(35_574));
-        let line = "requests: 2000 total, 2010 started, 1990 done, 1990 succeeded, 0 failed";
-        assert_eq!(Other::H2load.requests(line), Some(1990));
-        assert_eq!(Other::H2load.requests("nothing"), None);
+        let words = |other: Other, plan: &Plan| other.arguments(plan).map(|words| words.join(" "));
+        assert_eq!(words(Other::Wrk, &plan).unwrap(), "-t1 -c20 -d10s http://127.0.0.1:80/x");
+        assert_eq!(
+            words(Other::Oha, &plan).unwrap(),
+            "--no-tui -c 20 -z 10s http://127.0.0.1:80/x"
+        );
+        plan.arrivals = Arrivals::Bunched { rate: 2000.0, size: 20 };
+        assert_eq!(
+            words(Other::H2load, &plan).unwrap(),
+            "--h1 -t1 -c20 -D10 --rps 100 http://127.0.0.1:80/x"
+        );
+        assert!(words(Other::Oha, &plan).unwrap().contains("-q 2000"));
+        assert!(
+            words(Other::Vegeta, &plan).unwrap().contains("-rate 2000 -workers 20 -max-workers 20")
+        );
+        assert_eq!(words(Other::Wrk, &plan).unwrap_err(), "wrk has no rate");
+        plan.arrivals = Arrivals::Paced { rate: 2010.0 };
+        assert!(words(Other::H2load, &plan).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 mod agree;
 mod compare;
+mod conditions;
 mod knee;
 mod link;
 mod lint;
@@ -18,6 +19,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde_json::Value;
+
+use crate::compare::ExperimentError;
+use crate::load::LoadError;
 
 pub use agree::Agree;
 pub use compare::Compare;
@@ -71,12 +75,38 @@ pub fn run(command: Command) -> ExitCode {
                 source = cause.source();
             }
             eprintln!("{text}");
-            ExitCode::FAILURE
+            ExitCode::from(code_of(&*error))
         }
     }
 }
 
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// What was asked for makes no sense: the command line or a file that it names.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+fn usage(text: impl Into<String>) -> Box<dyn std::error::Error> {
+    Box::new(Usage(text.into()))
+}
+
+fn code_of(error: &(dyn std::error::Error + 'static)) -> u8 {
+    let is_plan = |error: &LoadError| matches!(error, LoadError::Plan(_));
+    let is_usage = error.is::<Usage>()
+        || error.is::<ExperimentError>()
+        || error.downcast_ref::<LoadError>().is_some_and(is_plan);
+    if is_usage { USAGE } else { FAILURE }
+}
+
+/// Nothing could be measured.
+const FAILURE: u8 = 1;
+/// As clap ends for arguments that it does not understand.
+const USAGE: u8 = 2;
+/// The runs cannot tell.
+const UNDECIDED: u8 = 3;
+/// It was measured, and is not as it was said or asked to be.
+const REFUTED: u8 = 4;
 
 /// Prints to standard output; a reader that has gone away is not an error.
 fn print(text: &str) {
@@ -88,8 +118,15 @@ fn print(text: &str) {
 fn print_progress(text: &str) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {
+        // A line that wraps cannot be taken back.
+        let text: String = text.chars().take(live::terminal_width().saturating_sub(1)).collect();
         let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
     }
+}
+
+/// Writes a result with what it takes to judge and to repeat it.
+fn write_result(path: &Path, kind: &str, value: Value) -> io::Result<()> {
+    write_json(path, &crate::about::describe(kind, &command_line(), value))
 }
 
 fn write_json(path: &Path, value: &Value) -> io::Result<()> {

@@ -99,23 +99,24 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
     let mut runs = Vec::new();
     let mut merged: [Option<Outcome>; 2] = [None, None];
     let mut wires: [Option<Wire>; 2] = [None, None];
-    let order = balanced_order(experiment.equal_pairs, &mut random);
-    for (pair, is_other_first) in order.into_iter().enumerate() {
-        progress(&format!("pair {} of {}, A with itself", pair + 1, experiment.equal_pairs));
-        let seed = experiment.seed + pair as u64;
-        for is_other in [is_other_first, !is_other_first] {
-            let (outcome, _) = measure(experiment, &experiment.a, link.as_ref(), seed, false)?;
-            runs.push(Run::new(pair, if is_other { "a'" } else { "a" }, &outcome));
-        }
-    }
-    for (pair, b_first) in balanced_order(experiment.pairs, &mut random).into_iter().enumerate() {
-        for is_b in [b_first, !b_first] {
-            let (arm, name) = if is_b { (&experiment.b, "b") } else { (&experiment.a, "a") };
-            progress(&format!("pair {} of {}, {}", pair + 1, experiment.pairs, arm.name));
+    let order = plan_pairs(experiment, &mut random);
+    for (at, planned) in order.iter().enumerate() {
+        for is_other in [planned.is_other_first, !planned.is_other_first] {
+            let (arm, name) = match (is_other, planned.is_equal) {
+                (false, _) => (&experiment.a, "a"),
+                (true, true) => (&experiment.a, "a'"),
+                (true, false) => (&experiment.b, "b"),
+            };
+            progress(&format!("pair {} of {}, {}", at + 1, order.len(), arm.name));
+            let is_logged = !planned.is_equal && planned.number == 0;
             // The same seed for both: they meet the same arrivals and the same losses.
-            let seed = experiment.seed + pair as u64;
-            let (outcome, wire) = measure(experiment, arm, link.as_ref(), seed, pair == 0)?;
-            runs.push(Run::new(experiment.equal_pairs + pair, name, &outcome));
+            let seed = experiment.seed + planned.number as u64;
+            let (outcome, wire) = measure(experiment, arm, link.as_ref(), seed, is_logged)?;
+            runs.push(Run::new(at, name, &outcome));
+            if planned.is_equal {
+                continue;
+            }
+            let is_b = is_other;
             if wire.is_some() {
                 wires[usize::from(is_b)] = wire;
             }
@@ -188,6 +189,30 @@ impl Comparison {
             "b": self.merged.1.to_json(),
         })
     }
+}
+
+/// A pair to be run.
+struct Planned {
+    /// A with itself, to show the noise, rather than with B.
+    is_equal: bool,
+    /// Which of its kind.
+    number: usize,
+    is_other_first: bool,
+}
+
+/// Pairs of A with itself lie among those with B, so that both meet the same hours of the machine.
+fn plan_pairs(experiment: &Experiment, random: &mut Random) -> Vec<Planned> {
+    let mut all = Vec::new();
+    for (is_equal, count) in [(true, experiment.equal_pairs), (false, experiment.pairs)] {
+        let order = balanced_order(count, random).into_iter().enumerate();
+        // Spread evenly over the whole, each somewhere in its own part of it.
+        all.extend(order.map(|(number, is_other_first)| {
+            let place = (number as f64 + random.uniform()) / count as f64;
+            (place, Planned { is_equal, number, is_other_first })
+        }));
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.into_iter().map(|(_, planned)| planned).collect()
 }
 
 fn measure(

@@ -10,6 +10,8 @@ pub struct Nanoseconds(Histogram<u64>);
 /// The percentiles that every report prints, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
+    /// The mean.
+    pub mean: u64,
     /// Half were faster.
     pub p50: u64,
     /// 90 % were faster.
@@ -58,6 +60,7 @@ impl Nanoseconds {
     /// The percentiles that every report prints.
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
+            mean: self.mean() as u64,
             p50: self.quantile(0.50),
             p90: self.quantile(0.90),
             p95: self.quantile(0.95),

@@ -194,6 +194,7 @@ impl Trials<'_> {
             | Arrivals::ClosedCapped { .. }
             | Arrivals::PerConnection { .. }
             | Arrivals::Paced { .. }
+            | Arrivals::Bunched { .. }
             | Arrivals::Recorded { .. } => Arrivals::Paced { rate },
         };
         // No two windows meet the same arrivals, the confirming ones neither.

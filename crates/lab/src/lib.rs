@@ -8,6 +8,7 @@
 //! | [`load`] | load generator for HTTP/1.1, Bolt and TCP: closed and open loops, latency from the intended start |
 //! | [`origin`] | test server: HTTP/1.1 answers, Bolt answers or TCP echo |
 //! | [`meter`] | what a process and the machine spent between two instants |
+//! | [`about`] | where, when and by which version something was measured |
 //! | [`histogram`] | percentiles of nanoseconds |
 //! | [`link`] | emulated links between network namespaces |
 //! | [`stats`] | paired effects with intervals, tests, the scalability law |
@@ -35,6 +36,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod about;
 pub mod address;
 pub mod agree;
 pub mod cli;

@@ -19,13 +19,18 @@ mod request;
 pub(crate) mod response;
 mod run;
 mod schedule;
+mod series;
 
+use std::str::FromStr;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 pub use bolt::Bolt;
 pub use generator::{run, run_observed};
 pub use outcome::{Errors, GeneratorCost, Noise, Outcome, Progress, TargetCost};
 pub use request::Request;
+pub use series::{Point, Series};
 
 use crate::address::{Address, Target};
 
@@ -107,11 +112,68 @@ pub enum Arrivals {
         /// Requests per second altogether.
         rate: f64,
     },
+    /// Open loop with several requests at once, evenly spaced: as timers of many connections that were started together.
+    Bunched {
+        /// Requests per second altogether.
+        rate: f64,
+        /// Requests at each instant.
+        size: u32,
+    },
     /// Open loop at given instants from the start of the run, warm-up included.
     Recorded {
         /// Ascending.
         starts: Vec<Duration>,
     },
+}
+
+/// How the requests of a common rate are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Spacing {
+    /// Evenly.
+    #[default]
+    Paced,
+    /// At random, as independent users do.
+    Poisson,
+    /// So many at once, evenly.
+    Bunched(u32),
+}
+
+impl Spacing {
+    /// The arrival process at this rate.
+    pub fn at(self, rate: f64) -> Arrivals {
+        match self {
+            Self::Paced => Arrivals::Paced { rate },
+            Self::Poisson => Arrivals::Poisson { rate },
+            Self::Bunched(size) => Arrivals::Bunched { rate, size },
+        }
+    }
+}
+
+impl FromStr for Spacing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "paced" => Ok(Self::Paced),
+            None if text == "poisson" => Ok(Self::Poisson),
+            Some(("bunched", size)) => match size.parse() {
+                Ok(size @ 1..=1_000_000) => Ok(Self::Bunched(size)),
+                Ok(_) | Err(_) => {
+                    Err(format!("'{size}' is no number of requests between 1 and 1,000,000"))
+                }
+            },
+            None | Some(_) => Err(format!("'{text}' is none of paced, poisson and bunched:N")),
+        }
+    }
+}
+
+impl TryFrom<String> for Spacing {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// Why a plan was not carried out.
@@ -170,7 +232,9 @@ impl Plan {
             | Arrivals::PerConnection { per_connection_rate } => {
                 Some(per_connection_rate * connections)
             }
-            Arrivals::Paced { rate } | Arrivals::Poisson { rate } => Some(*rate),
+            Arrivals::Paced { rate }
+            | Arrivals::Poisson { rate }
+            | Arrivals::Bunched { rate, .. } => Some(*rate),
             Arrivals::Recorded { starts } => {
                 let window = self.warmup..self.warmup + self.duration;
                 let count = starts.iter().filter(|start| window.contains(start)).count();
@@ -199,7 +263,12 @@ impl Plan {
         let rate = match &self.arrivals {
             Arrivals::ClosedCapped { per_connection_rate }
             | Arrivals::PerConnection { per_connection_rate } => *per_connection_rate,
-            Arrivals::Paced { rate } | Arrivals::Poisson { rate } => *rate,
+            Arrivals::Bunched { size: 0, .. } => {
+                return Err(LoadError::Plan("a bunch has at least one request"));
+            }
+            Arrivals::Paced { rate }
+            | Arrivals::Poisson { rate }
+            | Arrivals::Bunched { rate, .. } => *rate,
             Arrivals::Closed => 1.0,
             Arrivals::Recorded { starts } if starts.is_sorted() => 1.0,
             Arrivals::Recorded { .. } => {
@@ -239,6 +308,7 @@ impl Arrivals {
             Self::PerConnection { .. } => "per-connection",
             Self::Paced { .. } => "paced",
             Self::Poisson { .. } => "poisson",
+            Self::Bunched { .. } => "bunched",
             Self::Recorded { .. } => "recorded",
         }
     }
@@ -249,6 +319,7 @@ impl Arrivals {
             Self::PerConnection { .. }
             | Self::Paced { .. }
             | Self::Poisson { .. }
+            | Self::Bunched { .. }
             | Self::Recorded { .. } => true,
         }
     }

@@ -9,6 +9,7 @@ mod mars;
 mod mobile;
 mod mosn;
 mod okhttp;
+mod page;
 pub mod peers;
 mod sidecar;
 mod verdict;
@@ -16,13 +17,12 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::io;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use peers::Peers;
 
 use crate::random::Random;
-use crate::report::{Bars, Page, Table};
 use crate::stats::{bootstrap, median};
 
 /// Which report.
@@ -52,7 +52,7 @@ pub struct Options {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Replay {
     /// One figure each.
     pub rows: Vec<Row>,
@@ -61,7 +61,7 @@ pub struct Replay {
 }
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Which table of the report.
     pub table: String,
@@ -145,51 +145,6 @@ impl Replay {
     /// What a hurried reader takes home.
     pub fn verdict(&self) -> String {
         verdict::verdict(&self.rows)
-    }
-
-    /// The figures as a page.
-    pub fn to_page(&self, title: &str, command: &str) -> Page {
-        let mut page = Page::new(title, self.verdict());
-        for note in &self.notes {
-            page.text(note);
-        }
-        let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
-        tables.dedup();
-        for name in tables {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.table == name).collect();
-            page.heading(name);
-            let metric = rows
-                .iter()
-                .find(|row| row.metric == "cpu_per_request")
-                .or_else(|| rows.first())
-                .map(|row| row.metric.as_str());
-            if let Some(metric) = metric {
-                page.bars(format!("{metric} by case and subject"), &bars(&rows, metric));
-            }
-            let mut table =
-                Table::new(&["case", "who", "metric", "value", "95 % interval", "published"]);
-            for row in rows {
-                let interval = row
-                    .low
-                    .zip(row.high)
-                    .map(|(low, high)| format!("{} – {}", show(low), show(high)));
-                table.row([
-                    row.case.clone(),
-                    row.who.clone(),
-                    row.metric.clone(),
-                    format!("{} {}", show(row.value), row.unit),
-                    interval.unwrap_or_default(),
-                    row.published
-                        .map(|value| format!("{} {}", show(value), row.unit))
-                        .unwrap_or_default(),
-                ]);
-            }
-            page.table(table);
-        }
-        page.heading("Conditions");
-        page.text(crate::load::export::machine());
-        page.code(command);
-        page
     }
 }
 
@@ -309,28 +264,5 @@ const SUBJECTS: [&str; 8] =
 fn shuffle<T>(subjects: &mut [T], random: &mut Random) {
     for at in (1..subjects.len()).rev() {
         subjects.swap(at, random.below(at + 1));
-    }
-}
-
-fn bars(rows: &[&Row], metric: &str) -> Bars {
-    let chosen = || rows.iter().filter(|row| row.metric == metric);
-    Bars {
-        unit: chosen().next().map(|row| row.unit.clone()).unwrap_or_default(),
-        parts: vec![metric.to_owned()],
-        bars: chosen()
-            .map(|row| (format!("{} {}", row.case, row.who), vec![row.value.max(0.0)]))
-            .collect(),
-        bands: chosen()
-            .map(|row| row.low.zip(row.high).map(|(low, high)| (low.max(0.0), high.max(0.0))))
-            .collect::<Option<_>>()
-            .unwrap_or_default(),
-    }
-}
-
-fn show(value: f64) -> String {
-    match value.abs() {
-        large if large >= 1000.0 => format!("{value:.0}"),
-        medium if medium >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
     }
 }

@@ -4,10 +4,12 @@
 //! library and no font, and prints as it looks.
 
 mod chart;
+mod dots;
 
 use std::fmt::Write as _;
 
 pub use chart::{Axis, Bars, Curves, Scale, Series, Timeline, Track};
+pub use dots::{Dots, Mark};
 
 /// A report.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,8 @@ enum Section {
     Heading(String),
     Text(String),
     Table(Table),
+    /// A table that is folded away behind its name.
+    Details(String, Table),
     /// A chart and what it shows.
     Chart {
         caption: String,
@@ -39,6 +43,10 @@ pub struct Table {
     pub header: Vec<String>,
     /// The others.
     pub rows: Vec<Vec<String>>,
+    /// Cells (row, column) that are better than what they are compared with.
+    pub ahead: Vec<(usize, usize)>,
+    /// Cells that are worse: they are marked, and say so.
+    pub behind: Vec<(usize, usize)>,
 }
 
 impl Page {
@@ -60,6 +68,16 @@ impl Page {
     /// Adds a table.
     pub fn table(&mut self, table: Table) {
         self.sections.push(Section::Table(table));
+    }
+
+    /// Adds a table that is folded away behind its name, but not in print.
+    pub fn details(&mut self, name: impl Into<String>, table: Table) {
+        self.sections.push(Section::Details(name.into(), table));
+    }
+
+    /// Adds dots on lines.
+    pub fn dots(&mut self, caption: impl Into<String>, dots: &Dots) {
+        self.sections.push(Section::Chart { caption: caption.into(), svg: dots.draw() });
     }
 
     /// Adds preformatted text, such as the command that repeats a run.
@@ -107,6 +125,12 @@ impl Page {
                     )
                 }
                 Section::Table(table) => write!(html, "{}", table.to_html()),
+                Section::Details(name, table) => write!(
+                    html,
+                    "<details><summary>{}</summary>{}</details>\n",
+                    escape(name),
+                    table.to_html()
+                ),
             };
         }
         let _ = writeln!(html, "</main><script>{SCRIPT}</script></body></html>");
@@ -116,23 +140,36 @@ impl Page {
     /// The page as Markdown, without its charts.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("## {}\n\n**{}**\n", self.title, self.verdict);
-        for section in &self.sections {
+        for (at, section) in self.sections.iter().enumerate() {
             let _ = match section {
+                Section::Heading(_) if !self.has_words(at + 1) => Ok(()),
                 Section::Heading(heading) => writeln!(text, "\n### {heading}"),
                 Section::Text(words) => writeln!(text, "\n{words}"),
                 Section::Code(code) => writeln!(text, "\n```\n{code}\n```"),
                 Section::Chart { .. } => Ok(()),
                 Section::Table(table) => write!(text, "\n{}", table.to_markdown()),
+                Section::Details(name, table) => {
+                    write!(text, "\n{name}:\n\n{}", table.to_markdown())
+                }
             };
         }
         text
     }
 }
 
+impl Page {
+    /// Whether anything but charts stands between a section and the next heading.
+    fn has_words(&self, from: usize) -> bool {
+        let mut below =
+            self.sections[from..].iter().take_while(|it| !matches!(it, Section::Heading(_)));
+        below.any(|it| !matches!(it, Section::Chart { .. }))
+    }
+}
+
 impl Table {
     /// A table with this first row.
     pub fn new(header: &[&str]) -> Self {
-        Self { header: header.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new() }
+        Self { header: header.iter().map(|&cell| cell.to_owned()).collect(), ..Self::default() }
     }
 
     /// Adds a row.
@@ -144,31 +181,53 @@ impl Table {
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
         let rule = format!("|{}\n", "---|".repeat(self.header.len()));
-        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        let said = |(at, row): (usize, &Vec<String>)| {
+            let cells: Vec<String> = row
+                .iter()
+                .enumerate()
+                .map(|(column, cell)| self.said(cell, (at, column)))
+                .collect();
+            line(&cells)
+        };
+        let rows: String = self.rows.iter().enumerate().map(said).collect();
         format!("{}{rule}{rows}", line(&self.header))
     }
 
     fn to_html(&self) -> String {
-        let row = |tag: &str, cells: &[String]| {
+        let row = |tag: &str, number: Option<usize>, cells: &[String]| {
             let cells: String = cells
                 .iter()
                 .enumerate()
                 .map(|(at, cell)| {
+                    let place = number.map(|number| (number, at));
                     let is_figure = at > 0
                         && cell.starts_with(|c: char| {
                             c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–')
                         });
-                    let class = if is_figure { " class=\"n\"" } else { "" };
-                    format!("<{tag}{class}>{}</{tag}>", escape(cell))
+                    let is_in = |list: &[_]| place.is_some_and(|place| list.contains(&place));
+                    let class = match is_figure {
+                        true if is_in(&self.behind) => " class=\"n lost\"",
+                        true if is_in(&self.ahead) => " class=\"n won\"",
+                        true => " class=\"n\"",
+                        false => "",
+                    };
+                    let cell = place.map_or_else(|| cell.clone(), |place| self.said(cell, place));
+                    format!("<{tag}{class}>{}</{tag}>", escape(&cell))
                 })
                 .collect();
             format!("<tr>{cells}</tr>\n")
         };
-        let body: String = self.rows.iter().map(|cells| row("td", cells)).collect();
+        let body: String =
+            self.rows.iter().enumerate().map(|(at, cells)| row("td", Some(at), cells)).collect();
         format!(
             "<div class=\"t\"><table><thead>{}</thead><tbody>\n{body}</tbody></table></div>\n",
-            row("th", &self.header)
+            row("th", None, &self.header)
         )
+    }
+
+    /// A cell with its mark in words: colour alone tells not everybody.
+    fn said(&self, cell: &str, place: (usize, usize)) -> String {
+        if self.behind.contains(&place) { format!("{cell}, behind") } else { cell.to_owned() }
     }
 }
 
@@ -180,13 +239,15 @@ pub(crate) fn escape(text: &str) -> String {
 const STYLE: &str = "\
 :root{--ink:#1b2733;--soft:#5c6b7a;--line:#d5dce3;--paper:#fff;--wash:#f3f6f9;--c0:#0b6fb8;--c1:#d1600a;--c2:#2f8f4e;--c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;--c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
-@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,table{break-inside:avoid}}\
+@media print{svg{min-width:0!important}:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}th,td{white-space:normal!important;padding:.2rem .35rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
 .t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}\
-figure{margin:1rem 0}figcaption{color:var(--soft);font-size:.85rem}svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
-pre{background:var(--wash);padding:.8rem 1rem;overflow-x:auto;font-size:.85rem}";
+\
+.won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}\
+figure{margin:1rem 0;overflow-x:auto}figcaption{color:var(--soft);font-size:.85rem}svg{display:block;width:100%;min-width:620px;max-width:62rem;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
+pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";
 
 /// Clicking a series' name hides it; without a script everything is shown.
 const SCRIPT: &str = "\

@@ -34,6 +34,7 @@ fn every_arrival_process_sends_what_it_intends() {
     for (arrivals, expected) in [
         (Arrivals::Paced { rate }, 400..=400),
         (Arrivals::Poisson { rate }, 320..=480),
+        (Arrivals::Bunched { rate, size: 8 }, 400..=400),
         (Arrivals::PerConnection { per_connection_rate: 125.0 }, 400..=400),
         (Arrivals::ClosedCapped { per_connection_rate: 125.0 }, 380..=400),
         (Arrivals::Recorded { starts }, 400..=400),
@@ -219,6 +220,14 @@ fn slices_are_merged_and_the_json_has_its_keys() {
         assert!(json.pointer(pointer).is_some(), "{pointer}");
     }
     let fortio = outcome.to_fortio(&plan);
+    // Fortio's rate is its count over its time.
+    let number =
+        |pointer: &str| fortio.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap();
+    assert_eq!(
+        number("/ActualQPS") * number("/ActualDuration") / 1e9,
+        number("/DurationHistogram/Count")
+    );
+    assert_eq!(outcome.to_csv().lines().count(), 3, "a head and a line for each run");
     assert_eq!(fortio["DurationHistogram"]["Count"], 400);
     let counts = fortio["DurationHistogram"]["Data"]
         .as_array()

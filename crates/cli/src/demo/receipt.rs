@@ -180,7 +180,8 @@ impl Receipt {
             ),
             format!("Machine: {}; client, sidecar and origin share it.", self.machine),
         ];
-        let steal = run.through.iter().chain(&run.straight).map(|slice| slice.outcome.noise.steal);
+        let steal = run.through.iter().chain(&run.straight);
+        let steal = steal.filter_map(|slice| slice.outcome.noise.steal);
         let steal = steal.fold(0.0, f64::max);
         if steal > 0.01 {
             lines.push(format!(

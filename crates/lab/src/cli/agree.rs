@@ -7,16 +7,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::units::parse_seconds;
+use super::units::{parse_rate, parse_seconds};
 use crate::address::Target;
 use crate::agree::{self, Agreement};
-use crate::load::Plan;
+use crate::load::{Plan, Spacing};
 use crate::stats::Verdict;
 
 /// Check that another generator charges a server the same
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Both run the same closed loop in turns. Exits with 0 when they agree within --within, 1 when they do not,
+Both run the same closed loop, or the same rate, in turns. Exits with 0 when they agree within --within, 4 when they do not,
 3 when these rounds cannot tell.
 
 Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
@@ -35,6 +35,12 @@ pub struct Agree {
     /// Connections
     #[arg(long, short = 'c', default_value_t = 20)]
     connections: usize,
+    /// Requests per second of both; as fast as the answers come unless given
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// How this generator spaces the requests of --rate: paced, poisson or bunched:N
+    #[arg(long, value_name = "SPACING", default_value = "paced", requires = "rate")]
+    arrivals: Spacing,
     /// How long each run is, in whole seconds
     #[arg(long, short = 'd', default_value = "2s", value_parser = parse_seconds)]
     duration: Duration,
@@ -55,16 +61,22 @@ enum Other {
     Wrk,
     /// nghttp2's h2load
     H2load,
+    /// oha
+    Oha,
+    /// vegeta
+    Vegeta,
 }
 
 impl Agree {
     pub(super) fn run(self) -> super::Outcome {
         if self.duration.subsec_nanos() != 0 || self.duration.is_zero() || self.within <= 0.0 {
-            return Err("--duration is in whole seconds and --within above zero".into());
+            return Err(super::usage("--duration is in whole seconds and --within above zero"));
         }
         let other = match self.with {
             Other::Wrk => agree::Other::Wrk,
             Other::H2load => agree::Other::H2load,
+            Other::Oha => agree::Other::Oha,
+            Other::Vegeta => agree::Other::Vegeta,
         };
         let program =
             self.program.clone().or_else(|| crate::replay::peers::find(other.name())).ok_or_else(
@@ -73,6 +85,9 @@ impl Agree {
         let mut plan = Plan::new(self.target.clone());
         (plan.connections, plan.duration) = (self.connections, self.duration);
         plan.pids.clone_from(&self.pid);
+        if let Some(rate) = self.rate {
+            plan.arrivals = self.arrivals.at(rate);
+        }
         let rounds = usize::from(self.rounds);
         let agreement = agree::compare(other, &program, &plan, rounds, &mut |what| {
             super::print_progress(what);
@@ -80,16 +95,21 @@ impl Agree {
         super::print_progress("");
         let verdict = agreement.effect.verdict(self.within / 100.0, ALPHA);
         if let Some(path) = &self.json {
-            let value = json!({ "schema": 1, "with": other.name(), "agreement": agreement, "verdict": verdict });
-            super::write_json(path, &value)?;
+            let value = json!({
+                "url": plan.target.to_string(),
+                "with": other.name(),
+                "agreement": agreement,
+                "verdict": verdict,
+            });
+            super::write_result(path, "agree", value)?;
         }
         if self.json.as_deref() != Some(Path::new("-")) {
             super::print(&summary(&agreement, other.name(), verdict));
         }
         Ok(match verdict {
             Verdict::Same => ExitCode::SUCCESS,
-            Verdict::Lower | Verdict::Higher => ExitCode::FAILURE,
-            Verdict::Inconclusive => ExitCode::from(3),
+            Verdict::Lower | Verdict::Higher => super::REFUTED.into(),
+            Verdict::Inconclusive => super::UNDECIDED.into(),
         })
     }
 }

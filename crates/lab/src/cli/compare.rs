@@ -11,12 +11,12 @@ use crate::compare::{self, Conclusion, Experiment, SelfTest};
 /// Compare two arrangements in interleaved pairs
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits with 0 when the hypothesis holds, 1 when it does not, 3 when these runs cannot tell.
+Exits with 0 when the hypothesis holds, 4 when it does not, 3 when these runs cannot tell.
 
 A difference is claimed falsely in 5 of 100 experiments at most. Six pairs or fewer cannot claim one.
 
 --self-test exits with 0 when the slowdown is found and equal arms differ no more often than that makes likely (of 100
-self-tests one fails by chance), else with 1.
+self-tests one fails by chance), else with 4.
 
 Example: towpath lab compare examples/experiments/extra-hop.toml --report extra-hop.html")]
 pub struct Compare {
@@ -48,9 +48,10 @@ impl Compare {
     pub(super) fn run(self) -> super::Outcome {
         let Some(file) = &self.experiment else { return self.test() };
         let path = file.display();
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{path}: {error}"))?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| super::usage(format!("{path}: {error}")))?;
         let mut experiment =
-            Experiment::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+            Experiment::parse(&text).map_err(|error| super::usage(format!("{path}: {error}")))?;
         if let Some(pairs) = self.pairs {
             experiment.pairs = pairs.clamp(3, 1000);
         }
@@ -67,7 +68,7 @@ impl Compare {
             super::write_text(path, &page.to_markdown())?;
         }
         if let Some(path) = &self.json {
-            super::write_json(path, &comparison.to_json())?;
+            super::write_result(path, "compare", comparison.to_json())?;
         }
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
         if !is_dash(&self.json) && !is_dash(&self.markdown) {
@@ -75,8 +76,8 @@ impl Compare {
         }
         Ok(match comparison.conclusion {
             Conclusion::Supported => ExitCode::SUCCESS,
-            Conclusion::Refuted => ExitCode::FAILURE,
-            Conclusion::Inconclusive => ExitCode::from(3),
+            Conclusion::Refuted => super::REFUTED.into(),
+            Conclusion::Inconclusive => super::UNDECIDED.into(),
         })
     }
 
@@ -93,12 +94,12 @@ impl Compare {
         let findings = test.run(&mut |what| super::print_progress(what))?;
         super::print_progress("");
         if let Some(path) = &self.json {
-            super::write_json(path, &findings.to_json())?;
+            super::write_result(path, "self-test", findings.to_json())?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
             super::print(&findings.to_text());
         }
-        Ok(if findings.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if findings.is_sound() { ExitCode::SUCCESS } else { super::REFUTED.into() })
     }
 }
 

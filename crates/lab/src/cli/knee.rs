@@ -14,7 +14,7 @@ use crate::load::{Arrivals, Plan, Request};
 /// Find the highest rate that meets a latency objective
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits with 1 when not even the lowest rate meets the objective.
+Exits with 4 when not even the lowest rate meets the objective.
 
 Example: towpath lab knee --objective 5ms --percentile 99 --pid $(pidof envoy) http://127.0.0.1:8080/")]
 pub struct Knee {
@@ -64,7 +64,9 @@ impl Knee {
             || !(0.1..100.0).contains(&self.precision)
             || self.from > self.to
         {
-            return Err("the percentile is below 100, the precision between 0.1 and 100, and --from not above --to".into());
+            return Err(super::usage(
+                "the percentile is below 100, the precision between 0.1 and 100, and --from not above --to",
+            ));
         }
         let mut plan = Plan::new(self.target);
         plan.connections = self.connections;
@@ -91,12 +93,14 @@ impl Knee {
             super::write_text(path, &found.to_page(&search, &super::command_line()).to_html())?;
         }
         if let Some(path) = &self.json {
-            super::write_json(path, &found.to_json())?;
+            let mut value = found.to_json();
+            value["url"] = search.plan.target.to_string().into();
+            super::write_result(path, "knee", value)?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
             let warnings = found.warnings.iter().map(|warning| format!("  warning    {warning}\n"));
             super::print(&format!("{}\n{}", found.sentence(&search), warnings.collect::<String>()));
         }
-        Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { super::REFUTED.into() })
     }
 }

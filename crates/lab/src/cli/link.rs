@@ -22,7 +22,7 @@ use crate::link::{self, Backend, Circumstances, Report, SynSchedule, Traffic, Tu
 #[command(after_help = "\
 The command runs in the near network namespace, each --far command in the far one. TOWPATH_NEAR and
 TOWPATH_FAR hold their addresses (TOWPATH_NEAR6 and TOWPATH_FAR6 for IPv6). Values apply to each direction;
-DOWN/UP sets them apart. The exit code is the command's.
+DOWN/UP sets them apart. The exit code is the command's, 127 where there is no such command.
 
 Example: towpath lab link --profile 3g --outage 2s+5s --far 'towpath lab origin --listen $TOWPATH_FAR:80' -- \\
              curl -sv http://10.77.0.2/")]
@@ -39,7 +39,8 @@ pub struct Link {
     /// Travelling time in ms unless a unit is given
     #[arg(long, value_name = "D", value_parser = parse_both_delay)]
     delay: Option<Both<Duration>>,
-    /// Up to how much more, drawn evenly
+    /// Up to how much more, drawn evenly. Packets keep their order: where they follow each other more closely than D,
+    /// each waits for the slowest before it, and the mean is above half of D
     #[arg(long, value_name = "D", value_parser = parse_both_delay)]
     jitter: Option<Both<Duration>>,
     /// Bits per second: 780kbit, 10mbit, 780kbit/330kbit
@@ -51,7 +52,8 @@ pub struct Link {
     /// What may wait for the rate: packets of 1500 bytes, or bytes with a unit (64k)
     #[arg(long, value_name = "N", value_parser = parse_queue)]
     queue: Option<u64>,
-    /// Packets held back so that others overtake them, in percent
+    /// Packets held back by a quarter of the delay (by the jitter, or 1 ms, if that is more), in percent; only those that
+    /// follow sooner overtake them
     #[arg(long, value_name = "P", value_parser = parse_both_percent)]
     reorder: Option<Both<f64>>,
     /// Packets that arrive twice, in percent
@@ -144,7 +146,13 @@ impl Link {
         let is_logged = self.log.is_some() || self.report.is_some();
         link.follow(&down, &up, &timeline, self.seed, is_logged);
         let started = Instant::now();
-        let status = self.run_near(&link)?;
+        let status = match self.run_near(&link)? {
+            Ok(status) => status,
+            Err(error) => {
+                eprintln!("towpath: cannot run {}: {error}", self.command[0]);
+                return Ok(code_of_missing(&error).into());
+            }
+        };
         let (report, duration) = (link.report(), started.elapsed());
         drop(far);
         if let Some(path) = &self.log {
@@ -156,18 +164,29 @@ impl Link {
             super::write_text(path, &page.to_html())?;
         }
         if let Some(path) = &self.json {
-            super::write_json(path, &self.report_json(&report, &tuning, &down, &up, status))?;
+            super::write_result(
+                path,
+                "link",
+                self.report_json(&report, &tuning, &down, &up, status),
+            )?;
         }
         eprint!("{}", summary(&report, &tuning));
         Ok(exit_code(status))
     }
 
-    fn run_near(&self, link: &link::Link) -> Result<ExitStatus, Box<dyn std::error::Error>> {
+    /// The command's end; the inner error is that it could not be run at all.
+    fn run_near(
+        &self,
+        link: &link::Link,
+    ) -> Result<std::io::Result<ExitStatus>, Box<dyn std::error::Error>> {
         let words = self.command.clone();
-        let mut child = link
+        let spawned = link
             .near()
-            .run(move || with_addresses(Command::new(&words[0]).args(&words[1..])).spawn())
-            .map_err(|error| format!("cannot run {}: {error}", self.command[0]))?;
+            .run(move || with_addresses(Command::new(&words[0]).args(&words[1..])).spawn());
+        let mut child = match spawned {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(error)),
+        };
         // The terminal sends its signals to the command too; this process stays to clean up.
         let pid = Pid::from_raw(child.id() as i32);
         let mut signals = signal_hook::iterator::Signals::new([
@@ -183,7 +202,7 @@ impl Link {
         let status = child.wait();
         handle.close();
         let _ = forwarding.join();
-        Ok(status?)
+        Ok(Ok(status?))
     }
 
     fn conditions(&self) -> Result<(Conditions, Conditions), Box<dyn std::error::Error>> {
@@ -362,6 +381,11 @@ fn with_addresses(command: &mut Command) -> &mut Command {
         .env("TOWPATH_FAR", link::FAR)
         .env("TOWPATH_NEAR6", link::NEAR6)
         .env("TOWPATH_FAR6", link::FAR6)
+}
+
+/// As a shell has it: 127 where there is no such command, 126 where it may not be run.
+fn code_of_missing(error: &std::io::Error) -> u8 {
+    if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {

@@ -13,8 +13,9 @@ use crate::lint::{self, Level};
 /// Check anybody's benchmark table for consistency
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads Markdown and CSV: Little's law, CPU per request, order of percentiles, totals, repeats, missing intervals.
-Exits with 1 when figures contradict each other.
+Reads Markdown and CSV, and what wrk, wrk2, hey, oha, h2load, vegeta, k6, fortio and this lab print (text or
+JSON), and HdrHistogram logs. Checks Little's law, CPU per request, order of percentiles, totals, repeats and
+missing intervals. Exits with 4 when figures contradict each other.
 
 Example: towpath lab lint report.md")]
 pub struct Lint {
@@ -40,7 +41,7 @@ impl Lint {
         let findings = lint::lint(&String::from_utf8_lossy(&bytes));
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         if let Some(path) = &self.json {
-            super::write_json(path, &json!({ "schema": 1, "findings": findings }))?;
+            super::write_result(path, "lint", json!({ "findings": findings }))?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
             let mut text = String::new();
@@ -69,6 +70,6 @@ impl Lint {
             );
             super::print(&text);
         }
-        Ok(if count(Level::Fail) > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if count(Level::Fail) > 0 { super::REFUTED.into() } else { ExitCode::SUCCESS })
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use towpath_proto::bolt::Version;
 
+use super::conditions::{self, Condition};
 use super::live::Live;
 use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
-use crate::load::{self, Outcome, Plan, Progress, Request};
+use crate::load::{self, Outcome, Plan, Progress, Request, Spacing};
 
 /// Generate load and account for what it costs
 #[derive(Debug, Args)]
@@ -20,6 +21,8 @@ use crate::load::{self, Outcome, Plan, Progress, Request};
 Without --rate, --per-connection-rate or --arrivals-file the loop is closed: each connection sends its next
 request when the previous one is answered. --per-connection-rate alone keeps a schedule per connection and
 charges what comes late; with --closed it is a cap, as hey -q has it.
+
+Exits with 1 when no request was answered rightly, 2 when the arguments make no sense, 4 when a --fail-if is true.
 
 Example: towpath lab load --rate 2000 --arrivals poisson --duration 10s --pid $(pidof envoy) http://127.0.0.1:8080/")]
 pub struct Load {
@@ -37,8 +40,9 @@ pub struct Load {
     /// Requests per second on each connection
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
-    /// How the requests of --rate are spaced
-    #[arg(long, value_enum, default_value = "paced")]
+    /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), or bunched:N (N
+    /// at once, as the timers of N connections that were started together)
+    #[arg(long, value_name = "SPACING", default_value = "paced")]
     arrivals: Spacing,
     /// Start requests at the instants in FILE: seconds from the start, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "rate", "per_connection_rate"])]
@@ -100,20 +104,18 @@ pub struct Load {
     /// Write a page
     #[arg(long, visible_alias = "html", value_name = "FILE.html")]
     report: Option<PathBuf>,
+    /// Exit with 4 when this is true of the run, as in 'p99>5ms', 'errors>0' or 'rate<1000'; may be repeated
+    #[arg(long, value_name = "CONDITION", value_parser = conditions::parse)]
+    fail_if: Vec<Condition>,
+    /// Write rate, errors and latency of each second as CSV; - is standard output
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Write the result in Fortio's format
     #[arg(long, value_name = "FILE")]
     fortio: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Spacing {
-    /// Evenly
-    Paced,
-    /// At random, as independent users do
-    Poisson,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -143,8 +145,12 @@ impl Load {
     pub(super) fn run(self) -> super::Outcome {
         let plan = self.plan()?;
         let outcome = run_watched(&plan)?;
+        let breaches = conditions::breaches(&self.fail_if, &outcome);
         if let Some(path) = &self.json {
-            super::write_json(path, &outcome.to_json())?;
+            let mut value = outcome.to_json();
+            value["url"] = plan.target.to_string().into();
+            value["failed_if"] = breaches.iter().map(conditions::Breach::to_json).collect();
+            super::write_result(path, "load", value)?;
         }
         if let Some(path) = &self.fortio {
             super::write_json(path, &outcome.to_fortio(&plan))?;
@@ -152,14 +158,25 @@ impl Load {
         if let Some(path) = &self.hdr {
             super::write_text(path, &outcome.to_histogram_log())?;
         }
+        if let Some(path) = &self.csv {
+            super::write_text(path, &outcome.to_csv())?;
+        }
         if let Some(path) = &self.report {
             super::write_text(path, &outcome.to_page(&plan, &super::command_line()).to_html())?;
         }
-        if self.json.as_deref() != Some(std::path::Path::new("-")) {
+        let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
+        if !is_dash(&self.json) && !is_dash(&self.csv) {
             super::print(&summary(&plan, &outcome));
         }
-        // Something was measured, even if not everything succeeded; nothing measured is a failure.
-        Ok(if outcome.answered == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        for breach in &breaches {
+            eprintln!("towpath: failed: {}", breach.sentence());
+        }
+        Ok(match (outcome.latency.count(), breaches.len()) {
+            // Something was measured, even if not everything succeeded; without a right answer nothing was.
+            (0, _) => super::FAILURE.into(),
+            (_, 0) => ExitCode::SUCCESS,
+            (_, _) => super::REFUTED.into(),
+        })
     }
 
     fn plan(&self) -> Result<Plan, Box<dyn std::error::Error>> {
@@ -179,7 +196,7 @@ impl Load {
             plan.bolt.class.clone_from(class);
         }
         if self.in_flight != 1 && plan.protocol != load::Protocol::Bolt {
-            return Err("only Bolt has several requests in flight on a connection".into());
+            return Err(super::usage("only Bolt has several requests in flight on a connection"));
         }
         let default_size = if plan.protocol == load::Protocol::Tcp { 64 } else { 0 };
         plan.request = match &self.data {
@@ -211,14 +228,12 @@ impl Load {
     fn arrivals(&self) -> Result<load::Arrivals, Box<dyn std::error::Error>> {
         if let Some(path) = &self.arrivals_file {
             let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-            return Ok(load::Arrivals::Recorded { starts: parse_starts(&text)? });
+                .map_err(|error| super::usage(format!("{}: {error}", path.display())))?;
+            let starts = parse_starts(&text).map_err(super::usage)?;
+            return Ok(load::Arrivals::Recorded { starts });
         }
         Ok(match (self.rate, self.per_connection_rate, self.closed) {
-            (Some(rate), _, _) => match self.arrivals {
-                Spacing::Paced => load::Arrivals::Paced { rate },
-                Spacing::Poisson => load::Arrivals::Poisson { rate },
-            },
+            (Some(rate), _, _) => self.arrivals.at(rate),
             (None, Some(per_connection_rate), true) => {
                 load::Arrivals::ClosedCapped { per_connection_rate }
             }
@@ -273,8 +288,10 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     let seconds = outcome.duration.as_secs_f64();
     writeln!(
         text,
-        "{}: {} arrivals, {} connections, {seconds:.1} s",
-        plan.target, outcome.arrivals, outcome.connections
+        "{}: {} arrivals, {}, {seconds:.1} s",
+        plan.target,
+        outcome.arrivals,
+        connections(plan, outcome)
     )?;
     let rate = outcome.achieved_rps();
     match outcome.intended_rps {
@@ -302,7 +319,7 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
         let answered = target.answered.max(1) as f64;
         writeln!(
             text,
-            "  target     {} CPU per request ({} user, {} system), {:.2} context switches",
+            "  target     {} CPU per request ({} user, {} system),\n             {:.2} context switches per request",
             show_ns(per_request),
             show_ns(user / answered),
             show_ns(system / answered),
@@ -323,22 +340,45 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     let per_cpu_second = outcome.answered as f64 / (generator.cpu_ns.max(1) as f64 / 1e9);
     writeln!(
         text,
-        "  generator  {:.0} % of a CPU, {} requests per CPU-second, sends late by {} (p99.9)",
+        "  generator  {:.0} % of a CPU, {} requests per CPU-second,\n             sends late by {} (p99.9)",
         generator.cpu_fraction * 100.0,
         show_count(per_cpu_second as u64),
         show_ns(generator.send_lateness.quantile(0.999) as f64)
     )?;
-    writeln!(
-        text,
-        "  machine    steal {:.1} %, CPU pressure {:.0} %, load {:.2}",
-        outcome.noise.steal * 100.0,
-        outcome.noise.psi_cpu * 100.0,
-        outcome.noise.load
-    )?;
+    let [steal, pressure, load] = outcome.noise.words();
+    writeln!(text, "  machine    steal {steal}, CPU pressure {pressure}, load {load}")?;
     for warning in &outcome.warnings {
-        writeln!(text, "  warning    {warning}")?;
+        write_wrapped(text, "  warning    ", warning)?;
     }
     Ok(())
+}
+
+/// How many connections there were; without keep-alive none is open between requests.
+fn connections(plan: &Plan, outcome: &Outcome) -> String {
+    match (outcome.connections, plan.connections) {
+        (open, wanted) if open == wanted => format!("{wanted} connections"),
+        (_, wanted) if !plan.keep_alive => {
+            format!("{wanted} at a time, a connection for each request")
+        }
+        (_, wanted) if outcome.reconnects * 2 > outcome.sent => {
+            format!("{wanted} connections at a time, {} reopened", show_count(outcome.reconnects))
+        }
+        (open, wanted) => format!("{open} of {wanted} connections open at the end"),
+    }
+}
+
+/// Words in lines that a terminal of eighty columns shows whole.
+fn write_wrapped(text: &mut String, label: &str, words: &str) -> std::fmt::Result {
+    let mut line = label.to_owned();
+    for word in words.split(' ') {
+        if line.chars().count() + word.chars().count() >= 80 && line.len() > label.len() {
+            writeln!(text, "{}", line.trim_end())?;
+            line = " ".repeat(label.len());
+        }
+        line += word;
+        line.push(' ');
+    }
+    writeln!(text, "{}", line.trim_end())
 }
 
 fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> std::fmt::Result {

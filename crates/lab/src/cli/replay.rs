@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::replay::{self, Options, Peers, Replay};
-use crate::report::Table;
 
 /// Run a public performance report again
 #[derive(Debug, Args)]
@@ -22,6 +21,9 @@ pub struct ReplayCommand {
     /// Under three minutes rather than thorough
     #[arg(long)]
     quick: bool,
+    /// Run nothing: take the figures that an earlier run wrote with --json
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "tables"])]
+    from: Option<PathBuf>,
     /// Write a page
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -69,11 +71,24 @@ enum Recipe {
 
 impl ReplayCommand {
     pub(super) fn run(self) -> super::Outcome {
+        if let Some(path) = &self.from {
+            let told = |error: &dyn std::fmt::Display| {
+                super::usage(format!("{}: {error}", path.display()))
+            };
+            let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
+            let all: Replay = serde_json::from_str(&text).map_err(|error| told(&error))?;
+            let name = self
+                .recipe
+                .to_possible_value()
+                .map_or_else(String::new, |it| it.get_name().to_owned());
+            write(&all, &name, self.json.as_deref(), self.report.as_deref(), summary)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         if self.recipe == Recipe::Atrace {
             return self.run_atrace();
         }
         if !self.tables.is_empty() && self.recipe != Recipe::Mars {
-            return Err("only mars has --tables".into());
+            return Err(super::usage("only mars has --tables"));
         }
         crate::link::become_root_of_a_user_namespace()?;
         let mut peers = Peers::find();
@@ -134,7 +149,7 @@ fn write(
     text: impl Fn(&Replay) -> String,
 ) -> std::io::Result<()> {
     if let Some(path) = json {
-        super::write_json(path, &all.to_json())?;
+        super::write_result(path, "replay", all.to_json())?;
     }
     if let Some(path) = report {
         let page = all.to_page(&format!("Replay: {names}"), &super::command_line());
@@ -146,29 +161,7 @@ fn write(
     Ok(())
 }
 
+/// The page's tables as text.
 fn summary(replay: &Replay) -> String {
-    let mut text = String::new();
-    for note in &replay.notes {
-        text += &format!("{note}\n");
-    }
-    let mut tables: Vec<&str> = replay.rows.iter().map(|row| row.table.as_str()).collect();
-    tables.dedup();
-    for name in tables {
-        let mut table =
-            Table::new(&["case", "who", "metric", "value", "95 % interval", "published"]);
-        for row in replay.rows.iter().filter(|row| row.table == name) {
-            let interval = row.low.zip(row.high).map(|(low, high)| format!("{low:.3} – {high:.3}"));
-            table.row([
-                row.case.clone(),
-                row.who.clone(),
-                row.metric.clone(),
-                format!("{:.3} {}", row.value, row.unit),
-                interval.unwrap_or_default(),
-                row.published.map(|value| format!("{value:.3}")).unwrap_or_default(),
-            ]);
-        }
-        text += &format!("\n### {name}\n\n{}", table.to_markdown());
-    }
-    text += &format!("\n{}\n", replay.verdict());
-    text
+    replay.to_page("Replay", &super::command_line()).to_markdown()
 }

@@ -4,7 +4,7 @@ use super::{Comparison, Conclusion, Experiment, MetricEffect, Wire};
 use crate::link::Circumstances;
 use crate::link::page::{add_energy, add_wire};
 use crate::load::Outcome;
-use crate::load::export::{machine, percentile_curve};
+use crate::load::export::percentile_curve;
 use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table};
 use crate::stats::Verdict;
 
@@ -18,7 +18,7 @@ impl Comparison {
         let effect = change(primary);
         let matters = experiment.matters * 100.0;
         match primary.verdict {
-            Verdict::Higher | Verdict::Lower => format!("{b} has {effect} {metric} of {a}"),
+            Verdict::Higher | Verdict::Lower => format!("{metric} of {b} against {a}: {effect}"),
             Verdict::Same => format!(
                 "{b} and {a} do not differ in {metric} by {matters:.0} % or more ({effect})"
             ),
@@ -61,17 +61,18 @@ impl Comparison {
             add_network(&mut page, a, b, experiment);
         }
         page.heading("Noise");
+        let [steal, pressure, load] = a.noise.words();
         match &self.noise {
             Some(noise) => page.text(format!(
-                "A against itself: ratio {:.3} ({:.3} to {:.3}) over {} pairs. A difference smaller than this band cannot be seen here. Steal {:.1} %, CPU \
-                 pressure {:.0} %, load {:.2}.",
+                "A against itself: ratio {:.3} ({:.3} to {:.3}) over {} pairs. A difference smaller than this band cannot be seen here. Steal {}, CPU \
+                 pressure {}, load {}.",
                 noise.ratio.estimate,
                 noise.ratio.low,
                 noise.ratio.high,
                 noise.pairs,
-                a.noise.steal * 100.0,
-                a.noise.psi_cpu * 100.0,
-                a.noise.load
+                steal,
+                pressure,
+                load
             )),
             None => page.text("A was not run against itself often enough to show the noise."),
         }
@@ -87,7 +88,7 @@ impl Comparison {
             experiment.b.chain.join(" → "),
             experiment.seed
         ));
-        page.text(machine());
+        page.text(crate::about::Machine::here().sentence());
         page.code(command);
         page
     }
@@ -206,7 +207,7 @@ fn add_network(page: &mut Page, a: &Wire, b: &Wire, experiment: &Experiment) {
     add_energy(page, &arms, circumstances.duration);
 }
 
-/// "12 % more (10 to 13)"
+/// "+12.0 % (+10.1 to +13.2 %)"
 fn change(it: &MetricEffect) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let ratio = it.effect.ratio;

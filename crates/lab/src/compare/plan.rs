@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::cli::units::{parse_seconds, parse_size};
 use crate::experiment::{Program, free_addresses};
 use crate::link::{FAR, Link, Tuning};
-use crate::load::{Arrivals, Outcome, Plan, Request};
+use crate::load::{Arrivals, Outcome, Plan, Request, Spacing};
 
 /// An experiment, checked.
 #[derive(Clone, Debug)]
@@ -137,14 +137,6 @@ struct LoadFile {
     protocol: LoadProtocol,
     /// Bytes of the request's body.
     size: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Spacing {
-    #[default]
-    Paced,
-    Poisson,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -345,16 +337,15 @@ impl Experiment {
         let default_size = if plan.protocol == crate::load::Protocol::Tcp { 64 } else { 0 };
         plan.request = Request::with_body(size.unwrap_or(default_size));
         plan.connections = load.connections;
-        plan.arrivals = match (load.rate, load.per_connection_rate, load.closed, load.arrivals) {
-            (Some(rate), _, _, Spacing::Paced) => Arrivals::Paced { rate },
-            (Some(rate), _, _, Spacing::Poisson) => Arrivals::Poisson { rate },
-            (None, Some(per_connection_rate), true, _) => {
+        plan.arrivals = match (load.rate, load.per_connection_rate, load.closed) {
+            (Some(rate), _, _) => load.arrivals.at(rate),
+            (None, Some(per_connection_rate), true) => {
                 Arrivals::ClosedCapped { per_connection_rate }
             }
-            (None, Some(per_connection_rate), false, _) => {
+            (None, Some(per_connection_rate), false) => {
                 Arrivals::PerConnection { per_connection_rate }
             }
-            (None, None, _, _) => Arrivals::Closed,
+            (None, None, _) => Arrivals::Closed,
         };
         plan.duration = parse_seconds(&load.duration).unwrap_or(Duration::from_secs(2));
         plan.warmup = parse_seconds(&load.warmup).unwrap_or_default();

@@ -72,3 +72,20 @@ fn hypotheses_are_judged_by_what_they_say() {
     assert_eq!(Expect::Same.judge(Verdict::Higher), Conclusion::Refuted);
     assert_eq!(Expect::Higher.judge(Verdict::Inconclusive), Conclusion::Inconclusive);
 }
+
+#[test]
+fn pairs_of_a_with_itself_lie_among_the_others() {
+    let mut experiment = Experiment::parse(FILE).unwrap();
+    (experiment.pairs, experiment.equal_pairs) = (40, 20);
+    let order = plan_pairs(&experiment, &mut Random::new(1));
+    assert_eq!(order.len(), 60);
+    for half in [&order[..30], &order[30..]] {
+        let equal = half.iter().filter(|it| it.is_equal).count();
+        assert!((8..=12).contains(&equal), "{equal}");
+    }
+    for is_equal in [true, false] {
+        let numbers: Vec<usize> =
+            order.iter().filter(|it| it.is_equal == is_equal).map(|it| it.number).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+    }
+}

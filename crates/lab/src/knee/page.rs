@@ -90,7 +90,7 @@ impl Knee {
                 },
             );
         }
-        page.text(crate::load::export::machine());
+        page.text(crate::about::Machine::here().sentence());
         page.code(command);
         page
     }

@@ -6,7 +6,6 @@ use towpath_sim::link::Direction;
 
 use super::{Fate, Record, Report};
 use crate::energy::{LTE, UMTS, WIFI};
-use crate::load::export::machine;
 use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table, Timeline, Track};
 
 /// What a page about a link tells beside its packets.
@@ -55,7 +54,7 @@ impl Report {
                 calibration.delay_error_ns.p90 / 1000
             ));
         }
-        page.text(machine());
+        page.text(crate::about::Machine::here().sentence());
         page.code(&it.command);
         page
     }
@@ -116,7 +115,7 @@ pub(crate) fn add_wire(page: &mut Page, arms: &[(&str, &[Record])], it: &Circums
     page.curves(
         "How long packets were on their way: the slowest of each moment.",
         &Curves {
-            x: Axis::new("seconds", Scale::Linear),
+            x: Axis::seconds(seconds),
             y: Axis::new("milliseconds", Scale::Linear),
             series,
             marks: Vec::new(),
@@ -177,7 +176,7 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
     page.curves(
         "Modelled power of the LTE radio: promotion, activity, tail, idle.",
         &Curves {
-            x: Axis::new("seconds", Scale::Linear),
+            x: Axis::seconds(duration.as_secs_f64()),
             y: Axis::new("milliwatts", Scale::Linear),
             series: series.collect(),
             marks: Vec::new(),

@@ -1,6 +1,7 @@
 //! What a run counted and what it cost: readings at both ends of the measured time, and the outcome.
 
 use super::outcome::{Errors, GeneratorCost, Outcome, TargetCost};
+use super::series::Series;
 use super::{LoadError, Plan};
 use crate::histogram::Nanoseconds;
 use crate::meter::{self, Cost, Meter, MeterError, NoiseMeter};
@@ -16,6 +17,7 @@ pub(super) struct Tally {
     pub(super) latency: Nanoseconds,
     pub(super) service: Nanoseconds,
     pub(super) lateness: Nanoseconds,
+    pub(super) series: Series,
 }
 
 /// Readings at both ends of the measured time.
@@ -40,6 +42,12 @@ struct End {
     answered: u64,
     connections: usize,
     generator: GeneratorCost,
+}
+
+impl Tally {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { series: Series::new(plan.duration), ..Self::default() }
+    }
 }
 
 impl<'p> Account<'p> {
@@ -114,6 +122,7 @@ impl<'p> Account<'p> {
             reconnects: tally.reconnects,
             waited_for_connection: tally.waited,
             arrivals: plan.arrivals.name(),
+            series: tally.series,
             latency: tally.latency,
             service: tally.service,
             target,

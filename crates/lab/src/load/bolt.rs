@@ -46,6 +46,7 @@ impl Bolt {
             Arrivals::Closed
             | Arrivals::Paced { .. }
             | Arrivals::Poisson { .. }
+            | Arrivals::Bunched { .. }
             | Arrivals::Recorded { .. } => Ok(()),
             Arrivals::ClosedCapped { .. } | Arrivals::PerConnection { .. } => Err(LoadError::Plan(
                 "Bolt has no schedules for single connections: use a closed loop or a common rate",

@@ -1,13 +1,13 @@
 //! A run in other people's formats, and as a page.
 
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use serde_json::{Value, json};
 
-use super::{Outcome, Plan};
+use super::{Outcome, Plan, Point, series};
+use crate::about::{Machine, rfc3339};
 use crate::cli::units::{show_bytes, show_count, show_ns};
 use crate::histogram::Nanoseconds;
 use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table};
@@ -40,7 +40,8 @@ impl Outcome {
             "StartTime": rfc3339(SystemTime::now()),
             "RequestedQPS": self.intended_rps.map_or_else(|| "max".to_owned(), |rate| rate.to_string()),
             "RequestedDuration": format!("{}s", self.duration.as_secs_f64()),
-            "ActualQPS": self.achieved_rps(),
+            // Fortio's count and rate are of the same calls, so answers to requests of the warm-up are in neither.
+            "ActualQPS": (self.latency.count() + self.errors.total()) as f64 / self.duration.as_secs_f64(),
             "ActualDuration": self.duration.as_nanos() as u64,
             "NumThreads": self.connections,
             "DurationHistogram": {
@@ -76,6 +77,11 @@ impl Outcome {
         // Writing to memory does not fail.
         debug_assert!(written.is_ok());
         String::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Rate, errors and latency of each second, as CSV.
+    pub fn to_csv(&self) -> String {
+        series::to_csv(&self.series.points(self.duration))
     }
 
     /// The run as a page.
@@ -114,6 +120,7 @@ impl Outcome {
             table.row(std::iter::once(name.to_owned()).chain(values));
         }
         page.table(table);
+        self.add_series(&mut page);
         page.heading("Cost per request");
         page.bars("CPU time for each answer, by who spent it.", &self.cost_bars());
         if let Some(target) = &self.target {
@@ -140,14 +147,59 @@ impl Outcome {
             table.row([format!("errors: {kind}"), show_count(count)]);
         }
         table.row(["generator", &format!("{:.0} % of a CPU", self.generator.cpu_fraction * 100.0)]);
-        table.row(["steal", &format!("{:.1} %", self.noise.steal * 100.0)]);
-        table.row(["CPU pressure", &format!("{:.0} %", self.noise.psi_cpu * 100.0)]);
-        table.row(["load average", &format!("{:.2}", self.noise.load)]);
+        for (name, words) in
+            ["steal", "CPU pressure", "load average"].into_iter().zip(self.noise.words())
+        {
+            table.row([name.to_owned(), words]);
+        }
         page.table(table);
-        page.text(machine());
+        page.text(Machine::here().sentence());
         page.heading("Again");
         page.code(command);
         page
+    }
+
+    /// Rate and latency over time; a run of one second has nothing to draw.
+    fn add_series(&self, page: &mut Page) {
+        let points = self.series.points(self.duration);
+        if points.len() < 2 {
+            return;
+        }
+        let middle = |it: &Point| it.from_s + it.length_s / 2.0;
+        let curve = |name: &str, value: fn(&Point) -> f64| Series {
+            name: name.to_owned(),
+            points: points.iter().map(|it| (middle(it), value(it))).collect(),
+            is_dotted: false,
+        };
+        let mut rates = vec![curve("successful answers", Point::rate)];
+        if points.iter().any(|it| it.errors > 0) {
+            rates.push(curve("errors", |it| it.errors as f64 / it.length_s.max(1e-9)));
+        }
+        page.heading("Over time");
+        let x = || Axis::new("seconds", Scale::Linear);
+        page.curves(
+            "What each second brought.",
+            &Curves {
+                x: x(),
+                y: Axis::new("per second", Scale::Linear),
+                series: rates,
+                marks: Vec::new(),
+            },
+        );
+        let latency = vec![
+            curve("p50", |it| it.p50_ns as f64 / 1e6),
+            curve("p99", |it| it.p99_ns as f64 / 1e6),
+            curve("slowest", |it| it.max_ns as f64 / 1e6),
+        ];
+        page.curves(
+            "Latency of each second's answers, from their intended starts.",
+            &Curves {
+                x: x(),
+                y: Axis::new("milliseconds", Scale::Log),
+                series: latency,
+                marks: Vec::new(),
+            },
+        );
     }
 
     fn cost_bars(&self) -> Bars {
@@ -181,67 +233,4 @@ pub(crate) fn percentile_curve(name: &str, histogram: &Nanoseconds) -> Series {
         .map(|share| (share, histogram.quantile(share) as f64 / 1e6))
         .collect();
     Series { name: name.to_owned(), points, is_dotted: false }
-}
-
-/// The machine, in a sentence.
-pub(crate) fn machine() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map_or("unknown CPU", |rest| rest.trim_start_matches(['\t', ' ', ':']));
-    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let system = rustix::system::uname();
-    let setting = |path: &str| {
-        std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
-    };
-    let governor = setting("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let mut text =
-        format!("Machine: {count} × {model}, Linux {}", system.release().to_string_lossy());
-    if !governor.is_empty() {
-        let _ = write!(text, ", governor {governor}");
-    }
-    let _ = write!(
-        text,
-        ", congestion control {}.",
-        setting("/proc/sys/net/ipv4/tcp_congestion_control")
-    );
-    text
-}
-
-/// Days since 1970 to a date, by the civil calendar.
-fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_right_over_leap_years() {
-        for (seconds, date) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_795_177_319, "2026-11-20T12:21:59Z"),
-        ] {
-            assert_eq!(rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), date);
-        }
-    }
 }

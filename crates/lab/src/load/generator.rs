@@ -153,9 +153,10 @@ impl<'p, 'o> Generator<'p, 'o> {
             Arrivals::ClosedCapped { .. } | Arrivals::PerConnection { .. } => {
                 self.on_schedule(index, now)
             }
-            Arrivals::Paced { .. } | Arrivals::Poisson { .. } | Arrivals::Recorded { .. } => {
-                self.free.push_back(index)
-            }
+            Arrivals::Paced { .. }
+            | Arrivals::Poisson { .. }
+            | Arrivals::Bunched { .. }
+            | Arrivals::Recorded { .. } => self.free.push_back(index),
         }
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Plan;
+use super::series::{self, Series};
 use crate::histogram::{Nanoseconds, Percentiles};
 use crate::meter::Cost;
 pub use crate::meter::Noise;
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub waited_for_connection: u64,
     /// The arrival process.
     pub arrivals: &'static str,
+    /// What came when.
+    pub series: Series,
     /// From the intended start to the last byte of the answer.
     pub latency: Nanoseconds,
     /// From the actual start.
@@ -144,9 +147,7 @@ impl Outcome {
         self.intended_rps = self.intended_rps.zip(other.intended_rps).map(|(a, b)| weigh(a, b));
         self.generator.cpu_fraction =
             weigh(self.generator.cpu_fraction, other.generator.cpu_fraction);
-        self.noise.steal = weigh(self.noise.steal, other.noise.steal);
-        self.noise.psi_cpu = weigh(self.noise.psi_cpu, other.noise.psi_cpu);
-        self.noise.load = other.noise.load;
+        self.noise.merge(mine, &other.noise, theirs);
         self.duration += other.duration;
         self.sent += other.sent;
         self.answered += other.answered;
@@ -156,6 +157,7 @@ impl Outcome {
         self.connections = self.connections.min(other.connections);
         self.reconnects += other.reconnects;
         self.waited_for_connection += other.waited_for_connection;
+        self.series.append(&other.series);
         self.latency.merge(&other.latency);
         self.service.merge(&other.service);
         self.target = match (self.target, other.target) {
@@ -219,6 +221,7 @@ impl Outcome {
             "arrivals": self.arrivals,
             "latency_ns": self.latency.percentiles(),
             "service_ns": self.service.percentiles(),
+            "series": series::to_json(&self.series.points(self.duration)),
             "target": target,
             "payers": self.payers.iter().cloned().collect::<BTreeMap<String, Cost>>(),
             "generator": {
@@ -244,7 +247,12 @@ impl Outcome {
         if errors > 0 {
             warn(format!("{errors} requests failed"));
         }
-        if self.connections < plan.connections && plan.keep_alive {
+        if plan.keep_alive && self.reconnects * 2 > self.sent {
+            warn(format!(
+                "connections were opened again {} times: the server closes them, and connecting is part of the cost",
+                self.reconnects
+            ));
+        } else if self.connections < plan.connections && plan.keep_alive {
             warn(format!(
                 "only {} of {} connections were open at the end",
                 self.connections, plan.connections

@@ -11,7 +11,7 @@ use super::connection::Failure;
 use super::glimpse::Glimpse;
 use super::outcome::{Outcome, Progress};
 use super::schedule::Schedule;
-use super::{LoadError, Plan};
+use super::{LoadError, Plan, series};
 use crate::poller::{Poller, Ready};
 
 /// Connections of one protocol.
@@ -66,7 +66,7 @@ impl<'p, 'o> Run<'p, 'o> {
             plan,
             poller: Poller::new().map_err(io::Error::from)?,
             measured: warmup_ns..warmup_ns + plan.duration.as_nanos() as u64,
-            tally: Tally::default(),
+            tally: Tally::new(plan),
             arrivals: Schedule::global(&plan.arrivals, plan.rate_ramp, plan.seed),
             waiting: BinaryHeap::new(),
             epoch: Instant::now(),
@@ -103,6 +103,9 @@ impl<'p, 'o> Run<'p, 'o> {
     pub(super) fn count_error(&mut self, kind: &'static str, intended_ns: u64) {
         if self.measured.contains(&intended_ns) {
             self.tally.errors.add(kind, 1);
+            if let Some(at) = series::within(&self.measured, self.now()) {
+                self.tally.series.count_error(at);
+            }
         }
     }
 
@@ -134,6 +137,9 @@ impl<'p, 'o> Run<'p, 'o> {
         if self.measured.contains(&intended_ns) {
             self.tally.latency.record(now - intended_ns);
             self.tally.service.record(now - started_ns);
+            if let Some(at) = series::within(&self.measured, now) {
+                self.tally.series.record(at, now - intended_ns);
+            }
         }
     }
 }
@@ -173,7 +179,7 @@ fn connect_all<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError
         return Err(LoadError::Connect { target: plan.target.to_string(), error });
     }
     driver.begin();
-    driver.run().tally = Tally::default();
+    driver.run().tally = Tally::new(plan);
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Schedule {
 enum Process {
     Paced,
     Poisson,
+    Bunched(u32),
     Recorded(std::vec::IntoIter<Duration>),
 }
 
@@ -35,6 +36,9 @@ impl Schedule {
         match arrivals {
             Arrivals::Paced { rate } => Some(Self::new(Process::Paced, *rate, ramp, 0.0, seed)),
             Arrivals::Poisson { rate } => Some(Self::new(Process::Poisson, *rate, ramp, 0.0, seed)),
+            Arrivals::Bunched { rate, size } => {
+                Some(Self::new(Process::Bunched(*size), *rate, ramp, 0.0, seed))
+            }
             Arrivals::Recorded { starts } => {
                 Some(Self::new(Process::Recorded(starts.clone().into_iter()), 0.0, ramp, 0.0, seed))
             }
@@ -60,6 +64,7 @@ impl Schedule {
             Arrivals::Closed
             | Arrivals::Paced { .. }
             | Arrivals::Poisson { .. }
+            | Arrivals::Bunched { .. }
             | Arrivals::Recorded { .. } => None,
         }
     }
@@ -70,7 +75,7 @@ impl Schedule {
             Self { process, rate, ramp_s: ramp.as_secs_f64(), position, random, next_ns: None };
         schedule.next_ns = match schedule.process {
             // The first is at the shift itself, the next a whole gap later.
-            Process::Paced => Some(schedule.instant()),
+            Process::Paced | Process::Bunched(_) => Some(schedule.instant()),
             Process::Poisson | Process::Recorded(_) => schedule.following(),
         };
         schedule
@@ -113,7 +118,7 @@ impl Schedule {
 
     fn following(&mut self) -> Option<u64> {
         match &mut self.process {
-            Process::Paced => self.position += 1.0,
+            Process::Paced | Process::Bunched(_) => self.position += 1.0,
             Process::Poisson => self.position += self.random.exponential(),
             Process::Recorded(starts) => return starts.next().map(|start| start.as_nanos() as u64),
         }
@@ -124,10 +129,15 @@ impl Schedule {
     /// cumulative rate, which is quadratic while the rate climbs and linear after.
     fn instant(&self) -> u64 {
         let during_ramp = self.rate * self.ramp_s / 2.0;
-        let seconds = if self.position < during_ramp {
-            (2.0 * self.ramp_s * self.position / self.rate).sqrt()
+        let position = match &self.process {
+            // All of a bunch at its first one's instant.
+            Process::Bunched(size) => (self.position / f64::from(*size)).floor() * f64::from(*size),
+            Process::Paced | Process::Poisson | Process::Recorded(_) => self.position,
+        };
+        let seconds = if position < during_ramp {
+            (2.0 * self.ramp_s * position / self.rate).sqrt()
         } else {
-            self.ramp_s + (self.position - during_ramp) / self.rate
+            self.ramp_s + (position - during_ramp) / self.rate
         };
         (seconds * 1e9) as u64
     }
@@ -152,6 +162,18 @@ mod tests {
         let all = instants(&Arrivals::Paced { rate: 1000.0 }, Duration::ZERO, 1.0);
         assert_eq!(all.len(), 1000);
         assert!(all.windows(2).all(|pair| (999_998..=1_000_002).contains(&(pair[1] - pair[0]))));
+    }
+
+    #[test]
+    fn bunches_come_at_once_and_evenly() {
+        let all = instants(&Arrivals::Bunched { rate: 1000.0, size: 20 }, Duration::ZERO, 1.0);
+        assert_eq!(all.len(), 1000);
+        for (number, bunch) in all.chunks(20).enumerate() {
+            assert!(
+                bunch.iter().all(|at| *at == number as u64 * 20_000_000),
+                "{number}: {bunch:?}"
+            );
+        }
     }
 
     #[test]

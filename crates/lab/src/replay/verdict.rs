@@ -1,101 +1,129 @@
-//! The sentence at the head of a replay's page: where Towpath is cheaper, where dearer, where nobody can tell.
+//! What a replay shows, in one sentence: where Towpath is ahead, where it is behind, and where nobody can tell.
 
 use super::Row;
 
-/// How Towpath did beside one other subject, over the cases of one metric.
+/// Where Towpath stands in one case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its interval lies on the better side of every peer's.
+    Ahead,
+    /// The best peer's interval lies on the better side of its own.
+    Behind,
+    /// Neither.
+    Unclear,
+}
+
+/// Counts cases by standing, with the ratio of each to the best peer.
 #[derive(Default)]
-struct Score {
-    less: Vec<f64>,
-    more: Vec<f64>,
+struct Tally {
+    ahead: Vec<f64>,
+    behind: Vec<f64>,
     unclear: Vec<f64>,
 }
 
-/// One sentence for each metric that decides; where none was measured of Towpath, how much there is to read.
+/// The sentence for all rows.
 pub(super) fn verdict(rows: &[Row]) -> String {
-    let sentences: Vec<String> =
-        DECIDING.iter().filter_map(|(metric, words)| sentence(rows, metric, words)).collect();
-    if sentences.is_empty() {
-        let count = rows.iter().filter(|row| row.published.is_some()).count();
-        return format!("{} figures, {count} of them beside the published ones", rows.len());
-    }
-    sentences.join(" ")
-}
-
-fn sentence(rows: &[Row], metric: &str, words: &str) -> Option<String> {
-    let chosen: Vec<&Row> = rows.iter().filter(|row| row.metric == metric).collect();
-    let mut others: Vec<&str> = Vec::new();
-    for row in &chosen {
-        let is_ours = row.who.starts_with(OURS);
-        if !is_ours
-            && !["none", "direct"].contains(&row.who.as_str())
-            && !others.contains(&&*row.who)
-        {
-            others.push(&row.who);
-        }
-    }
-    let parts: Vec<String> = others
-        .into_iter()
-        .filter_map(|other| Some(score(&chosen, other)?.in_words(other)))
-        .collect();
-    (!parts.is_empty()).then(|| format!("{words}, Towpath beside {}.", parts.join("; ")))
-}
-
-fn score(rows: &[&Row], other: &str) -> Option<Score> {
-    let mut score = Score::default();
-    // Who keeps connections is compared with whom.
-    let ours = if other.ends_with("one client") { OURS_SHARED } else { OURS };
-    for ours in rows.iter().filter(|row| row.who == ours) {
-        let is_same =
-            |row: &&&Row| row.who == other && row.case == ours.case && row.table == ours.table;
-        let Some(theirs) = rows.iter().find(is_same).filter(|row| row.value > 0.0) else {
+    let mut tally = Tally::default();
+    let mut words: Vec<&str> = Vec::new();
+    let mut tables: Vec<&str> = rows.iter().map(|row| row.table.as_str()).collect();
+    tables.dedup();
+    for table in tables {
+        let of_table: Vec<&Row> = rows.iter().filter(|row| row.table == table).collect();
+        let Some((metric, name)) = LEADING.iter().find(|(metric, _)| {
+            of_table.iter().any(|row| row.metric == *metric && standing(&of_table, row).is_some())
+        }) else {
             continue;
         };
-        let ratio = ours.value / theirs.value;
-        let apart = |lower: &Row, higher: &Row| {
-            lower.high.zip(higher.low).is_some_and(|(high, low)| high < low)
-        };
-        match () {
-            () if apart(ours, theirs) => score.less.push(ratio),
-            () if apart(theirs, ours) => score.more.push(ratio),
-            () => score.unclear.push(ratio),
+        if !words.contains(name) {
+            words.push(name);
+        }
+        for row in of_table.iter().filter(|row| row.metric == *metric) {
+            let Some((standing, ratio)) = standing(&of_table, row) else { continue };
+            match standing {
+                Standing::Ahead => tally.ahead.push(ratio),
+                Standing::Behind => tally.behind.push(ratio),
+                Standing::Unclear => tally.unclear.push(ratio),
+            }
         }
     }
-    (score.count() > 0).then_some(score)
+    tally
+        .sentence(&words.join(", "))
+        .unwrap_or_else(|| format!("{} figures, none of them beside a peer's", rows.len()))
 }
 
-impl Score {
-    fn count(&self) -> usize {
-        self.less.len() + self.more.len() + self.unclear.len()
+/// Where one of our rows stands against its peers, and the ratio to the best of them; `None` for other rows, and
+/// where there is no peer.
+pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
+    if !ours.who.starts_with(OURS) {
+        return None;
     }
+    let is_more_better = MORE_IS_BETTER.contains(&ours.metric.as_str());
+    // A client that keeps its connections is compared with others that do.
+    let keeps = |who: &str| who == OURS_SHARED || who.ends_with("one client");
+    let peers = rows.iter().filter(|row| {
+        row.table == ours.table
+            && row.case == ours.case
+            && row.metric == ours.metric
+            && !row.who.starts_with(OURS)
+            && !BASES.contains(&row.who.as_str())
+            && keeps(&row.who) == keeps(&ours.who)
+    });
+    let key = |row: &&&Row| if is_more_better { -row.value } else { row.value };
+    let best = peers.min_by(|a, b| key(a).total_cmp(&key(b)))?;
+    let apart = |lower: &Row, higher: &Row| {
+        lower.high.zip(higher.low).is_some_and(|(high, low)| high < low)
+    };
+    let standing = match (apart(ours, best), apart(best, ours)) {
+        (true, _) if is_more_better => Standing::Behind,
+        (true, _) => Standing::Ahead,
+        (_, true) if is_more_better => Standing::Ahead,
+        (_, true) => Standing::Behind,
+        (false, false) => Standing::Unclear,
+    };
+    Some((standing, ours.value / best.value))
+}
 
-    fn in_words(&self, other: &str) -> String {
+impl Tally {
+    fn sentence(&self, words: &str) -> Option<String> {
+        let count = self.ahead.len() + self.behind.len() + self.unclear.len();
         let part = |ratios: &[f64], what: &str| {
-            let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            (!ratios.is_empty())
-                .then(|| format!("{what} in {} ({low:.2} to {high:.2} times)", ratios.len()))
+            let finite =
+                || ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+            let low = finite().fold(f64::INFINITY, f64::min);
+            let high = finite().fold(f64::NEG_INFINITY, f64::max);
+            let range = if low <= high {
+                format!(" ({low:.2} to {high:.2} times it)")
+            } else {
+                String::new()
+            };
+            (!ratios.is_empty()).then(|| format!("{what} in {}{range}", ratios.len()))
         };
         let parts: Vec<String> = [
-            part(&self.less, "less"),
-            part(&self.more, "more"),
-            part(&self.unclear, "not told apart"),
+            part(&self.ahead, "ahead of the best peer"),
+            part(&self.behind, "behind it"),
+            part(&self.unclear, "not told apart from it"),
         ]
         .into_iter()
         .flatten()
         .collect();
-        let count = self.count();
         let cases = if count == 1 { "case" } else { "cases" };
-        format!("{other}, of {count} {cases}: {}", parts.join(", "))
+        (count > 0).then(|| format!("{words}: of {count} {cases} Towpath is {}.", parts.join(", ")))
     }
 }
 
 const OURS: &str = "towpath";
 const OURS_SHARED: &str = "towpath, one engine";
-/// Less is better in each of these.
-const DECIDING: [(&str, &str); 3] = [
+/// Not peers: nothing is in their place.
+const BASES: [&str; 4] = ["none", "direct", "the link's arithmetic", "published"];
+const MORE_IS_BETTER: [&str; 4] = ["rate", "rate_change", "successes", "throughput"];
+/// What a table is about: the first of these that it has.
+pub(super) const LEADING: [(&str, &str); 6] = [
+    ("cpu_per_request_change", "CPU per request"),
     ("cpu_per_request", "CPU per request"),
     ("after_recovery", "Time after the network returned"),
     ("time_per_success", "Time for each success"),
+    ("time_per_request", "Time for each request"),
+    ("time", "Time"),
 ];
 
 #[cfg(test)]
@@ -122,17 +150,34 @@ mod tests {
         let rows = [
             row("20", "towpath", metric, 10.0, Some(1.0)),
             row("20", "envoy", metric, 20.0, Some(1.0)),
-            row("20", "nginx", metric, 10.5, Some(1.0)),
+            row("40", "towpath", metric, 10.0, Some(1.0)),
+            row("40", "nginx", metric, 10.5, Some(1.0)),
             row("200", "towpath", metric, 12.0, Some(1.0)),
             row("200", "envoy", metric, 30.0, Some(1.0)),
             row("200", "nginx", metric, 8.0, Some(1.0)),
-            row("200", "none", metric, 1.0, Some(1.0)),
+            row("200", "none", metric, 1.0, Some(0.1)),
+            row("200", "towpath", "rate", 12.0, Some(1.0)),
         ];
         assert_eq!(
             verdict(&rows),
-            "CPU per request, Towpath beside envoy, of 2 cases: less in 2 (0.40 to 0.50 times); \
-             nginx, of 2 cases: more in 1 (1.50 to 1.50 times), not told apart in 1 (0.95 to 0.95 times)."
+            "CPU per request: of 3 cases Towpath is ahead of the best peer in 1 (0.50 to 0.50 times it), behind it in 1 \
+             (1.50 to 1.50 times it), not told apart from it in 1 (0.95 to 0.95 times it)."
         );
+    }
+
+    #[test]
+    fn more_requests_are_better_and_kept_connections_meet_their_like() {
+        let rows = [
+            row("a", "towpath", "rate", 100.0, Some(1.0)),
+            row("a", "envoy", "rate", 50.0, Some(1.0)),
+            row("b", "towpath, one engine", "time_per_success", 2.0, Some(0.1)),
+            row("b", "okhttp", "time_per_success", 1.0, Some(0.1)),
+            row("b", "okhttp, one client", "time_per_success", 3.0, Some(0.1)),
+        ];
+        let all: Vec<&Row> = rows.iter().collect();
+        assert_eq!(standing(&all, &rows[0]).map(|it| it.0), Some(Standing::Ahead));
+        assert_eq!(standing(&all, &rows[2]).map(|it| it.0), Some(Standing::Ahead));
+        assert_eq!(standing(&all, &rows[1]), None, "only ours stand somewhere");
     }
 
     #[test]
@@ -142,8 +187,10 @@ mod tests {
             row("5 s", "curl", "after_recovery", 8.0, None),
         ];
         assert!(
-            verdict(&rows).contains("curl, of 1 case: not told apart in 1 (0.05 to 0.05 times)")
+            verdict(&rows).contains(
+                "of 1 case Towpath is not told apart from it in 1 (0.05 to 0.05 times it)"
+            )
         );
-        assert_eq!(verdict(&rows[1..]), "1 figures, 0 of them beside the published ones");
+        assert_eq!(verdict(&rows[1..]), "1 figures, none of them beside a peer's");
     }
 }

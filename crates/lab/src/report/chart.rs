@@ -37,6 +37,8 @@ pub struct Axis {
     pub name: String,
     /// How it is spaced.
     pub scale: Scale,
+    /// Values that are shown even where nothing is drawn, so that charts above each other line up.
+    pub span: Option<(f64, f64)>,
 }
 
 /// How an axis is spaced.
@@ -85,23 +87,30 @@ pub struct Track {
 impl Axis {
     /// An axis.
     pub fn new(name: &str, scale: Scale) -> Self {
-        Self { name: name.to_owned(), scale }
+        Self { name: name.to_owned(), scale, span: None }
+    }
+
+    /// An axis of time from zero to `seconds`.
+    pub fn seconds(seconds: f64) -> Self {
+        Self { span: Some((0.0, seconds.max(1e-3))), ..Self::new("seconds", Scale::Linear) }
     }
 }
 
 impl Bars {
     pub(super) fn draw(&self) -> String {
-        let height = 34.0 + self.bars.len() as f64 * 26.0 + 24.0;
         let sums = self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>());
         let longest = sums.chain(self.bands.iter().map(|band| band.1)).fold(0.0, f64::max);
         let names = self.bars.iter().map(|(name, _)| name.chars().count());
         let left = (names.max().unwrap_or(0) as f64 * LETTER + 16.0).clamp(LEFT, WIDTH / 2.0);
         let length =
             |value: f64| if longest > 0.0 { value / longest * (WIDTH - left - 110.0) } else { 0.0 };
+        let legend = Legend::new(self.parts.iter().map(String::as_str), left);
+        let top = legend.height() + 12.0;
+        let height = top + self.bars.len() as f64 * 26.0 + 8.0;
         let mut svg = open(height, &format!("Bars in {}", self.unit));
-        legend(&mut svg, self.parts.iter().map(String::as_str));
+        legend.draw(&mut svg);
         for (at, (name, parts)) in self.bars.iter().enumerate() {
-            let y = 34.0 + at as f64 * 26.0;
+            let y = top + at as f64 * 26.0;
             text(&mut svg, left - 8.0, y + 13.0, "end", "", name);
             let mut x = left;
             for (part, value) in parts.iter().enumerate() {
@@ -140,13 +149,18 @@ impl Bars {
 
 impl Curves {
     pub(super) fn draw(&self) -> String {
-        let height = 330.0;
-        let (top, bottom) = (30.0, height - 42.0);
+        let legend = Legend::new(self.series.iter().map(|series| series.name.as_str()), LEFT);
+        let top = legend.height() + 26.0;
+        let height = top + 300.0;
+        let bottom = height - 42.0;
         let mut svg = open(height, &format!("{} over {}", self.y.name, self.x.name));
-        legend(&mut svg, self.series.iter().map(|series| series.name.as_str()));
+        legend.draw(&mut svg);
         let all = || self.series.iter().flat_map(|series| &series.points);
         let x_range = Range::of(
-            all().map(|point| point.0).chain(self.marks.iter().map(|mark| mark.0)),
+            all()
+                .map(|point| point.0)
+                .chain(self.marks.iter().map(|mark| mark.0))
+                .chain(self.x.span.iter().flat_map(|(from, to)| [*from, *to])),
             self.x.scale,
         );
         let y_range = Range::of(all().map(|point| point.1), self.y.scale);
@@ -204,7 +218,7 @@ impl Curves {
             }
         }
         text(&mut svg, WIDTH - 20.0, height - 6.0, "end", "sx", &self.x.name);
-        text(&mut svg, 4.0, top - 8.0, "start", "sx", &self.y.name);
+        text(&mut svg, 4.0, top - 10.0, "start", "sx", &self.y.name);
         svg + "</svg>"
     }
 }
@@ -254,14 +268,14 @@ impl Timeline {
 }
 
 /// The part of an axis that is shown.
-struct Range {
+pub(super) struct Range {
     low: f64,
     high: f64,
     scale: Scale,
 }
 
 impl Range {
-    fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Self {
+    pub(super) fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -282,7 +296,7 @@ impl Range {
         Self { low, high, scale }
     }
 
-    fn share(&self, value: f64) -> f64 {
+    pub(super) fn share(&self, value: f64) -> f64 {
         let place = |value: f64| match self.scale {
             Scale::Linear => value,
             Scale::Log => value.max(1e-9).log10(),
@@ -291,7 +305,7 @@ impl Range {
         ((place(value) - place(self.low)) / (place(self.high) - place(self.low))).clamp(0.0, 1.0)
     }
 
-    fn ticks(&self) -> Vec<(f64, String)> {
+    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
             Scale::Linear => {
                 let rough = (self.high - self.low) / 6.0;
@@ -344,28 +358,53 @@ fn bins(dots: &[f64], seconds: f64) -> Vec<(f64, usize)> {
     runs.map(|run| ((run[0] as f64 + 0.5) * width, run.len())).collect()
 }
 
-fn open(height: f64, title: &str) -> String {
+pub(super) fn open(height: f64, title: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" xmlns=\"http://www.w3.org/2000/svg\">",
         escape(title)
     )
 }
 
-fn legend<'n>(svg: &mut String, names: impl Iterator<Item = &'n str>) {
-    let mut x = LEFT;
-    for (at, name) in names.enumerate() {
-        let _ = write!(
-            svg,
-            "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"4\" width=\"11\" height=\"11\" fill=\"{}\"/>",
-            color(at)
-        );
-        text(svg, x + 16.0, 14.0, "start", "", name);
-        svg.push_str("</g>");
-        x += 34.0 + name.chars().count() as f64 * LETTER;
+/// Names and their colours, in as many lines as they need.
+pub(super) struct Legend<'n> {
+    /// Each name and where it stands.
+    places: Vec<(&'n str, f64, f64)>,
+    lines: f64,
+}
+
+impl<'n> Legend<'n> {
+    pub(super) fn new(names: impl Iterator<Item = &'n str>, left: f64) -> Self {
+        let (mut x, mut y) = (left, 4.0);
+        let mut places = Vec::new();
+        for name in names {
+            let width = 34.0 + name.chars().count() as f64 * LETTER;
+            if x > left && x + width > WIDTH {
+                (x, y) = (left, y + LINE);
+            }
+            places.push((name, x, y));
+            x += width;
+        }
+        Self { places, lines: y / LINE }
+    }
+
+    pub(super) fn height(&self) -> f64 {
+        (self.lines + 1.0).floor() * LINE
+    }
+
+    pub(super) fn draw(&self, svg: &mut String) {
+        for (at, (name, x, y)) in self.places.iter().enumerate() {
+            let _ = write!(
+                svg,
+                "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" fill=\"{}\"/>",
+                color(at)
+            );
+            text(svg, x + 16.0, y + 10.0, "start", "", name);
+            svg.push_str("</g>");
+        }
     }
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, content: &str) {
+pub(super) fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, content: &str) {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
     let _ = write!(
         svg,
@@ -374,12 +413,12 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, content: &s
     );
 }
 
-fn color(at: usize) -> String {
+pub(super) fn color(at: usize) -> String {
     format!("var(--c{})", at % 6)
 }
 
 /// A number with as many digits as matter.
-fn show(value: f64) -> String {
+pub(super) fn show(value: f64) -> String {
     match value.abs() {
         zero if zero < 1e-12 => "0".to_owned(),
         large if large >= 10_000.0 => format!("{:.0}k", value / 1000.0),
@@ -394,8 +433,9 @@ fn trim(number: String) -> String {
     number.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-const WIDTH: f64 = 900.0;
-const LEFT: f64 = 170.0;
+pub(super) const WIDTH: f64 = 760.0;
+const LEFT: f64 = 96.0;
 /// A letter's width, on the safe side.
-const LETTER: f64 = 6.4;
+pub(super) const LETTER: f64 = 6.9;
+const LINE: f64 = 18.0;
 const BINS: f64 = 700.0;

@@ -85,3 +85,23 @@ fn markdown_keeps_the_words_and_the_numbers() {
             && text.contains("```\ntowpath lab load\n```")
     );
 }
+
+#[test]
+fn markdown_has_no_heading_over_nothing() {
+    let text = page().to_markdown();
+    assert!(text.contains("### Cost"), "its table follows the charts: {text}");
+    let mut page = Page::new("Title", "verdict");
+    page.heading("Drawn");
+    page.bars("only drawn", &Bars::default());
+    page.heading("Said");
+    page.text("words");
+    let text = page.to_markdown();
+    assert!(!text.contains("Drawn") && text.contains("### Said"), "{text}");
+}
+
+#[test]
+fn a_long_command_is_whole_in_print() {
+    assert!(page().to_html().contains(
+        "pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;"
+    ));
+}

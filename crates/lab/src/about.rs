@@ -1,0 +1,110 @@
+//! Where and when something was measured, by which version of this program.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Processors that may be used.
+    pub cpus: usize,
+    /// What they are.
+    pub cpu: String,
+    /// The kernel.
+    pub kernel: String,
+    /// How their frequency is governed, where it is.
+    pub governor: Option<String>,
+    /// TCP's congestion control.
+    pub congestion_control: Option<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .map_or("unknown CPU", |rest| rest.trim_start_matches(['\t', ' ', ':']));
+        let setting = |path: &str| {
+            let text = std::fs::read_to_string(path).ok()?;
+            Some(text.trim().to_owned())
+        };
+        Self {
+            cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            cpu: model.to_owned(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            governor: setting("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            congestion_control: setting("/proc/sys/net/ipv4/tcp_congestion_control"),
+        }
+    }
+
+    /// The machine, the program's version and the date, as a page ends with them.
+    pub fn sentence(&self) -> String {
+        let mut text = format!("Machine: {} × {}, Linux {}", self.cpus, self.cpu, self.kernel);
+        for (name, setting) in
+            [("governor", &self.governor), ("congestion control", &self.congestion_control)]
+        {
+            if let Some(setting) = setting {
+                let _ = write!(text, ", {name} {setting}");
+            }
+        }
+        let _ = write!(text, ". Towpath {VERSION}, {}.", rfc3339(SystemTime::now()));
+        text
+    }
+}
+
+/// Adds to a result what it takes to judge and to repeat it: kind, command, version, date, machine.
+pub(crate) fn describe(kind: &str, command: &str, mut value: Value) -> Value {
+    value["schema"] = json!(1);
+    value["kind"] = json!(kind);
+    value["command"] = json!(command);
+    value["version"] = json!(VERSION);
+    value["date"] = json!(rfc3339(SystemTime::now()));
+    value["machine"] = json!(Machine::here());
+    value
+}
+
+/// Days since 1970 to a date, by the civil calendar.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_right_over_leap_years() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_177_319, "2026-11-20T12:21:59Z"),
+        ] {
+            assert_eq!(rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), date);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A replay as a page: for each table one picture and one matrix, with the published figures beside ours and the peers'.
+
+use super::verdict::{LEADING, Standing, standing};
+use super::{Replay, Row};
+use crate::about::Machine;
+use crate::report::{Dots, Mark, Page, Scale, Table};
+
+impl Replay {
+    /// The figures as a page.
+    pub fn to_page(&self, title: &str, command: &str) -> Page {
+        let mut page = Page::new(title, self.verdict());
+        let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
+        tables.dedup();
+        for name in tables {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.table == name).collect();
+            add_table(&mut page, name, &rows);
+        }
+        if !self.notes.is_empty() {
+            page.heading("What to know");
+        }
+        for note in &self.notes {
+            page.text(note);
+        }
+        page.heading("Conditions");
+        page.text(Machine::here().sentence());
+        page.code(command);
+        page
+    }
+}
+
+/// One metric of one table.
+struct Matrix<'r> {
+    cases: Vec<&'r str>,
+    whos: Vec<&'r str>,
+    rows: Vec<&'r Row>,
+}
+
+fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
+    page.heading(name);
+    let mut metrics = distinct(rows.iter().map(|row| row.metric.as_str()));
+    let place =
+        |metric: &str| LEADING.iter().position(|(it, _)| *it == metric).unwrap_or(LEADING.len());
+    // What the table is about comes first, the rest in its own order.
+    metrics.sort_by_key(|metric| place(metric));
+    for (at, metric) in metrics.into_iter().enumerate() {
+        let matrix = Matrix::of(rows, metric);
+        let unit = matrix.rows.first().map_or("", |row| row.unit.as_str());
+        if at == 0 {
+            page.dots(
+                format!(
+                    "{} in {unit}. Filled: measured here, with 95 % intervals. Hollow: published.{}",
+                    words(metric),
+                    if matrix.scale() == Scale::Log { " The axis is logarithmic." } else { "" }
+                ),
+                &matrix.picture(unit),
+            );
+            page.table(matrix.table(rows));
+        } else {
+            page.details(format!("{}, {unit}", words(metric)), matrix.table(rows));
+        }
+    }
+}
+
+impl<'r> Matrix<'r> {
+    fn of(rows: &[&'r Row], metric: &str) -> Self {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.metric == metric).copied().collect();
+        Self {
+            cases: in_order(distinct(rows.iter().map(|row| row.case.as_str()))),
+            whos: distinct(rows.iter().map(|row| row.who.as_str())),
+            rows,
+        }
+    }
+
+    fn find(&self, case: &str, who: &str) -> Option<&'r Row> {
+        self.rows.iter().find(|row| row.case == case && row.who == who).copied()
+    }
+
+    /// Logarithmic where one value is thirty times another.
+    fn scale(&self) -> Scale {
+        let values = || self.rows.iter().flat_map(|row| [Some(row.value), row.published]).flatten();
+        let (low, high) =
+            values().fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
+        if low > 0.0 && high / low >= 30.0 { Scale::Log } else { Scale::Linear }
+    }
+
+    fn picture(&self, unit: &str) -> Dots {
+        let marks = |case: &str| {
+            let mut marks = Vec::new();
+            for (subject, who) in self.whos.iter().enumerate() {
+                let Some(row) = self.find(case, who) else { continue };
+                let band = row.low.zip(row.high);
+                marks.push(Mark { subject, value: row.value, band, is_published: false });
+                marks.extend(row.published.map(|value| Mark {
+                    subject,
+                    value,
+                    band: None,
+                    is_published: true,
+                }));
+            }
+            marks
+        };
+        Dots {
+            unit: unit.to_owned(),
+            scale: self.scale(),
+            subjects: self.whos.iter().map(|who| (*who).to_owned()).collect(),
+            rows: self.cases.iter().map(|case| ((*case).to_owned(), marks(case))).collect(),
+        }
+    }
+
+    /// Cases down, subjects across, each subject's published figures beside it.
+    fn table(&self, all: &[&Row]) -> Table {
+        let has_published =
+            |who: &&&str| self.rows.iter().any(|row| row.who == **who && row.published.is_some());
+        let published: Vec<&str> = self.whos.iter().filter(has_published).copied().collect();
+        let differ = |case: &&str| {
+            let mut values = published.iter().filter_map(|who| self.find(case, who)?.published);
+            values.next().is_some_and(|first| values.any(|it| it != first))
+        };
+        // Where the report has one figure for all, one column holds it.
+        let is_one = !self.cases.iter().any(|case| differ(&case));
+        let mut header: Vec<String> = vec!["case".to_owned()];
+        for who in &self.whos {
+            header.push((*who).to_owned());
+            if !is_one && published.contains(who) {
+                header.push(format!(
+                    "{PUBLISHED}, {}",
+                    if *who == "towpath" { "its subject" } else { who }
+                ));
+            }
+        }
+        if is_one && !published.is_empty() {
+            header.push(PUBLISHED.to_owned());
+        }
+        let mut table = Table { header, ..Table::default() };
+        for case in &self.cases {
+            let mut cells = vec![(*case).to_owned()];
+            for who in &self.whos {
+                let row = self.find(case, who);
+                let standing = row.and_then(|row| standing(all, row));
+                match standing {
+                    Some((Standing::Behind, _)) => {
+                        table.behind.push((table.rows.len(), cells.len()))
+                    }
+                    Some((Standing::Ahead, _)) => table.ahead.push((table.rows.len(), cells.len())),
+                    Some((Standing::Unclear, _)) | None => {}
+                }
+                cells.push(row.map_or_else(String::new, cell));
+                if !is_one && published.contains(who) {
+                    cells.push(row.and_then(|row| row.published).map_or_else(String::new, show));
+                }
+            }
+            if is_one && !published.is_empty() {
+                let value = published.iter().find_map(|who| self.find(case, who)?.published);
+                cells.push(value.map_or_else(String::new, show));
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+/// `0.18 (0.17 – 0.20)`.
+fn cell(row: &Row) -> String {
+    match row.low.zip(row.high) {
+        Some((low, high)) if low.is_finite() && high.is_finite() => {
+            format!("{} ({} – {})", show(row.value), show(low), show(high))
+        }
+        _ => show(row.value),
+    }
+}
+
+/// `cpu_per_request` as it is read.
+fn words(metric: &str) -> String {
+    if let Some((_, words)) = LEADING.iter().find(|(it, _)| *it == metric) {
+        let change = if metric.ends_with("_change") { ", change against none" } else { "" };
+        return format!("{words}{change}");
+    }
+    let words = metric.replace('_', " ").replace("cpu", "CPU");
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Cases that differ in a number stand in its order, whatever order they were run in.
+fn in_order(mut cases: Vec<&str>) -> Vec<&str> {
+    let key = |case: &str| {
+        let words: Vec<String> = case
+            .split_whitespace()
+            .map(|word| {
+                word.parse::<f64>().map_or_else(|_| word.to_owned(), |it| format!("{it:012.3}"))
+            })
+            .collect();
+        words.join(" ")
+    };
+    cases.sort_by_cached_key(|case| key(case));
+    cases
+}
+
+fn distinct<'t>(names: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
+    let mut all = Vec::new();
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// A number with three digits that matter.
+pub(super) fn show(value: f64) -> String {
+    match value.abs() {
+        zero if zero < 5e-4 => "0".to_owned(),
+        large if large >= 100.0 => format!("{value:.0}"),
+        medium if medium >= 10.0 => format!("{value:.1}"),
+        small if small >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+const PUBLISHED: &str = "published";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &str, who: &str, value: f64, published: Option<f64>) -> Row {
+        Row {
+            table: "Forwarding".to_owned(),
+            case: case.to_owned(),
+            who: who.to_owned(),
+            metric: "cpu_per_request".to_owned(),
+            value,
+            unit: "µs".to_owned(),
+            low: Some(value * 0.95),
+            high: Some(value * 1.05),
+            published,
+        }
+    }
+
+    #[test]
+    fn a_table_is_a_matrix_with_the_published_figures_and_marked_losses() {
+        let replay = Replay {
+            rows: vec![
+                row("20", "towpath", 24.0, Some(71.0)),
+                row("20", "nginx", 20.0, None),
+                row("20", "envoy", 42.0, Some(36.0)),
+                row("200", "towpath", 18.0, Some(34.0)),
+                row("200", "nginx", 21.0, None),
+                row("200", "envoy", 900.0, Some(25.0)),
+            ],
+            notes: vec!["A note.".to_owned()],
+        };
+        let page = replay.to_page("Replay", "towpath lab replay mosn");
+        let markdown = page.to_markdown();
+        assert!(
+            markdown.contains(
+                "| case | towpath | published, its subject | nginx | envoy | published, envoy |"
+            ),
+            "{markdown}"
+        );
+        assert!(
+            markdown.contains("| 20 | 24.0 (22.8 – 25.2), behind | 71.0 | 20.0 (19.0 – 21.0) |"),
+            "{markdown}"
+        );
+        let html = page.to_html();
+        assert_eq!(html.matches("<figure").count(), 1, "one picture for the table");
+        assert!(html.contains("class=\"n lost\"") && html.contains("class=\"n won\""));
+        assert!(html.contains("The axis is logarithmic."));
+        assert!(
+            html.find("A note.") > html.find("<figure"),
+            "the picture comes before the small print"
+        );
+    }
+
+    #[test]
+    fn cases_stand_in_the_order_of_their_numbers() {
+        assert_eq!(
+            in_order(vec!["20 % loss", "3G", "5 % loss", "100 % loss"]),
+            ["5 % loss", "20 % loss", "100 % loss", "3G"]
+        );
+    }
+
+    #[test]
+    fn one_published_figure_for_all_has_one_column() {
+        let rows =
+            vec![row("a", "towpath", 8.0, Some(105.0)), row("a", "envoy", 74.0, Some(105.0))];
+        let markdown = Replay { rows, notes: Vec::new() }.to_page("", "").to_markdown();
+        assert!(markdown.contains("| case | towpath | envoy | published |"), "{markdown}");
+    }
+}

@@ -1,0 +1,150 @@
+//! `docs/lab-json.md` and what the commands write have the same members.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::Value;
+use towpath_lab::cli::{Command, run};
+use towpath_lab::origin::{Origin, spawn};
+
+#[derive(Parser)]
+struct Words {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Carries out a command and reads what it wrote.
+fn written(words: &[&str]) -> Value {
+    let path =
+        std::env::temp_dir().join(format!("towpath-json-{}-{}", std::process::id(), words[0]));
+    let words = ["lab"].iter().chain(words).copied().chain(["--json", path.to_str().unwrap()]);
+    run(Words::parse_from(words).command);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The names in backquotes of the section with this heading; of what stands before the first one when it is empty.
+fn documented(section: &str) -> BTreeSet<String> {
+    let text = include_str!("../../../docs/lab-json.md");
+    let body = match section {
+        "" => text.split("\n## ").next().unwrap(),
+        name => text.split("\n## ").find(|part| part.lines().next() == Some(name)).unwrap(),
+    };
+    body.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn keys(value: &Value) -> impl Iterator<Item = &String> {
+    value.as_object().unwrap().keys()
+}
+
+/// Every member of the object is in the section, or is in every object.
+fn assert_documented(section: &str, value: &Value) {
+    let (own, common) = (documented(section), documented(""));
+    for key in keys(value) {
+        assert!(
+            own.contains(key) || common.contains(key),
+            "{section}: {key} is not in docs/lab-json.md"
+        );
+    }
+    for key in ["schema", "kind", "command", "version", "date", "machine"] {
+        assert!(value.get(key).is_some() && common.contains(key), "{section}: {key}");
+    }
+    assert_eq!((&value["schema"], &value["kind"]), (&Value::from(1), &Value::from(section)));
+    assert!(value["date"].as_str().unwrap().ends_with('Z'));
+    for key in keys(&value["machine"]) {
+        assert!(common.contains(key), "machine: {key}");
+    }
+}
+
+#[test]
+fn the_members_of_a_load_are_those_of_the_page() {
+    let server = spawn(&Origin::http("127.0.0.1:0".parse().unwrap(), 10)).unwrap();
+    let (target, pid) = (server.address().to_string(), std::process::id().to_string());
+    let value = written(&[
+        "load",
+        "--rate",
+        "200",
+        "-c",
+        "4",
+        "-d",
+        "1200ms",
+        "--warmup",
+        "0",
+        "--pid",
+        &pid,
+        "--fail-if",
+        "p50<1h",
+        &target,
+    ]);
+    assert_documented("load", &value);
+    let own = documented("load");
+    for key in keys(&value["target"]).chain(keys(&value["generator"])).chain(keys(&value["noise"]))
+    {
+        assert!(own.contains(key), "{key} is not in docs/lab-json.md");
+    }
+    assert_eq!(value["url"], format!("{target}/"));
+    assert_eq!(value["series"].as_array().unwrap().len(), 2);
+    for key in keys(&value["series"][0]) {
+        assert!(own.contains(key), "series: {key}");
+    }
+    assert_eq!(value["failed_if"][0]["condition"], "p50<1h");
+    // The page promises no member that is not there.
+    let promised =
+        own.iter().filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+    let text = value.to_string();
+    let values =
+        ["load", "closed", "paced", "poisson", "bunched", "recorded", "condition", "value", "null"];
+    let kinds = [
+        "connect",
+        "timeout",
+        "reset",
+        "malformed",
+        "status",
+        "unsent",
+        "crossed",
+        "unasked",
+        "check",
+    ];
+    for name in
+        promised.filter(|it| !values.contains(&it.as_str()) && !kinds.contains(&it.as_str()))
+    {
+        assert!(text.contains(&format!("\"{name}\"")), "docs/lab-json.md promises {name}");
+    }
+}
+
+#[test]
+fn the_members_of_the_others_are_those_of_the_page() {
+    let delay = Duration::from_millis(20);
+    let server =
+        spawn(&Origin { delay, ..Origin::http("127.0.0.1:0".parse().unwrap(), 10) }).unwrap();
+    let target = server.address().to_string();
+    let knee = written(&[
+        "knee",
+        "--objective",
+        "1ms",
+        "--from",
+        "20",
+        "--to",
+        "40",
+        "-c",
+        "4",
+        "-d",
+        "200ms",
+        &target,
+    ]);
+    assert_documented("knee", &knee);
+    for key in keys(&knee["steps"][0]) {
+        assert!(documented("knee").contains(key), "steps: {key}");
+    }
+    let table = std::env::temp_dir().join(format!("towpath-table-{}.csv", std::process::id()));
+    std::fs::write(&table, "tool,connections,req/s,mean (ms)\na,10,1000,20\n").unwrap();
+    let lint = written(&["lint", table.to_str().unwrap()]);
+    std::fs::remove_file(&table).unwrap();
+    assert_documented("lint", &lint);
+    for key in keys(&lint["findings"][0]) {
+        assert!(documented("lint").contains(key), "findings: {key}");
+    }
+}
