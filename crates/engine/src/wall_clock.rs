@@ -1,6 +1,6 @@
 //! The wall clock, derived from the driver's: a worker is told once where its epoch lies.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use towpath_proto::Instant;
 
@@ -44,26 +44,7 @@ impl WallClock {
 
 /// A second since 1970 as an HTTP date.
 fn http_date(second: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, of_day) = (second / 86_400, second % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    let (weekday, month) = (DAYS[(days % 7) as usize], MONTHS[month as usize - 1]);
-    format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
-}
-
-/// Year, month and day of a day since 1970, by counting in eras of 400 years that begin in March.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Arrives: the field's value, what the server's own clock says, and ours. Leaves: a [`Duration`] from now on, or nothing
 //! where the value is neither a number of seconds nor a date.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The wait that a value asks for. A date counts from the response's own `date`, so that neither clock need be right; without
 /// one, from `unix_s`, which is our time in seconds since 1970. A date that has passed is no wait at all.
@@ -15,74 +15,17 @@ pub fn parse(value: &[u8], date: Option<&[u8]>, unix_s: u64) -> Option<Duration>
             |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
         return Some(Duration::from_secs(value.iter().fold(0, add)));
     }
-    let until = http_date(value, unix_s)?;
-    let from = date.and_then(|date| http_date(date.trim_ascii(), unix_s)).unwrap_or(unix_s);
+    let until = http_date(value)?;
+    let from = date.and_then(|date| http_date(date.trim_ascii())).unwrap_or(unix_s);
     Some(Duration::from_secs(until.saturating_sub(from)))
 }
 
-/// An HTTP date in any of the three forms that a recipient has to take (RFC 9110 §5.6.7), in seconds since 1970.
-fn http_date(value: &[u8], unix_s: u64) -> Option<u64> {
-    let text = std::str::from_utf8(value).ok()?;
-    let mut words = text.split(' ').filter(|word| !word.is_empty());
-    let (first, second) = (words.next()?, words.next()?);
-    let (day, month, year, time, zone) = if !first.ends_with(',') {
-        // asctime: Sun Nov  6 08:49:37 1994
-        let (day, time, year) = (words.next()?, words.next()?, words.next()?);
-        (day, second, four_digits(year)?, time, "GMT")
-    } else if let Some((day, rest)) = second.split_once('-') {
-        // RFC 850: Sunday, 06-Nov-94 08:49:37 GMT
-        let (month, year) = rest.split_once('-')?;
-        (day, month, full_year(number(year, 2)?, unix_s), words.next()?, words.next()?)
-    } else {
-        // IMF-fixdate: Sun, 06 Nov 1994 08:49:37 GMT
-        let (month, year) = (words.next()?, words.next()?);
-        (second, month, four_digits(year)?, words.next()?, words.next()?)
-    };
-    if zone != "GMT" || words.next().is_some() {
-        return None;
-    }
-    let mut parts = time.split(':');
-    let mut part = || number(parts.next()?, 2);
-    let (hours, minutes, seconds) = (part()?, part()?, part()?);
-    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
-    let day = number(day, 2)?;
-    // 60 is a leap second.
-    let is_valid = (1..=31).contains(&day) && hours < 24 && minutes < 60 && seconds <= 60;
-    if !is_valid || parts.next().is_some() {
-        return None;
-    }
-    let days = days_since_1970(year, month, day)?;
-    days.checked_mul(86_400)?.checked_add(hours * 3600 + minutes * 60 + seconds)
+/// An HTTP date in any of the three forms that a recipient has to take (RFC 9110 §5.6.7), in seconds since 1970. Years of
+/// two digits are 1970 to 2069.
+fn http_date(value: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    date.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
-
-fn four_digits(year: &str) -> Option<u64> {
-    (year.len() == 4).then(|| number(year, 4))?
-}
-
-/// A number of at most so many digits.
-fn number(text: &str, digits: usize) -> Option<u64> {
-    let fits = (1..=digits).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    fits.then(|| text.parse().ok())?
-}
-
-/// Two digits that would lie more than 50 years ahead belong to the century before (RFC 9110 §5.6.7).
-const fn full_year(two_digits: u64, unix_s: u64) -> u64 {
-    let latest = 1970 + unix_s / SECONDS_OF_A_YEAR + 50;
-    let year = latest / 100 * 100 + two_digits;
-    if year > latest { year - 100 } else { year }
-}
-
-/// By counting in years that begin in March.
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    let year = if month <= 2 { year.checked_sub(1)? } else { year };
-    let month_from_march = (month + 9) % 12;
-    let of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    (year * 365 + year / 4 - year / 100 + year / 400 + of_year).checked_sub(719_468)
-}
-
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const SECONDS_OF_A_YEAR: u64 = 31_556_952;
 
 #[cfg(test)]
 mod tests {
@@ -121,12 +64,12 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let at = |value: &str| http_date(value.as_bytes(), NOW);
+        let at = |value: &str| http_date(value.as_bytes());
         assert_eq!(at("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(at("Tue, 29 Feb 2000 00:00:00 GMT"), Some(951_782_400));
         assert_eq!(at("Sun, 28 Feb 2100 23:59:59 GMT"), Some(4_107_542_399));
-        assert_eq!(at("Wednesday, 09-Nov-44 00:00:00 GMT").map(full), Some(2044));
-        assert_eq!(at("Friday, 09-Nov-45 00:00:00 GMT"), None, "1945 is before 1970");
+        assert_eq!(at("Thursday, 01-Jan-70 00:00:00 GMT"), Some(0));
+        assert_eq!(at("Monday, 31-Dec-68 23:59:59 GMT"), Some(3_124_223_999));
     }
 
     #[test]
@@ -176,9 +119,5 @@ mod tests {
             assert!(wait.is_none_or(|wait| wait.is_zero() || begins_with_digit), "{value:?}");
             let _ = parse(&value, None, [0, NOW, u64::MAX][random(3)]);
         }
-    }
-
-    fn full(unix_s: u64) -> u64 {
-        1970 + unix_s / SECONDS_OF_A_YEAR
     }
 }

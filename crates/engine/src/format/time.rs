@@ -4,7 +4,11 @@
 //! they were made in, and most specifiers are ranges of them.
 
 use std::cell::Cell;
+use std::fmt::Display;
+use std::io::Write as _;
 use std::ops::Range;
+
+use time::UtcDateTime;
 
 /// A compiled time format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +71,17 @@ impl TimeFormat {
                     );
                 }
                 Piece::Fraction(digits) => fraction(out, unix_ns % 1_000_000_000, *digits),
-                other => other.write(out, &Date::of(second)),
+                rare @ (Piece::ShortMonthName
+                | Piece::MonthName
+                | Piece::PaddedDay
+                | Piece::DayOfYear
+                | Piece::ShortDayName
+                | Piece::DayName
+                | Piece::IsoWeekday
+                | Piece::Weekday
+                | Piece::Hour12
+                | Piece::AmPm
+                | Piece::UnixSeconds) => rare.write(out, date_of(second)),
             }
         }
     }
@@ -108,7 +122,7 @@ impl Digits {
         }
         let mut last = LAST.get();
         if last.second != second {
-            last = Self { second, text: Date::of(second).digits() };
+            last = Self { second, text: digits(date_of(second)) };
             LAST.set(last);
         }
         last.text
@@ -204,29 +218,34 @@ fn literal(pieces: &mut Vec<Piece>, text: &str) {
 
 impl Piece {
     /// What is rare enough to be made anew each time.
-    fn write(&self, out: &mut Vec<u8>, date: &Date) {
+    fn write(&self, out: &mut Vec<u8>, date: UtcDateTime) {
         match self {
             Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) => {}
-            Self::ShortMonthName => out.extend_from_slice(&date.month_name()[..3]),
-            Self::MonthName => out.extend_from_slice(date.month_name()),
-            Self::PaddedDay => {
-                if date.day < 10 {
-                    out.push(b' ');
-                }
-                padded(out, date.day, 1);
-            }
-            Self::DayOfYear => padded(out, date.day_of_year(), 3),
-            Self::ShortDayName => out.extend_from_slice(&date.day_name()[..3]),
-            Self::DayName => out.extend_from_slice(date.day_name()),
-            Self::IsoWeekday => padded(out, (date.weekday() + 6) % 7 + 1, 1),
-            Self::Weekday => padded(out, date.weekday(), 1),
-            Self::Hour12 => padded(out, (date.second / 3600 + 11) % 12 + 1, 2),
-            Self::AmPm => {
-                out.extend_from_slice(if date.second < 43_200 { b"AM" } else { b"PM" });
-            }
-            Self::UnixSeconds => padded(out, date.unix, 1),
+            Self::ShortMonthName => short(out, date.month()),
+            Self::MonthName => text(out, date.month()),
+            Self::PaddedDay => text(out, format_args!("{:2}", date.day())),
+            Self::DayOfYear => padded(out, date.ordinal().into(), 3),
+            Self::ShortDayName => short(out, date.weekday()),
+            Self::DayName => text(out, date.weekday()),
+            Self::IsoWeekday => text(out, date.weekday().number_from_monday()),
+            Self::Weekday => text(out, date.weekday().number_days_from_sunday()),
+            Self::Hour12 => padded(out, (u64::from(date.hour()) + 11) % 12 + 1, 2),
+            Self::AmPm => out.extend_from_slice(if date.hour() < 12 { b"AM" } else { b"PM" }),
+            Self::UnixSeconds => text(out, date.unix_timestamp()),
         }
     }
+}
+
+fn text(out: &mut Vec<u8>, value: impl Display) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{value}");
+}
+
+/// The first three letters of a name.
+fn short(out: &mut Vec<u8>, name: impl Display) {
+    let start = out.len();
+    text(out, name);
+    out.truncate(start + 3);
 }
 
 fn fraction(out: &mut Vec<u8>, nanosecond: u64, digits: u8) {
@@ -247,89 +266,29 @@ fn padded(out: &mut Vec<u8>, mut value: u64, digits: usize) {
     out.extend_from_slice(&text[start..]);
 }
 
-/// A moment in UTC.
-struct Date {
-    unix: u64,
-    days: u64,
-    year: u64,
-    /// 1 to 12.
-    month: u64,
-    /// 1 to 31.
-    day: u64,
-    /// Of the day.
-    second: u64,
+/// The digits of a second, as [`Digits::PATTERN`] has them.
+fn digits(date: UtcDateTime) -> [u8; Digits::PATTERN.len()] {
+    let year = date.year() as u32;
+    let (month, day) = (u8::from(date.month()), date.day());
+    let (hour, minute, second) = (date.hour(), date.minute(), date.second());
+    let numbers = [(year / 100) as u8, (year % 100) as u8, month, day, hour, minute, second];
+    let mut text = *b"YYYY-MM-DDTHH:MM:SS";
+    for (at, number) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(numbers) {
+        text[at] = b'0' + number / 10;
+        text[at + 1] = b'0' + number % 10;
+    }
+    text
 }
 
-impl Date {
-    fn of(unix: u64) -> Self {
-        let days = unix / 86_400;
-        // Counted from 1 March of the year 0, so that a leap day ends its year; 400 years are an era.
-        let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = (month_from_march + 2) % 12 + 1;
-        let year = era * 400 + year_of_era + u64::from(month <= 2);
-        Self { unix, days, year, month, day, second: unix % 86_400 }
-    }
-
-    fn digits(&self) -> [u8; Digits::PATTERN.len()] {
-        let (hour, minute, second) = (self.second / 3600, self.second / 60 % 60, self.second % 60);
-        let numbers =
-            [self.year / 100, self.year % 100, self.month, self.day, hour, minute, second];
-        let mut text = *b"YYYY-MM-DDTHH:MM:SS";
-        for (at, number) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(numbers) {
-            text[at] = b'0' + (number / 10) as u8;
-            text[at + 1] = b'0' + (number % 10) as u8;
-        }
-        text
-    }
-
-    /// Sunday is 0.
-    fn weekday(&self) -> u64 {
-        (self.days + 4) % 7
-    }
-
-    fn day_of_year(&self) -> u64 {
-        let leap = self.year.is_multiple_of(4) && !self.year.is_multiple_of(100)
-            || self.year.is_multiple_of(400);
-        let before = DAYS_BEFORE_MONTH[self.month as usize - 1];
-        before + self.day + u64::from(leap && self.month > 2)
-    }
-
-    fn month_name(&self) -> &'static [u8] {
-        MONTHS[self.month as usize - 1].as_bytes()
-    }
-
-    fn day_name(&self) -> &'static [u8] {
-        DAYS[self.weekday() as usize].as_bytes()
-    }
+/// A second since 1970; nanoseconds in 64 bits end in the year 2554.
+fn date_of(second: u64) -> UtcDateTime {
+    let second = i64::try_from(second).unwrap_or(i64::MAX);
+    UtcDateTime::from_unix_timestamp(second).unwrap_or(UtcDateTime::MAX)
 }
 
 /// `%S`
 const SECOND: Piece = Piece::Digits(17..19);
 const DEFAULT: &str = "%Y-%m-%dT%H:%M:%E3SZ";
-const DAYS_BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-const DAYS: [&str; 7] =
-    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
