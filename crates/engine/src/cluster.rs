@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use towpath_proto::{Address, Close, Instant};
+use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::bolt;
@@ -13,12 +13,12 @@ use crate::connection::Connections;
 use crate::connection::{Codec, Raw};
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::ids::{PoolKey, Priority};
+use crate::ids::{PoolKey, Priority, ResetReason};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::pool::Pool;
 use crate::secure::ClusterTls;
 use crate::serving::{SERVES, Serving};
-use crate::snapshot::cluster::{Endpoint, Limits};
+use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
@@ -48,6 +48,8 @@ pub(crate) struct ClusterState {
     pub(crate) pools: Vec<Option<Pool>>,
     /// Its connects are raced: it is an origin of the app.
     pub(crate) races: bool,
+    /// No configuration has it any more: it is gone with its last connection.
+    leaves: bool,
 }
 
 /// What is in use, against the circuit breakers.
@@ -76,6 +78,7 @@ impl ClusterState {
             told_traffic: false,
             pools: Vec::new(),
             races: false,
+            leaves: false,
         }
     }
 
@@ -361,10 +364,59 @@ impl ClusterState {
     }
 
     /// Frees the pool of a host that is gone, once nothing hangs on it.
-    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+    fn drop_if_unused(&mut self, pool_key: PoolKey) {
         if self.pool(pool_key).is_some_and(Pool::is_unused) {
             self.pools[pool_key.pool as usize] = None;
         }
+    }
+
+    /// Whether a configuration can take the place of this one's while it serves: it counts and speaks alike.
+    fn may_become(&self, config: &Cluster) -> bool {
+        let now = &self.config;
+        now.name == config.name
+            && now.stat_name == config.stat_name
+            && now.bolt.is_some() == config.bolt.is_some()
+    }
+
+    /// Takes another configuration. Answers the pools whose host is gone.
+    fn reconfigure(
+        &mut self,
+        config: Arc<Cluster>,
+        tls: Option<ClusterTls>,
+        random: u64,
+    ) -> Vec<u32> {
+        let before = std::mem::replace(&mut self.config, config);
+        let config = Arc::clone(&self.config);
+        self.tls = tls;
+        self.leaves = false;
+        if (config.balancer, config.panic_threshold) != (before.balancer, before.panic_threshold) {
+            self.balancer = Balancer::new(config.balancer, config.panic_threshold);
+        }
+        if config.health_check.is_none() && config.outliers.is_none() {
+            self.standing = None;
+        }
+        // Names are asked for elsewhere, and their addresses stay until there are others.
+        let resolved =
+            config.discovery != Discovery::Static && config.discovery == before.discovery;
+        let gone = if resolved {
+            let known: Vec<Endpoint> =
+                self.hosts.iter().map(|host| host.endpoint.clone()).collect();
+            self.update(&known, random)
+        } else {
+            self.update(&config.endpoints, random)
+        };
+        self.show_breakers_of(Priority::Default);
+        self.show_breakers_of(Priority::High);
+        gone
+    }
+
+    fn pool_keys(&self) -> Vec<PoolKey> {
+        let pools = (0_u32..).zip(&self.pools).filter(|(_, pool)| pool.is_some());
+        pools.map(|(pool, _)| PoolKey { cluster: self.id, pool }).collect()
+    }
+
+    fn open_connections(&self) -> Vec<ConnectionId> {
+        self.pools.iter().flatten().flat_map(|pool| pool.open.iter().copied()).collect()
     }
 
     fn describe(&self) -> ClusterDescription {
@@ -407,6 +459,22 @@ impl Clusters {
         self.get_mut(pool_key.cluster)?.pool_mut(pool_key)
     }
 
+    /// Frees the pool of a host that is gone, once nothing hangs on it, and with the last one a cluster that is gone.
+    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+        let Some(cluster) = self.get_mut(pool_key.cluster) else { return };
+        cluster.drop_if_unused(pool_key);
+        if cluster.leaves {
+            self.drop_if_left(pool_key.cluster);
+        }
+    }
+
+    fn drop_if_left(&mut self, id: ClusterId) {
+        let is_left = |it: &ClusterState| it.leaves && it.pools.iter().all(Option::is_none);
+        if self.get(id).is_some_and(is_left) {
+            self.put(id, None);
+        }
+    }
+
     pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
         self.slots.iter().flatten().map(|cluster| cluster.describe()).collect()
     }
@@ -434,42 +502,55 @@ impl Exchange {
         let snapshot = Arc::clone(&self.snapshot);
         for index in 0..snapshot.clusters.len().max(self.upstreams.clusters.len()) {
             let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
-            let wanted = snapshot.cluster(id);
-            let same = match (wanted, self.upstreams.clusters.get(id)) {
-                (Some(wanted), Some(live)) => Arc::ptr_eq(wanted, &live.config),
-                (None, None) => true,
-                (Some(_), None) | (None, Some(_)) => false,
-            };
-            if same {
-                continue;
-            }
-            self.retire_cluster(id, now);
-            if let Some(config) = wanted {
-                let stats = self
-                    .env
-                    .registry
-                    .set(self.env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
-                let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
-                cluster.tls = config
-                    .tls
-                    .as_ref()
-                    .map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));
-                if config.bolt.is_some() {
-                    let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
-                    cluster.bolt_stats = Some(self.env.registry.set(self.env.index, scope));
+            let live = self.upstreams.clusters.get(id);
+            match (snapshot.cluster(id), live) {
+                (None, None) => {}
+                (Some(wanted), Some(live)) if Arc::ptr_eq(wanted, &live.config) => {}
+                (Some(wanted), Some(live)) if live.may_become(wanted) => {
+                    self.replace_cluster(id, wanted, now);
                 }
-                cluster.standing = self.upstreams.clusters.standings.remove(&id);
-                cluster.update(&config.endpoints, self.env.random.next());
-                for priority in [Priority::Default, Priority::High] {
-                    cluster.show_breakers_of(priority);
+                (None, Some(_)) => self.leave_cluster(id, now),
+                (Some(wanted), _) => {
+                    self.retire_cluster(id, now);
+                    self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env);
                 }
-                if self.env.index == 0 {
-                    cluster.stats.membership_change.inc();
-                    cluster.show_membership();
-                }
-                self.upstreams.clusters.put(id, Some(Box::new(cluster)));
             }
         }
+    }
+
+    /// Takes another configuration for a cluster: pools of addresses that stay are kept, and connections where they would be
+    /// made alike now; the others end with their streams.
+    fn replace_cluster(&mut self, id: ClusterId, config: &Arc<Cluster>, now: Instant) {
+        let tls = config.tls.as_ref();
+        let tls = tls.map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        let is_alike = cluster.config.connects_like(config);
+        let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());
+        if self.env.index == 0 {
+            cluster.stats.membership_change.inc();
+            cluster.show_membership();
+        }
+        let pools = if is_alike { Vec::new() } else { cluster.pool_keys() };
+        for pool in gone {
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
+        }
+        for pool_key in pools {
+            self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// A cluster is in no configuration any more: what was on its way to it goes on to its end, and nothing new begins.
+    fn leave_cluster(&mut self, id: ClusterId, now: Instant) {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        if std::mem::replace(&mut cluster.leaves, true) {
+            return;
+        }
+        cluster.update(&[], 0);
+        for pool_key in cluster.pool_keys() {
+            self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
+            self.upstreams.clusters.drop_if_unused(pool_key);
+        }
+        self.upstreams.clusters.drop_if_left(id);
     }
 
     /// Takes the endpoints of a DNS cluster.
@@ -492,18 +573,16 @@ impl Exchange {
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
         }
-        for connection in self.conns.table.ids() {
-            let busy = self.conns.table.get(connection).and_then(|connection| {
-                connection
-                    .upstream()
-                    .filter(|upstream| upstream.pool_key.cluster == id)
-                    .and(connection.stream)
-            });
-            if let Some(stream) = busy {
-                self.reset_upstream(stream, crate::ids::ResetReason::ClusterGone, now);
+        let open = self.upstreams.clusters.get(id).map(ClusterState::open_connections);
+        for connection in open.unwrap_or_default() {
+            if self.conns.is_shared(connection) {
+                self.fail_shared(connection, ResetReason::ClusterGone, now);
+                let (conns, env) = (&mut self.conns, &mut self.env);
+                self.upstreams.close_upstream(connection, Close::Flush, conns, env, now);
+            } else if let Some(stream) = self.conns.table.get(connection).and_then(|it| it.stream) {
+                self.reset_upstream(stream, ResetReason::ClusterGone, now);
             }
         }
-        self.retire_shared(id, now);
         for attempt in self.upstreams.attempts.of_cluster(id) {
             self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
         }
@@ -524,13 +603,38 @@ impl Exchange {
             self.upstreams.leave_queue(stream, pool_key);
             self.place_stream(stream, now);
         }
-        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.drop_if_unused(pool_key);
-        }
+        self.upstreams.clusters.drop_if_unused(pool_key);
     }
 }
 
 impl Upstreams {
+    /// Begins with a cluster of a snapshot.
+    fn open_cluster(
+        &mut self,
+        id: ClusterId,
+        config: &Arc<Cluster>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+        let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
+        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        if config.bolt.is_some() {
+            let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
+            cluster.bolt_stats = Some(env.registry.set(env.index, scope));
+        }
+        cluster.standing = self.clusters.standings.remove(&id);
+        cluster.update(&config.endpoints, env.random.next());
+        for priority in [Priority::Default, Priority::High] {
+            cluster.show_breakers_of(priority);
+        }
+        if env.index == 0 {
+            cluster.stats.membership_change.inc();
+            cluster.show_membership();
+        }
+        self.clusters.put(id, Some(Box::new(cluster)));
+    }
+
     /// Adds a cluster that no snapshot has: an origin of the app.
     pub(crate) fn add_cluster(
         &mut self,
@@ -579,11 +683,10 @@ impl Upstreams {
         env: &mut Env,
         now: Instant,
     ) {
-        for id in conns.table.ids() {
-            let connection = conns.table.get_mut(id);
-            if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut())
-                && upstream.pool_key == pool_key
-            {
+        let Some(pool) = self.clusters.pool(pool_key) else { return };
+        for id in &pool.open {
+            let connection = conns.table.get_mut(*id);
+            if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut()) {
                 upstream.retired = true;
             }
         }

@@ -166,6 +166,7 @@ impl Exchange {
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.counts.connections_total += 1;
+        pool.open.push(connection);
         let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
         if attempt.stream.is_none() {
             pool.connecting -= 1;
@@ -320,9 +321,7 @@ impl Exchange {
                 self.reset_upstream(index, reason, now);
             }
         }
-        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.drop_if_unused(pool_key);
-        }
+        self.upstreams.clusters.drop_if_unused(pool_key);
     }
 }
 
@@ -385,10 +384,8 @@ impl Upstreams {
         _now: Instant,
     ) {
         self.take_back(id, conns, env);
-        if let Some(attempt) = self.end_attempt(id, Closer::Local, env)
-            && let Some(cluster) = self.clusters.get_mut(attempt.pool_key.cluster)
-        {
-            cluster.drop_if_unused(attempt.pool_key);
+        if let Some(attempt) = self.end_attempt(id, Closer::Local, env) {
+            self.clusters.drop_if_unused(attempt.pool_key);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use towpath_proto::{Close, Instant};
+use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::connection::Connections;
 use crate::connection::{ConnectionTimer, Role};
@@ -34,6 +34,11 @@ impl Draining {
     /// Whether responses and idle connections are being ended.
     pub(crate) const fn is_on(&self) -> bool {
         self.drain.is_some()
+    }
+
+    /// Whether it has come so far that nothing is accepted any more.
+    pub(crate) const fn has_closed_listeners(&self) -> bool {
+        self.drain.is_some() && !self.listening
     }
 
     /// Whether the proxy says that it wants no traffic.
@@ -156,12 +161,23 @@ impl Connections {
     fn close_quiet(&mut self, env: &mut Env, now: Instant) {
         for id in self.table.ids() {
             self.bid_farewell(id, env, now);
-            let Some(connection) = self.table.get(id) else { continue };
-            if connection.downstream().is_some() && !connection.is_busy() {
-                let at = (connection.rested + QUIET).max(now);
-                self.set_connection_timer(id, ConnectionTimer::DelayedClose, at, env);
-            }
+            self.close_when_quiet(id, env, now);
         }
+    }
+
+    fn close_when_quiet(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
+        let Some(connection) = self.table.get(id) else { return };
+        if connection.downstream().is_some() && !connection.is_busy() {
+            let at = (connection.rested + QUIET).max(now);
+            self.set_connection_timer(id, ConnectionTimer::DelayedClose, at, env);
+        }
+    }
+
+    /// One connection goes away in good order: with the response under way or the next one, or when it has been quiet.
+    pub(crate) fn drain(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
+        self.bid_farewell(id, env, now);
+        self.close_after_response(id);
+        self.close_when_quiet(id, env, now);
     }
 }
 

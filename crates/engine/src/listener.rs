@@ -2,6 +2,8 @@
 //!
 //! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`ChainContext`], or a closed socket.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,9 +39,12 @@ pub(crate) struct ChainContext {
     pub(crate) kind: ChainKind,
     /// The counters of the chain's network filters, in their order.
     limits: Vec<Arc<ConnectionLimitStats>>,
-    /// Index into the worker's listeners, and among the listener's chains, for their counts.
+    /// Index into the worker's listeners.
     slot: usize,
-    index: usize,
+    /// It is the listener's default chain.
+    is_default: bool,
+    /// Its connections.
+    active: Cell<u64>,
 }
 
 /// What takes the streams of a chain's connections.
@@ -49,6 +54,19 @@ pub(crate) enum ChainKind {
     Tcp(Serving<TcpContext>),
     /// The app in this process.
     Local,
+}
+
+impl ChainKind {
+    /// Whether two chains of the same kind have the same counters.
+    fn counts_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Http(one), Self::Http(other)) => {
+                Arc::ptr_eq(&one.stats, &other.stats) && one.bolt.is_some() == other.bolt.is_some()
+            }
+            (Self::Tcp(one), Self::Tcp(other)) => Arc::ptr_eq(&one.stats, &other.stats),
+            (Self::Http(_) | Self::Tcp(_) | Self::Local, _) => false,
+        }
+    }
 }
 
 /// An HTTP chain.
@@ -86,7 +104,8 @@ impl ChainContext {
             kind: ChainKind::Local,
             limits: Vec::new(),
             slot: usize::MAX,
-            index: 0,
+            is_default: false,
+            active: Cell::new(0),
         }
     }
 
@@ -128,8 +147,6 @@ struct ListenerState {
     /// The id of each address, and whether it has answered.
     sockets: Vec<(ListenerId, Socket)>,
     active: u64,
-    /// Connections of each chain.
-    chain_active: Vec<u64>,
     state: ListenerPhase,
 }
 
@@ -168,7 +185,7 @@ impl Listeners {
     pub(crate) fn release(&mut self, context: &ChainContext) {
         if let Some(slot) = self.slots.get_mut(context.slot) {
             slot.active -= 1;
-            slot.chain_active[context.index] -= 1;
+            context.active.update(|active| active - 1);
             context.limits.iter().for_each(|limit| limit.active_connections.dec());
         }
         if !context.listener.ignore_global_limit {
@@ -189,23 +206,40 @@ impl Listeners {
 }
 
 impl Exchange {
-    /// Opens the listeners that a snapshot adds and closes those that it leaves out.
-    pub(crate) fn update_listeners(&mut self, _now: Instant) {
+    /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
+    /// stay, connections where their filter chains do; the next requests of these take the new routes.
+    pub(crate) fn update_listeners(&mut self, now: Instant) {
+        if self.env.draining.has_closed_listeners() {
+            return;
+        }
         let snapshot = Arc::clone(&self.snapshot);
-        let kept = |config: &Arc<Listener>| {
-            snapshot.listeners.iter().any(|wanted| Arc::ptr_eq(wanted, config))
-        };
+        let wanted: HashMap<&str, &Arc<Listener>> =
+            snapshot.listeners.iter().map(|config| (&*config.name, config)).collect();
+        let mut changed = Vec::new();
         for slot in 0..self.listeners.slots.len() {
             let state = &self.listeners.slots[slot];
-            if state.state == ListenerPhase::Open && !kept(&state.config) {
-                self.listeners.close_listener(slot, &mut self.conns, &mut self.env);
+            if state.state == ListenerPhase::Closed {
+                continue;
             }
+            match wanted.get(&*state.config.name) {
+                Some(config) if Arc::ptr_eq(config, &state.config) => continue,
+                Some(config) => {
+                    self.listeners.replace_listener(slot, config, &mut self.conns, &mut self.env);
+                }
+                None => self.listeners.close_listener(slot, &mut self.conns, &mut self.env),
+            }
+            changed.push(slot);
         }
         for config in &snapshot.listeners {
-            let known = self.listeners.slots.iter().any(|slot| Arc::ptr_eq(&slot.config, config));
-            if !known {
+            let is_open = |state: &ListenerState| {
+                state.state == ListenerPhase::Open && Arc::ptr_eq(&state.config, config)
+            };
+            if !self.listeners.slots.iter().any(is_open) {
                 self.listeners.open_listener(config, &mut self.conns, &mut self.env);
             }
+        }
+        if !changed.is_empty() {
+            self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
         }
         self.listeners.tell_started(&mut self.env);
     }
@@ -250,7 +284,7 @@ impl Exchange {
         };
         state.stats.downstream_cx_active.inc();
         state.active += 1;
-        state.chain_active[context.index] += 1;
+        context.active.update(|active| active + 1);
         context.limits.iter().for_each(|limit| limit.active_connections.inc());
         let limit = state.config.buffer_limit;
         if !context.listener.ignore_global_limit {
@@ -311,38 +345,117 @@ impl Exchange {
 
 impl Listeners {
     fn open_listener(&mut self, config: &Arc<Listener>, conns: &mut Connections, env: &mut Env) {
-        let slot = self.slots.len();
+        let is_free =
+            |state: &ListenerState| state.state == ListenerPhase::Closed && state.active == 0;
+        let slot = self.slots.iter().position(is_free).unwrap_or(self.slots.len());
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
-        let chains = config.chains.iter().chain(config.default_chain.as_ref());
-        let chains = chains
-            .enumerate()
-            .map(|(index, chain)| env.context(slot, index, config, chain, &stats));
-        let chains: Vec<Rc<ChainContext>> = chains.map(Rc::new).collect();
-        let mut sockets = Vec::new();
-        if config.bind {
-            for address in &config.addresses {
-                let listener = ListenerId(self.next_id);
-                self.next_id += 1;
-                sockets.push((listener, Socket::Asked));
-                conns.push(
-                    Output::Listen {
-                        listener,
-                        address: address.clone(),
-                        options: Arc::clone(&config.options),
-                    },
-                    env,
-                );
-            }
-        }
-        self.slots.push(ListenerState {
+        let state = ListenerState {
             config: Arc::clone(config),
+            chains: env.contexts(slot, config, &stats),
             stats,
-            chain_active: vec![0; chains.len()],
-            chains,
-            sockets,
+            sockets: self.listen(config, Vec::new(), conns, env),
             active: 0,
             state: ListenerPhase::Open,
+        };
+        if slot == self.slots.len() {
+            self.slots.push(state);
+        } else {
+            self.slots[slot] = state;
+        }
+    }
+
+    /// Takes another configuration for a listener.
+    fn replace_listener(
+        &mut self,
+        slot: usize,
+        config: &Arc<Listener>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        let before = std::mem::replace(&mut state.config, Arc::clone(config));
+        let bound = before.addresses.iter().cloned().zip(std::mem::take(&mut state.sockets));
+        let (kept, gone): (Vec<_>, Vec<_>) = bound.partition(|(address, _)| {
+            config.bind && before.options == config.options && config.addresses.contains(address)
         });
+        for (_, (listener, _)) in gone {
+            conns.push(Output::Unlisten { listener }, env);
+        }
+        let sockets = self.listen(config, kept, conns, env);
+        let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        state.chains = env.contexts(slot, config, &stats);
+        (state.stats, state.sockets) = (stats, sockets);
+    }
+
+    /// The sockets of a listener's addresses: those that there are, and new ones.
+    fn listen(
+        &mut self,
+        config: &Listener,
+        mut kept: Vec<(Address, (ListenerId, Socket))>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) -> Vec<(ListenerId, Socket)> {
+        let addresses = if config.bind { &config.addresses[..] } else { &[] };
+        let sockets = addresses.iter().map(|address| {
+            if let Some(at) = kept.iter().position(|(bound, _)| bound == address) {
+                return kept.swap_remove(at).1;
+            }
+            let listener = ListenerId(self.next_id);
+            self.next_id += 1;
+            let (address, options) = (address.clone(), Arc::clone(&config.options));
+            conns.push(Output::Listen { listener, address, options }, env);
+            (listener, Socket::Asked)
+        });
+        sockets.collect()
+    }
+
+    /// Gives the connections of listeners that have changed to the chains that stand where theirs did. Those of a chain
+    /// that is gone drain: what is under way on them ends as it began.
+    fn move_connections(
+        &mut self,
+        slots: &[usize],
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        for id in conns.table.ids() {
+            let connection = conns.table.get_mut(id);
+            let Some(downstream) = connection.and_then(|it| it.downstream_mut()) else { continue };
+            if !slots.contains(&downstream.context.slot) {
+                continue;
+            }
+            match self.successor(&downstream.context) {
+                Some(context) => {
+                    downstream.context.active.update(|active| active - 1);
+                    context.active.update(|active| active + 1);
+                    downstream.context = Rc::clone(context);
+                }
+                None => conns.drain(id, env, now),
+            }
+        }
+    }
+
+    /// The chain that took the place of another in its listener: of the same name or criteria, and counted alike.
+    fn successor(&self, before: &ChainContext) -> Option<&Rc<ChainContext>> {
+        let state = self.slots.get(before.slot)?;
+        if state.state == ListenerPhase::Closed {
+            return None;
+        }
+        state.chains.iter().find(|context| {
+            let (old, new) = (&before.chain, &context.chain);
+            let same = if old.name.is_empty() && new.name.is_empty() {
+                old.matches == new.matches
+            } else {
+                old.name == new.name
+            };
+            let limits = before.limits.iter().zip(&context.limits);
+            same && before.is_default == context.is_default
+                && Arc::ptr_eq(&before.stats, &context.stats)
+                && before.kind.counts_with(&context.kind)
+                && before.limits.len() == context.limits.len()
+                && limits.into_iter().all(|(old, new)| Arc::ptr_eq(old, new))
+        })
     }
 
     /// Stops listening on one listener.
@@ -400,8 +513,7 @@ impl Listeners {
 
     /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
     fn refusal(&self, context: &ChainContext) -> Option<Duration> {
-        let active =
-            self.slots.get(context.slot).map_or(0, |slot| slot.chain_active[context.index]);
+        let active = context.active.get();
         context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
             let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
             (active > *max_connections).then(|| {
@@ -433,10 +545,20 @@ impl Listeners {
 }
 
 impl Env {
+    /// The chains of a listener in order; then the default chain.
+    fn contexts(
+        &self,
+        slot: usize,
+        config: &Arc<Listener>,
+        stats: &Arc<ListenerStats>,
+    ) -> Vec<Rc<ChainContext>> {
+        let chains = config.chains.iter().chain(config.default_chain.as_ref());
+        chains.map(|chain| Rc::new(self.context(slot, config, chain, stats))).collect()
+    }
+
     fn context(
         &self,
         slot: usize,
-        index: usize,
         listener: &Arc<Listener>,
         chain: &Arc<FilterChain>,
         stats: &Arc<ListenerStats>,
@@ -468,7 +590,8 @@ impl Env {
             kind,
             limits,
             slot,
-            index,
+            is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
+            active: Cell::new(0),
         }
     }
 

@@ -32,7 +32,9 @@ pub(crate) struct Pool {
     pub(crate) priority: Priority,
     /// Where the host is in the balancer's list; `None` when it is gone.
     pub(crate) host: Option<u32>,
-    /// Connections without a stream, the latest last.
+    /// All connections.
+    pub(crate) open: Vec<ConnectionId>,
+    /// Those without a stream, the latest last.
     pub(crate) idle: Vec<ConnectionId>,
     /// Connections that carry many streams, busy or not.
     pub(crate) shared: Vec<ConnectionId>,
@@ -91,6 +93,7 @@ impl Pool {
             hostname,
             priority,
             host: None,
+            open: Vec::new(),
             idle: Vec::new(),
             shared: Vec::new(),
             pending: VecDeque::new(),
@@ -144,7 +147,8 @@ impl Exchange {
         };
         let idle_timeout = cluster.config.idle_timeout;
         let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
-        if retired || pool.host.is_none() {
+        // Streams that waited when its host was left out are served all the same.
+        if retired || (pool.host.is_none() && pool.pending.is_empty()) {
             self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
             return Offer::Done;
         }

@@ -632,8 +632,11 @@ impl Upstreams {
             pool.idle.remove(at);
         }
         pool.shared.retain(|shared| *shared != id);
+        if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
+            pool.open.swap_remove(at);
+        }
         if pool.is_unused() {
-            cluster.drop_if_unused(pool_key);
+            self.clusters.drop_if_unused(pool_key);
         } else if !pool.pending.is_empty() {
             self.open_for_pending(pool_key, conns, env, now);
         }

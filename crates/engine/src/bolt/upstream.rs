@@ -17,7 +17,6 @@ use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::pool::{Lease, Wish};
 use crate::record::Record;
-use crate::snapshot::ClusterId;
 use crate::stream::{Direction, UpstreamState};
 use crate::upstream::Upstreams;
 
@@ -37,7 +36,7 @@ impl Exchange {
             if takes && !listed {
                 pool.shared.push(id);
             }
-            if !takes || pool.host.is_none() {
+            if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
                 // One that is being given up is closed by whoever does that.
                 if idle && (takes || listed) {
                     self.upstreams.close_upstream(
@@ -180,24 +179,6 @@ impl Exchange {
         }
         self.fail_shared(id, ResetReason::Protocol, now);
         self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now);
-    }
-
-    /// The cluster of shared connections is gone.
-    pub(crate) fn retire_shared(&mut self, cluster: ClusterId, now: Instant) {
-        for id in self.conns.table.ids() {
-            let Some(connection) = self.conns.table.get(id) else { continue };
-            let of_cluster = connection.upstream().is_some_and(|up| up.pool_key.cluster == cluster);
-            if of_cluster && self.conns.is_shared(id) {
-                self.fail_shared(id, ResetReason::ClusterGone, now);
-                self.upstreams.close_upstream(
-                    id,
-                    Close::Flush,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                );
-            }
-        }
     }
 
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.

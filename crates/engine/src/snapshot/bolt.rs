@@ -102,7 +102,7 @@ pub struct ToHttp {
 }
 
 /// `towpath.extensions.bolt.v1.BoltProtocolOptions`: a cluster that speaks Bolt.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct BoltUpstream {
     /// `connections_per_host`: connections of one worker to one host, which all its clients share. Default 1.
     pub connections_per_host: u32,

@@ -52,6 +52,18 @@ pub struct Cluster {
     pub outliers: Option<OutlierDetection>,
 }
 
+impl Cluster {
+    /// Whether connections are made and spoken on as for another configuration. What TLS comes to is not compared.
+    pub(crate) fn connects_like(&self, other: &Self) -> bool {
+        let plain = self.tls.is_none() && other.tls.is_none();
+        plain
+            && self.connect == other.connect
+            && self.buffer_limit == other.buffer_limit
+            && self.http1 == other.http1
+            && self.bolt == other.bolt
+    }
+}
+
 /// Where endpoints come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discovery {

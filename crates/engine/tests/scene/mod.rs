@@ -183,7 +183,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         transport_timeout: None,
     };
     Listener {
-        name: "in".into(),
+        name: format!("in-{}", at.1).into(),
         stat_prefix: "in".into(),
         addresses: vec![address(at)],
         bind: true,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
+use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{
@@ -63,6 +64,9 @@ pub struct Rig {
     /// The worker has said that it is drained.
     pub drained: bool,
     pub script: Option<Script>,
+    /// Sockets that are bound, and how often one was given up.
+    pub listened: u32,
+    pub unlistened: u32,
 }
 
 impl Rig {
@@ -87,6 +91,8 @@ impl Rig {
             outcome: Outcome::default(),
             drained: false,
             script: None,
+            listened: 0,
+            unlistened: 0,
         };
         let epoch_unix_ns = 1_700_000_000_000_000_000;
         rig.give(Input::Message(Message::To(ToWorker::WallClock { epoch_unix_ns })));
@@ -157,6 +163,11 @@ impl Rig {
         (connection, Input::Accepted { listener, connection, local, peer })
     }
 
+    /// Another configuration.
+    pub fn configure(&mut self, snapshot: Snapshot) {
+        self.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot.into()))));
+    }
+
     pub fn drain(&mut self) {
         self.drain_within(None);
     }
@@ -210,6 +221,7 @@ impl Rig {
         match output {
             Output::Listen { listener, address, .. } => {
                 self.listener.get_or_insert(listener);
+                self.listened += 1;
                 self.inputs.push_back(Input::Listening { listener, outcome: Ok(address) });
             }
             Output::Connect { attempt, .. } => {
@@ -228,6 +240,8 @@ impl Rig {
             Output::Message(Message::From(FromWorker::Drained)) => self.drained = true,
             Output::Message(_) => {}
             Output::Unlisten { .. } => {
+                self.listened -= 1;
+                self.unlistened += 1;
                 // Who waited in the socket comes after all that was said in the same breath.
                 if let Some(input) = self.waiting.take() {
                     self.inputs.push_back(input);
