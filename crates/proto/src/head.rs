@@ -180,7 +180,15 @@ impl Head {
     }
 
     /// Makes `value` the only value of `name`, in the place of the first; appends when there is none.
+    #[inline]
     pub fn set(&mut self, name: Name, value: &[u8]) -> bool {
+        if self.0.present & name.bit() == 0 {
+            return self.append(name, value);
+        }
+        self.set_present(name, value)
+    }
+
+    fn set_present(&mut self, name: Name, value: &[u8]) -> bool {
         let Some(index) = self.position(name) else { return self.append(name, value) };
         let field = self.own_line(name, value);
         self.0.fields[index] = field;
@@ -562,7 +570,7 @@ impl Head {
     }
 
     /// Keeps a line with a well-known name.
-    #[inline]
+    #[inline(always)]
     fn own_line(&mut self, name: Name, value: &[u8]) -> Field {
         let value = match value {
             [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => trim(value),

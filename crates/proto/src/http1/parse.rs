@@ -87,19 +87,48 @@ impl Cursor {
                     Ok(Progress::Whole(end))
                 };
             }
-            let Some(field) = FieldLine::parse(bytes, self.line) else {
-                return self.judge(bytes, limit, options, judge_field);
-            };
-            if field.next > limit {
-                return Err(Error::HeadTooLarge);
+            if let Some(field) = FieldLine::parse(bytes, self.line) {
+                self.take(&field, bytes, head, facts, options)?;
+            } else if let Some(progress) = self.rare_line(bytes, head, facts, options)? {
+                return Ok(progress);
             }
-            self.fields += 1;
-            if self.fields > options.max_fields {
-                return Err(Error::TooManyFields);
-            }
-            field.put(bytes, self.line, head, facts, options)?;
-            self.line = field.next;
         }
+    }
+
+    /// Takes a line that is longer than a window before its value, or finds out why it is none.
+    #[cold]
+    fn rare_line(
+        &mut self,
+        bytes: &[u8],
+        head: &mut Head,
+        facts: &mut Facts,
+        options: &Options,
+    ) -> Result<Option<Progress>, Error> {
+        match FieldLine::parse_any(bytes, self.line) {
+            Some(field) => self.take(&field, bytes, head, facts, options).map(|()| None),
+            None => self.judge(bytes, options.head_limit(), options, judge_field).map(Some),
+        }
+    }
+
+    #[inline(always)]
+    fn take(
+        &mut self,
+        field: &FieldLine,
+        bytes: &[u8],
+        head: &mut Head,
+        facts: &mut Facts,
+        options: &Options,
+    ) -> Result<(), Error> {
+        if field.next > options.head_limit() {
+            return Err(Error::HeadTooLarge);
+        }
+        self.fields += 1;
+        if self.fields > options.max_fields {
+            return Err(Error::TooManyFields);
+        }
+        field.put(bytes, self.line, head, facts, options)?;
+        self.line = field.next;
+        Ok(())
     }
 
     /// Takes the request or status line; answers what to return if it is not there yet.
@@ -215,13 +244,14 @@ struct FieldLine {
 }
 
 impl FieldLine {
+    /// A line whose name ends within the window.
     #[inline(always)]
     fn parse(bytes: &[u8], start: usize) -> Option<Self> {
         let window = Window::new(bytes.get(start..)?);
         let length = window.colons.trailing_zeros() as usize;
         // The colon and what decides whether one space follows lie within the window: the rule.
         if length + 2 >= Window::LENGTH {
-            return Self::parse_long_name(bytes, start);
+            return None;
         }
         let name = Name::resolve_within(&window.bytes, length);
         if name == Name::Custom && !is_token_within(&window.bytes, length) {
@@ -240,9 +270,8 @@ impl FieldLine {
         Self::up_to(bytes, (name, colon), (from, one_space), cr)
     }
 
-    /// A line whose name goes beyond the window.
-    #[cold]
-    fn parse_long_name(bytes: &[u8], start: usize) -> Option<Self> {
+    /// A line with any name.
+    fn parse_any(bytes: &[u8], start: usize) -> Option<Self> {
         let colon = scan::colon(bytes, start)?;
         let spelling = &bytes[start..colon];
         let name = Name::resolve(spelling);
@@ -314,17 +343,35 @@ fn value_start(bytes: &[u8], colon: usize) -> usize {
 #[inline]
 fn request_line(bytes: &[u8], start: usize, head: &mut Head) -> Option<usize> {
     let line = &bytes[start..];
+    if line.starts_with(b"GET ") {
+        return target_line(bytes, start, 3, Method::Get, head);
+    }
     let space = line.iter().take(MAX_METHOD + 1).position(|&byte| byte == b' ')?;
     let method = Method::from_bytes(&line[..space]);
     if method == Method::Other && !is_token(&line[..space]) {
         return None;
     }
+    target_line(bytes, start, space, method, head)
+}
+
+/// The request line behind its method, which ends at `space`.
+#[inline]
+fn target_line(
+    bytes: &[u8],
+    start: usize,
+    space: usize,
+    method: Method,
+    head: &mut Head,
+) -> Option<usize> {
     let target = start + space + 1;
     let end = scan::target_end(bytes, target)?;
-    let version = match bytes.get(end..end + 11)? {
-        b" HTTP/1.1\r\n" => Version::Http11,
-        b" HTTP/1.0\r\n" => Version::Http10,
-        _ => return None,
+    let behind = bytes[end..].first_chunk::<11>()?;
+    let version = if behind == b" HTTP/1.1\r\n" {
+        Version::Http11
+    } else if behind == b" HTTP/1.0\r\n" {
+        Version::Http10
+    } else {
+        return None;
     };
     if end == target {
         return None;
@@ -337,6 +384,12 @@ fn request_line(bytes: &[u8], start: usize, head: &mut Head) -> Option<usize> {
 /// missing with the reason, as many servers have it. Answers where the next line begins.
 #[inline]
 fn status_line(bytes: &[u8], start: usize, head: &mut Head) -> Option<usize> {
+    const OK: &[u8; 17] = b"HTTP/1.1 200 OK\r\n";
+    if bytes.get(start..)?.first_chunk() == Some(OK) {
+        head.set_status(200);
+        head.set_version(Version::Http11);
+        return Some(start + OK.len());
+    }
     let line = bytes.get(start..start + 13)?;
     let version = match &line[..9] {
         b"HTTP/1.1 " => Version::Http11,
