@@ -1,5 +1,7 @@
 //! What the targets share: feeding bytes whole or cut, and writing down what came out.
 
+pub mod encode;
+
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
