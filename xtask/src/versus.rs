@@ -7,18 +7,20 @@
 
 mod configs;
 mod contender;
+mod count;
 mod jobs;
 mod load;
 mod process;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::peers;
-use crate::shell::{Result, output, root, run as run_command, target};
+use crate::shell::{Result, cargo, output, root, run as run_command, target};
 
 use contender::Contender;
+pub(crate) use contender::free_port;
 use report::Report;
 
 /// What to run, and how thoroughly.
@@ -39,7 +41,9 @@ const JOBS: &[&str] = &["http", "tcp", "stream", "open", "idle"];
 
 const HELP: &str = "\
 cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle] [--only floor,towpath,nginx,haproxy,envoy]
-                   [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]";
+                   [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
+cargo xtask versus --count [--jobs plain,edge,log,fields,large] [--only towpath,nginx,haproxy,envoy] [--no-build]
+                   user instructions of the whole process for one request, by callgrind";
 
 impl Plan {
     fn full() -> Self {
@@ -100,6 +104,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         }
         Some(_) | None => {}
     }
+    if words.iter().any(|word| word == "--count") {
+        return count::run(words);
+    }
     let plan = Plan::parse(words)?;
     check_machine()?;
     let programs = programs(&plan)?;
@@ -120,6 +127,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// User instructions of our proxy for one request of each job.
+pub(crate) fn instructions(program: &Path) -> Result<Vec<(&'static str, u64)>> {
+    let contender = Contender { name: "towpath", program: program.to_owned() };
+    let counts = count::JOBS.iter().map(|job| Ok((job.name, count::per_request(&contender, job)?)));
+    counts.collect()
+}
+
 /// Where everything is.
 pub(crate) struct Programs {
     pub(crate) nginx: PathBuf,
@@ -133,9 +147,9 @@ fn programs(plan: &Plan) -> Result<Programs> {
     let wants = |name: &str| plan.contenders.iter().any(|it| it == name);
     if !plan.no_build {
         println!("building the release programs…");
-        let mut build = Command::new("cargo");
+        let mut build = cargo();
         build.args(["build", "--quiet", "--release", "-p", "towpath-cli", "-p", "towpath-proxy"]);
-        run_command(build.args(["--bins"]).current_dir(root()))?;
+        run_command(build.arg("--bins"))?;
     }
     let release = target().join("release");
     let mut contenders = Vec::new();

@@ -1,12 +1,29 @@
-//! The same job in each proxy's own words: one worker, one route, keep-alive on both sides, no access log.
+//! The same job in each proxy's own words: one worker, one route, keep-alive on both sides; no access log and no field of
+//! its own but what [`Extras`] asks for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a proxy looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Http,
     Tcp,
+}
+
+/// What HTTP proxies do beside passing on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extras {
+    /// X-Forwarded-For, X-Forwarded-Proto and a request id are added to each request.
+    pub(super) edge: bool,
+    /// Each request is logged in the proxy's default format.
+    pub(super) log: Option<Log>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) file: PathBuf,
+    /// HAProxy writes no files: a UDP port of 127.0.0.1.
+    pub(super) port: u16,
 }
 
 impl Kind {
@@ -38,6 +55,7 @@ http {{
 
 pub(super) fn nginx(
     kind: Kind,
+    extras: &Extras,
     folder: &Path,
     module: &Path,
     listen: u16,
@@ -50,15 +68,23 @@ worker_rlimit_nofile 30000;
 events {{ worker_connections 25000; }}
 "
     );
+    let log =
+        extras.log.as_ref().map_or_else(|| "off".into(), |log| log.file.display().to_string());
+    let edge = if extras.edge {
+        " proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header X-Request-Id $request_id;"
+    } else {
+        ""
+    };
     match kind {
         Kind::Http => format!(
             "{start}http {{
-  access_log off; keepalive_requests 1000000000; keepalive_timeout 3600s;
+  access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
 {}
   upstream origin {{ server 127.0.0.1:{upstream}; keepalive 512; keepalive_requests 1000000000; }}
   server {{
     listen 127.0.0.1:{listen} backlog=4096;
-    location / {{ proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+    location / {{ proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";{edge} }}
   }}
 }}
 ",
@@ -76,12 +102,29 @@ events {{ worker_connections 25000; }}
 }
 
 /// HAProxy refuses to start when its connections could need more descriptors than it may have.
-pub(super) fn haproxy(kind: Kind, descriptors: usize, listen: u16, upstream: u16) -> String {
+pub(super) fn haproxy(
+    kind: Kind,
+    extras: &Extras,
+    descriptors: usize,
+    listen: u16,
+    upstream: u16,
+) -> String {
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
     let mode = kind.name();
-    let more = match kind {
-        Kind::Http => "  option http-keep-alive\n  http-reuse always\n",
-        Kind::Tcp => "",
+    let mut more = match kind {
+        Kind::Http => "  option http-keep-alive\n  http-reuse always\n".to_owned(),
+        Kind::Tcp => String::new(),
+    };
+    if let Some(log) = &extras.log {
+        more += &format!("  log 127.0.0.1:{} local0\n  option httplog\n", log.port);
+    }
+    let edge = if extras.edge {
+        "  option forwardfor
+  http-request set-header X-Forwarded-Proto http
+  http-request set-header X-Request-Id %[uuid()]
+"
+    } else {
+        ""
     };
     format!(
         "global
@@ -95,44 +138,56 @@ defaults
 {more}
 frontend in
   bind 127.0.0.1:{listen} backlog 4096
-  default_backend origin
+{edge}  default_backend origin
 backend origin
   server origin 127.0.0.1:{upstream}
 "
     )
 }
 
-/// Envoy's bootstrap; ours too. As its FAQ on benchmarking asks: no request id, no dynamic statistics.
-pub(super) fn envoy(kind: Kind, listen: u16, upstream: u16) -> String {
+/// Envoy's bootstrap; ours too. As its FAQ on benchmarking asks: no request id where none is wanted, no dynamic statistics.
+pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> String {
+    let edge = extras.edge;
+    let log = extras.log.as_ref().map_or_else(String::new, |log| {
+        format!(
+            "
+          access_log:
+          - name: envoy.access_loggers.file
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
+              path: {}",
+            log.file.display()
+        )
+    });
     let filter = match kind {
-        Kind::Http => {
+        Kind::Http => format!(
             "
       - name: envoy.filters.network.http_connection_manager
         typed_config:
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: in
-          generate_request_id: false
+          use_remote_address: {edge}
+          generate_request_id: {edge}{log}
           route_config:
             virtual_hosts:
             - name: all
               domains: [\"*\"]
               routes:
-              - match: { prefix: / }
-                route: { cluster: origin }
+              - match: {{ prefix: / }}
+                route: {{ cluster: origin }}
           http_filters:
           - name: envoy.filters.http.router
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
               dynamic_stats: false"
-        }
-        Kind::Tcp => {
-            "
+        ),
+        Kind::Tcp => "
       - name: envoy.filters.network.tcp_proxy
         typed_config:
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
           stat_prefix: in
           cluster: origin"
-        }
+            .to_owned(),
     };
     format!(
         "static_resources:

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::peers;
 use crate::shell::{Result, output};
 
-use super::configs::{self, Kind};
+use super::configs::{self, Extras, Kind};
 use super::process::{Process, await_port, pinned};
 
 /// In the order of the table: the first is what the others are compared with.
@@ -30,6 +30,20 @@ const PROXY_CORE: usize = 0;
 impl Contender {
     /// Starts it before `upstream` and waits until it listens.
     pub(super) fn start(&self, kind: Kind, upstream: u16, folder: &Path) -> Result<Running> {
+        let (port, command) = self.command(kind, &Extras::default(), upstream, folder)?;
+        let mut process = Process::start(PROXY_CORE, &command)?;
+        await_port(port, &mut process, self.name)?;
+        Ok(Running { name: self.name, port, process })
+    }
+
+    /// Writes its configuration; answers where it is going to listen, and the command that starts it.
+    pub(super) fn command(
+        &self,
+        kind: Kind,
+        extras: &Extras,
+        upstream: u16,
+        folder: &Path,
+    ) -> Result<(u16, Vec<String>)> {
         let port = free_port()?;
         let own = folder.join(format!("{}-{}", self.name, kind.name()));
         fs::create_dir_all(&own)?;
@@ -47,26 +61,24 @@ impl Contender {
                 more(&["-p", &own.display().to_string(), "-c", &path]);
                 let modules = peers::debian_root("nginx").join("usr/lib/nginx/modules");
                 let module = modules.join("ngx_stream_module.so");
-                configs::nginx(kind, &own, &module, port, upstream)
+                configs::nginx(kind, extras, &own, &module, port, upstream)
             }
             "haproxy" => {
                 more(&["-db", "-f", &path]);
-                configs::haproxy(kind, descriptors()?, port, upstream)
+                configs::haproxy(kind, extras, descriptors()?, port, upstream)
             }
             "envoy" => {
                 more(&["-c", &path, "--concurrency", "1", "--log-level", "error"]);
                 more(&["--disable-hot-restart"]);
-                configs::envoy(kind, port, upstream)
+                configs::envoy(kind, extras, port, upstream)
             }
             _ => {
                 more(&["-c", &path, "--concurrency", "1", "--log-level", "error"]);
-                configs::envoy(kind, port, upstream)
+                configs::envoy(kind, extras, port, upstream)
             }
         };
         fs::write(&config, text)?;
-        let mut process = Process::start(PROXY_CORE, &command)?;
-        await_port(port, &mut process, self.name)?;
-        Ok(Running { name: self.name, port, process })
+        Ok((port, command))
     }
 }
 
@@ -77,6 +89,6 @@ fn descriptors() -> Result<usize> {
 }
 
 /// A port that nobody uses at the moment.
-pub(super) fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
