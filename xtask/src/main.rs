@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
 mod client;
+mod dist;
 mod fuzz;
 mod instructions;
 mod marks;
@@ -31,15 +32,21 @@ cargo xtask COMMAND
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
   client [--quick] [--mars FILE] [--mobile FILE]
                                     every figure that the client library is to reach, in one report, what is missed included
+  dist                              the released programs, optimised for the lab's traffic, and what that gained
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
   sanitize                          the tracing crate's unit tests under the address sanitizer
   toolchains [--all]                the tracing crate with the oldest compiler promised, and for other systems; --all: none may be absent
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
+  versus --count […]                user instructions of each of these proxies for one request, by callgrind
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
+    if std::env::var_os(dist::WRAPS_RUSTC).is_some() {
+        eprintln!("xtask: {}", dist::wrap_rustc(&words.collect::<Vec<_>>()));
+        return ExitCode::FAILURE;
+    }
     if std::env::var_os(fuzz::WRAPS_RUSTC).is_some() {
         eprintln!("xtask: {}", fuzz::wrap_rustc(&words.collect::<Vec<_>>()));
         return ExitCode::FAILURE;
@@ -58,6 +65,7 @@ fn main() -> ExitCode {
 fn run(command: &str, rest: &[String]) -> Result<()> {
     match command {
         "test" => test::run(rest),
+        "dist" => dist::run(rest),
         "client" => client::run(rest),
         "fuzz" => fuzz::run(rest),
         "instructions" => instructions::run(rest),

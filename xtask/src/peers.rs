@@ -82,6 +82,14 @@ const PEERS: &[Peer] = &[
         },
         version: "1%3a14.",
     },
+    Peer {
+        name: "llvm-profdata",
+        source: Source::Debian {
+            packages: &["llvm-22"],
+            program: "usr/lib/llvm-22/bin/llvm-profdata",
+        },
+        version: "1%3a22.",
+    },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {
         name: "chromium",
