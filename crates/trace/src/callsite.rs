@@ -13,6 +13,8 @@ pub struct Callsite {
     category: Category,
     level: Level,
     fields: &'static [&'static str],
+    target: &'static str,
+    unit: &'static str,
     file: &'static str,
     line: u32,
     /// Its number in the upper half, as heads of records have it: the position in the table of callsites plus one; 0
@@ -43,6 +45,8 @@ impl Callsite {
             category,
             level,
             fields,
+            target: "",
+            unit: "",
             file,
             line,
             head: AtomicU64::new(0),
@@ -62,13 +66,27 @@ impl Callsite {
             category,
             level: Level::Info,
             fields: &[],
+            target: "",
+            unit: "",
             file,
             line,
             head: AtomicU64::new(0),
         }
     }
 
-    /// Whether anyone wants events of this place.
+    /// The same place with a target, as `tracing` has them: the module, unless the program says otherwise.
+    #[must_use]
+    pub const fn with_target(self, target: &'static str) -> Self {
+        Self { target, ..self }
+    }
+
+    /// The same place, a counter of this unit: `bytes`, `ns`, or a word of one's own.
+    #[must_use]
+    pub const fn with_unit(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Whether events of this place are wanted.
     #[inline(always)]
     #[must_use]
     pub fn enabled(&self) -> bool {
@@ -106,13 +124,24 @@ impl Callsite {
         self.fields
     }
 
+    /// Its target; empty for places that have none.
+    #[must_use]
+    pub const fn target(&self) -> &'static str {
+        self.target
+    }
+
+    /// The unit of a counter; empty for one without.
+    #[must_use]
+    pub const fn unit(&self) -> &'static str {
+        self.unit
+    }
+
     /// Source file and line.
     #[must_use]
     pub const fn location(&self) -> (&'static str, u32) {
         (self.file, self.line)
     }
 
-    #[cfg(feature = "tracing")]
     pub(crate) fn id(&'static self) -> u32 {
         crate::record::callsite(self.head())
     }

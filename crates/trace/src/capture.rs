@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::callsite::Callsite;
-use crate::category::Category;
+use crate::category::{Category, Level};
 use crate::chrome::Chrome;
 use crate::clock::Reading;
 use crate::collect::{Account, Placed, Sink};
@@ -45,6 +45,14 @@ struct Kept {
     values: Values,
 }
 
+impl Kept {
+    /// Level, target and location of its callsite.
+    fn origin(&self) -> (Option<Level>, &'static str, Option<(&'static str, u32)>) {
+        let site = self.callsite.map(|(_, site)| site);
+        (site.map(Callsite::level), site.map_or("", Callsite::target), site.map(Callsite::location))
+    }
+}
+
 /// One span of a capture.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -53,6 +61,12 @@ pub struct SpanView<'a> {
     pub name: &'a str,
     /// Its categories.
     pub category: Category,
+    /// Its level, if its callsite has one.
+    pub level: Option<Level>,
+    /// The target of an event of `tracing`; empty for others.
+    pub target: &'static str,
+    /// Source file and line of its callsite.
+    pub location: Option<(&'static str, u32)>,
     /// The thread it ran on, or the track it lies on.
     pub place: PlaceView,
     /// Begin, in nanoseconds of `CLOCK_BOOTTIME`.
@@ -73,6 +87,12 @@ pub struct SpanView<'a> {
 pub struct PointView<'a> {
     /// Its name.
     pub name: &'a str,
+    /// Its level, if its callsite has one.
+    pub level: Option<Level>,
+    /// The target of an event of `tracing`; empty for others.
+    pub target: &'static str,
+    /// Source file and line of its callsite.
+    pub location: Option<(&'static str, u32)>,
     /// Its time, in nanoseconds of `CLOCK_BOOTTIME`.
     pub ns: u64,
     /// Its values.
@@ -202,8 +222,11 @@ impl Capture {
             Entry::Event(event) if event.what == what => Some(event),
             Entry::Event(_) | Entry::Lost { .. } => None,
         });
-        let view =
-            |event| PointView { name: self.name(event), ns: event.ns, values: self.values(event) };
+        let view = |event: &'_ Kept| {
+            let (level, target, location) = event.origin();
+            let (name, values) = (self.name(event), self.values(event));
+            PointView { name, level, target, location, ns: event.ns, values }
+        };
         events.map(view).collect()
     }
 
@@ -217,9 +240,13 @@ impl Capture {
             ),
             Lane::Track { id, .. } => PlaceView::Track(id),
         };
+        let (level, target, location) = event.origin();
         SpanView {
             name: self.name(event),
             category: event.category,
+            level,
+            target,
+            location,
             place,
             begin_ns: event.ns,
             end_ns: event.ns,
@@ -269,6 +296,7 @@ impl Capture {
                     what: event.what,
                     callsite: event.callsite,
                     name: self.name(&event),
+                    own_name: event.name.is_some(),
                     category: event.category,
                     values: self.arena.values(event.values),
                     arena: &self.arena,
@@ -284,7 +312,7 @@ impl Sink for Capture {
     }
 
     fn event(&mut self, event: &Placed<'_>) {
-        let name = event.callsite.is_none().then(|| self.arena.keep_text(event.name));
+        let name = event.own_name.then(|| self.arena.keep_text(event.name));
         let values = self.arena.keep(event.arena, event.values);
         let Placed { ns, lane, what, callsite, category, .. } = *event;
         self.entries.push(Entry::Event(Kept { ns, lane, what, callsite, name, category, values }));

@@ -182,20 +182,26 @@ pub enum Level {
 impl Level {
     /// All levels, the most important first.
     pub const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+
+    /// Its name, as it is read.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
 }
 
 impl std::str::FromStr for Level {
     type Err = UnknownCategory;
 
     fn from_str(text: &str) -> Result<Self, UnknownCategory> {
-        Ok(match text {
-            "error" => Self::Error,
-            "warn" => Self::Warn,
-            "info" => Self::Info,
-            "debug" => Self::Debug,
-            "trace" => Self::Trace,
-            _ => return Err(UnknownCategory(text.chars().take(64).collect())),
-        })
+        let named = Self::ALL.into_iter().find(|level| level.name() == text);
+        named.ok_or_else(|| UnknownCategory(text.chars().take(64).collect()))
     }
 }
 

@@ -141,7 +141,13 @@ impl<W: Write> Sink for Chrome<W> {
         self.line.push_str(",\"name\":");
         text(&mut self.line, event.name);
         self.line.push_str(",\"cat\":");
-        text(&mut self.line, event.category.name());
+        match event.callsite.map(|(_, site)| site).filter(|site| !site.target().is_empty()) {
+            Some(site) => {
+                let (category, level) = (event.category.name(), site.level().name());
+                text(&mut self.line, &format!("{category},{},{level}", site.target()));
+            }
+            None => text(&mut self.line, event.category.name()),
+        }
         if let Some(track) = track {
             let _ = write!(self.line, ",\"id\":\"{track}\"");
         }

@@ -8,7 +8,7 @@ use crate::category::Category;
 use crate::clock::Reading;
 use crate::decode::{self, Arena, Event, Stored};
 use crate::lanes::{Bent, Item, Lane, ThreadLane, TrackLane, What};
-use crate::record::{FOLLOWS, Kind, MONOTONIC, NAMELESS, Words};
+use crate::record::{FOLLOWS, Kind, MONOTONIC, NAMELESS, Words, value_kind};
 use crate::ring::{self, Ring, Thread};
 use crate::timeline::Timeline;
 
@@ -20,6 +20,8 @@ pub(crate) struct Placed<'a> {
     pub(crate) what: What,
     pub(crate) callsite: Option<(u32, &'static Callsite)>,
     pub(crate) name: &'a str,
+    /// The name is the event's own, not that of its callsite.
+    pub(crate) own_name: bool,
     pub(crate) category: Category,
     pub(crate) values: &'a [Stored],
     pub(crate) arena: &'a Arena,
@@ -323,25 +325,30 @@ fn on_track(head: u64) -> bool {
 
 /// Finds the names behind an item's numbers.
 fn hand_over(item: &Item, arena: &Arena, sites: &[&'static Callsite], sink: &mut dyn Sink) {
-    let index = (item.callsite as usize).wrapping_sub(1);
-    let site = sites.get(index).map(|&site| (item.callsite, site));
+    let at = |number: u32| sites.get((number as usize).wrapping_sub(1)).map(|&site| (number, site));
+    let mut site = at(item.callsite);
     let mut values = arena.values(item.values);
-    let mut category = site.map_or(Category::NONE, |(_, site)| site.category());
+    let mut category = None;
     if item.callsite == NAMELESS
-        && let Some((&(_, bits), rest)) = values.split_first()
+        && let Some((&(kind, word), rest)) = values.split_first()
     {
-        category = Category::from_bits(bits);
+        // What brings its own name says in a first value whose callsite's it is, or what category it has.
+        match kind {
+            value_kind::SIGNED => site = at(word as u32),
+            _ => category = Some(Category::from_bits(word)),
+        }
         values = rest;
     }
-    let name =
-        item.name.map_or_else(|| site.map_or("", |(_, site)| site.name()), |name| arena.text(name));
+    let of_site = site.map_or(Category::NONE, |(_, site)| site.category());
+    let own = item.name.map(|name| arena.text(name));
     sink.event(&Placed {
         ns: item.ns,
         lane: item.lane,
         what: item.what,
         callsite: site,
-        name,
-        category,
+        name: own.unwrap_or_else(|| site.map_or("", |(_, site)| site.name())),
+        own_name: own.is_some(),
+        category: category.unwrap_or(of_site),
         values,
         arena,
     });

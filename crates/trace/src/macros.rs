@@ -11,8 +11,20 @@
 /// let bytes = 512;
 /// let _span = span!(Category::NETWORK, "send", bytes, flow = Flow::through(7));
 /// ```
+/// A name that is known only at run time follows `dyn`; it is copied into the ring: `span!(CATEGORY, dyn name, bytes = n)`.
 #[macro_export]
 macro_rules! span {
+    (level = $level:expr, $category:expr, dyn $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
+        $crate::callsite!(CALLSITE, $level, $category, "" $(, $key)*);
+        if $crate::enabled($category, $level) {
+            $crate::Span::begin_named(&CALLSITE, ::core::convert::AsRef::<str>::as_ref(&$name), [$($crate::value_of!($key $(= $value)?)),*])
+        } else {
+            $crate::Span::off()
+        }
+    }};
+    ($category:expr, dyn $name:expr $(, $($rest:tt)*)?) => {
+        $crate::span!(level = $crate::Level::Info, $category, dyn $name $(, $($rest)*)?)
+    };
     (level = $level:expr, $category:expr, $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
         $crate::callsite!(CALLSITE, $level, $category, $name $(, $key)*);
         if $crate::enabled($category, $level) {
@@ -57,6 +69,15 @@ macro_rules! function {
 /// A point in time: `mark!(CATEGORY, "name", key = value, …)`, with `level = …` in front as in [`span!`].
 #[macro_export]
 macro_rules! mark {
+    (level = $level:expr, $category:expr, dyn $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
+        $crate::callsite!(CALLSITE, $level, $category, "" $(, $key)*);
+        if $crate::enabled($category, $level) {
+            $crate::emit::mark_named(&CALLSITE, ::core::convert::AsRef::<str>::as_ref(&$name), [$($crate::value_of!($key $(= $value)?)),*]);
+        }
+    }};
+    ($category:expr, dyn $name:expr $(, $($rest:tt)*)?) => {
+        $crate::mark!(level = $crate::Level::Info, $category, dyn $name $(, $($rest)*)?)
+    };
     (level = $level:expr, $category:expr, $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
         $crate::callsite!(CALLSITE, $level, $category, $name $(, $key)*);
         if $crate::enabled($category, $level) {
@@ -68,9 +89,24 @@ macro_rules! mark {
     };
 }
 
-/// A number as it stands: `counter!(CATEGORY, "open connections", n)`. Integers and floats.
+/// A number as it stands: `counter!(CATEGORY, "open connections", n)`. Integers and floats. A unit may follow:
+/// `counter!(CATEGORY, "received", n, unit = "bytes")`.
 #[macro_export]
 macro_rules! counter {
+    ($category:expr, $name:expr, $value:expr, unit = $unit:expr $(,)?) => {{
+        static CALLSITE: $crate::Callsite = $crate::Callsite::new(
+            $name,
+            $category,
+            $crate::Level::Info,
+            &["value"],
+            ::core::file!(),
+            ::core::line!(),
+        )
+        .with_unit($unit);
+        if $crate::enabled($category, $crate::Level::Info) {
+            $crate::emit::counter_value(&CALLSITE, $value);
+        }
+    }};
     ($category:expr, $name:expr, $value:expr $(,)?) => {{
         $crate::callsite!(CALLSITE, $crate::Level::Info, $category, $name, value);
         if $crate::enabled($category, $crate::Level::Info) {

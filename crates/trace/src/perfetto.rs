@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
+use crate::callsite::Callsite;
 use crate::clock::{self, Reading};
 use crate::collect::{Account, Placed, Sink};
 use crate::decode::{Arena, Stored};
@@ -48,6 +49,10 @@ struct Sequence {
     fields: Bits,
     strings: Bits,
     categories: u64,
+    /// Callsites whose source location, and target, were told.
+    places: Bits,
+    /// Levels whose names were told.
+    levels: u8,
     dynamic: HashMap<Box<str>, u64>,
 }
 
@@ -262,7 +267,7 @@ impl<W: Write> Perfetto<W> {
         });
     }
 
-    fn counter_track(&mut self, name: &str) -> u64 {
+    fn counter_track(&mut self, name: &str, unit: &str) -> u64 {
         let uuid = uuid(self.seed, COUNTER_TRACK, hash(name.as_bytes()));
         if !self.described.contains_key(&uuid) {
             let parent = self.shared.uuid;
@@ -270,7 +275,13 @@ impl<W: Write> Perfetto<W> {
             self.descriptor(uuid, |descriptor| {
                 uint(descriptor, 5, parent);
                 bytes(descriptor, 2, readable(name).as_bytes());
-                message(descriptor, 8, |_| {});
+                message(descriptor, 8, |counter| match unit {
+                    "" => {}
+                    "ns" => uint(counter, 3, 1),
+                    "count" => uint(counter, 3, 2),
+                    "bytes" => uint(counter, 3, 3),
+                    other => bytes(counter, 6, other.as_bytes()),
+                });
             });
         }
         uuid
@@ -300,7 +311,8 @@ impl<W: Write> Sink for Perfetto<W> {
     fn event(&mut self, event: &Placed<'_>) {
         let mut track = self.describe(event.lane, event.name);
         if event.what == What::Counter {
-            track = self.counter_track(event.name);
+            let unit = event.callsite.map_or("", |(_, site)| site.unit());
+            track = self.counter_track(event.name, unit);
         }
         let ns = self.since_start(event.ns);
         let sequence = match event.lane {
@@ -361,6 +373,8 @@ impl Sequence {
             fields: Bits::default(),
             strings: Bits::default(),
             categories: 0,
+            places: Bits::default(),
+            levels: 0,
             dynamic: HashMap::new(),
         }
     }
@@ -401,6 +415,8 @@ impl Sequence {
             self.fields.clear();
             self.strings.clear();
             self.categories = 0;
+            self.places.clear();
+            self.levels = 0;
             self.dynamic.clear();
         }
     }
@@ -458,6 +474,13 @@ fn encode(
                 if event.category.bits() != 0 {
                     uint(out, 3, category_iid(event));
                 }
+                if let Some((id, site)) = event.callsite {
+                    if !site.target().is_empty() {
+                        uint(out, 3, FIRST_TARGET + u64::from(id));
+                        uint(out, 3, FIRST_LEVEL + site.level() as u64);
+                    }
+                    uint(out, 34, u64::from(id));
+                }
                 match name {
                     Named::Iid(iid) | Named::New(iid) => uint(out, EVENT_NAME_IID, iid),
                     Named::Inline => bytes(out, EVENT_NAME, readable(event.name).as_bytes()),
@@ -491,7 +514,7 @@ impl Sequence {
         if !matches!(event.what, What::Begin | What::Mark) {
             return Named::Iid(0);
         }
-        if let Some((id, _)) = event.callsite {
+        if let (Some((id, _)), false) = (event.callsite, event.own_name) {
             let iid = u64::from(id);
             return if self.names.insert(id) { Named::New(iid) } else { Named::Iid(iid) };
         }
@@ -523,10 +546,14 @@ impl Sequence {
             let text = kind == value_kind::INTERNED && !self.strings.contains(word as u32);
             text || is_annotation(kind) && !self.fields.contains(names.number(event, index))
         });
-        if !new_category && !new_values && !matches!(name, Named::New(_)) {
+        let new_place = event.callsite.filter(|&(id, _)| begins && !self.places.contains(id));
+        if !new_category && !new_values && new_place.is_none() && !matches!(name, Named::New(_)) {
             return;
         }
         message(packet, 12, |interned| {
+            if let Some((id, site)) = new_place {
+                self.place(interned, id, site);
+            }
             if new_category {
                 self.categories |= category;
                 entry(interned, 1, category_iid(event), event.category.name());
@@ -545,6 +572,27 @@ impl Sequence {
                     entry(interned, 29, word + 1, text.as_deref().unwrap_or(REFUSED_TEXT));
                 }
             }
+        });
+    }
+}
+
+impl Sequence {
+    /// Where a callsite is, and its target and level, which are categories too.
+    fn place(&mut self, interned: &mut Vec<u8>, id: u32, site: &Callsite) {
+        self.places.insert(id);
+        if !site.target().is_empty() {
+            entry(interned, 1, FIRST_TARGET + u64::from(id), site.target());
+            let level = site.level();
+            if self.levels & 1 << level as u8 == 0 {
+                self.levels |= 1 << level as u8;
+                entry(interned, 1, FIRST_LEVEL + level as u64, level.name());
+            }
+        }
+        let (file, line) = site.location();
+        message(interned, 4, |location| {
+            uint(location, 1, u64::from(id));
+            bytes(location, 2, file.as_bytes());
+            uint(location, 4, u64::from(line));
         });
     }
 }
@@ -738,6 +786,9 @@ const ASIDE: u64 = 3 << 32;
 const TRACK: u64 = 4 << 32;
 const COUNTER_TRACK: u64 = 5 << 32;
 
+/// Categories are numbered below these.
+const FIRST_LEVEL: u64 = 65;
+const FIRST_TARGET: u64 = 128;
 /// Callsites are numbered below this.
 const FIRST_DYNAMIC: u64 = 1 << 32;
 const DYNAMIC_NAMES: usize = 8192;

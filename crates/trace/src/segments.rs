@@ -48,6 +48,7 @@ struct OpenLane {
 struct OpenSpan {
     callsite: Option<(u32, &'static Callsite)>,
     name: Box<str>,
+    own_name: bool,
     category: Category,
 }
 
@@ -135,9 +136,9 @@ impl Rotation {
     fn follow(&mut self, event: &Placed<'_>) {
         match event.what {
             What::Begin => {
-                let Placed { callsite, name, category, ns, .. } = *event;
+                let Placed { callsite, name, own_name, category, ns, .. } = *event;
                 let lane = self.open.entry(event.lane).or_default();
-                lane.spans.push(OpenSpan { callsite, name: name.into(), category });
+                lane.spans.push(OpenSpan { callsite, name: name.into(), own_name, category });
                 lane.last_ns = ns;
             }
             What::End | What::Unfinished => {
@@ -167,6 +168,7 @@ impl Rotation {
                     what,
                     callsite: span.callsite,
                     name: &span.name,
+                    own_name: span.own_name,
                     category: span.category,
                     values: &[],
                     arena: &arena,

@@ -43,10 +43,24 @@ impl Span {
     pub fn begin<const N: usize>(callsite: &'static Callsite, values: [Value<'_>; N]) -> Self {
         if detours() != 0 {
             // A copy, so that the values of the short way need not lie in memory.
-            let begin = begin_elsewhere(callsite, &{ values });
+            let begin = begin_elsewhere(callsite, callsite.name(), &{ values });
             return Self { begin, callsite: Some(callsite), _here: PhantomData };
         }
         let begin = emit(Kind::Begin, callsite, values, Claim::Opens);
+        Self { begin, callsite: None, _here: PhantomData }
+    }
+
+    /// As [`Span::begin`], by another name than the callsite's: one that is known only at run time.
+    pub fn begin_named<const N: usize>(
+        callsite: &'static Callsite,
+        name: &str,
+        values: [Value<'_>; N],
+    ) -> Self {
+        if detours() != 0 {
+            let begin = begin_elsewhere(callsite, name, &values);
+            return Self { begin, callsite: Some(callsite), _here: PhantomData };
+        }
+        let begin = emit_slice(Kind::Begin, callsite, name, &values, Claim::Opens);
         Self { begin, callsite: None, _here: PhantomData }
     }
 
@@ -279,9 +293,17 @@ fn on_track(
 #[inline(always)]
 pub fn mark<const N: usize>(callsite: &'static Callsite, values: [Value<'_>; N]) {
     if detours() != 0 {
-        return mark_elsewhere(callsite, &{ values });
+        return mark_elsewhere(callsite, callsite.name(), &{ values });
     }
     emit(Kind::Mark, callsite, values, Claim::Alone);
+}
+
+/// As [`mark`], by another name than the callsite's: one that is known only at run time.
+pub fn mark_named<const N: usize>(callsite: &'static Callsite, name: &str, values: [Value<'_>; N]) {
+    if detours() != 0 {
+        return mark_elsewhere(callsite, name, &values);
+    }
+    emit_slice(Kind::Mark, callsite, name, &values, Claim::Alone);
 }
 
 /// A number as it stands at this moment. Callers ask [`Callsite::enabled`] first.
@@ -315,9 +337,19 @@ fn emit<const N: usize>(
     ring::write([head | record::head(kind, NAMELESS, a_kind, b_kind), counter(), a, b], claim)
 }
 
-/// The same for values that lie in memory already.
+/// The same for values that lie in memory already, and for names of their own.
 #[cold]
-fn emit_slice(kind: Kind, callsite: &'static Callsite, values: &[Value<'_>], claim: Claim) -> u64 {
+fn emit_slice(
+    kind: Kind,
+    callsite: &'static Callsite,
+    name: &str,
+    values: &[Value<'_>],
+    claim: Claim,
+) -> u64 {
+    if !std::ptr::eq(name, callsite.name()) {
+        let first = [record::head(kind, NAMELESS, 0, 0), ticks(), 0, 0];
+        return write_named(first, name, callsite, values, claim);
+    }
     let first = [callsite.head() | record::head(kind, NAMELESS, 0, 0), ticks(), 0, 0];
     if values.is_empty() {
         ring::write(first, claim)
@@ -338,7 +370,29 @@ pub(crate) fn write_long(
     ring::write_all(long.records(), claim, long.cut)
 }
 
-/// An event whose name is known only at run time: the name lies in the ring behind it.
+/// An event of `callsite` with another name than that has: the name lies in the ring behind it, and the callsite's number before the
+/// values.
+#[cold]
+#[inline(never)]
+pub(crate) fn write_named(
+    first: Words,
+    name: &str,
+    callsite: &'static Callsite,
+    values: &[Value<'_>],
+    claim: Claim,
+) -> u64 {
+    let site = Value::Signed(i64::from(callsite.id()));
+    let mut near = [Value::Absent; 17];
+    if let Some(all) = near.get_mut(..=values.len()) {
+        all[0] = site;
+        all[1..].copy_from_slice(values);
+        return write_long(first, Some(name), all, claim);
+    }
+    let all: Vec<_> = std::iter::once(site).chain(values.iter().copied()).collect();
+    write_long(first, Some(name), &all, claim)
+}
+
+/// An event without a callsite: its name lies in the ring behind it, and its category before the values.
 pub(crate) fn emit_named(
     kind: Kind,
     category: Category,
@@ -369,30 +423,30 @@ pub(crate) fn elsewhere() -> bool {
 
 #[cold]
 #[inline(never)]
-fn begin_elsewhere(callsite: &'static Callsite, values: &[Value<'_>]) -> u64 {
+fn begin_elsewhere(callsite: &'static Callsite, name: &str, values: &[Value<'_>]) -> u64 {
     if probe::attached() {
-        probe::begin(callsite.name(), word(values, 0), word(values, 1));
+        probe::begin(name, word(values, 0), word(values, 1));
     }
     let begin = if kept(callsite) {
-        emit_slice(Kind::Begin, callsite, values, Claim::Opens)
+        emit_slice(Kind::Begin, callsite, name, values, Claim::Opens)
     } else {
         NOWHERE
     };
-    let marked = wants_marker(callsite) && marker::begin(callsite.name());
+    let marked = wants_marker(callsite) && marker::begin(name);
     begin | ELSEWHERE | if marked { MARKED } else { 0 }
 }
 
 #[cold]
 #[inline(never)]
-fn mark_elsewhere(callsite: &'static Callsite, values: &[Value<'_>]) {
+fn mark_elsewhere(callsite: &'static Callsite, name: &str, values: &[Value<'_>]) {
     if kept(callsite) {
-        emit_slice(Kind::Mark, callsite, values, Claim::Alone);
+        emit_slice(Kind::Mark, callsite, name, values, Claim::Alone);
     }
     if probe::attached() {
-        probe::mark(callsite.name(), word(values, 0), word(values, 1));
+        probe::mark(name, word(values, 0), word(values, 1));
     }
     if wants_marker(callsite) {
-        marker::instant(callsite.name());
+        marker::instant(name);
     }
 }
 
@@ -400,7 +454,7 @@ fn mark_elsewhere(callsite: &'static Callsite, values: &[Value<'_>]) {
 #[inline(never)]
 fn counter_elsewhere(callsite: &'static Callsite, value: &Value<'_>) {
     if kept(callsite) {
-        emit_slice(Kind::Counter, callsite, &[*value], Claim::Alone);
+        emit_slice(Kind::Counter, callsite, callsite.name(), &[*value], Claim::Alone);
     }
     let (_, word) = encode(value);
     if probe::attached() {

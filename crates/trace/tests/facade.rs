@@ -59,12 +59,30 @@ fn spans_events_and_fields() {
         assert!(spans[0].values.contains(&("learned", Value::Signed(5))));
         assert_eq!(spans[1].values, [("many", Value::Unsigned(3)), ("flag", Value::Bool(true))]);
         assert_eq!((spans[0].depth, spans[1].depth), (0, 1));
+        let marks = capture.marks();
+        let list = marks.iter().find(|mark| mark.name == "with a list").unwrap();
+        assert_eq!((list.level, list.target), (Some(Level::Trace), "facade"));
+        assert!(list.location.unwrap().0.ends_with("facade.rs"));
         let Some(judge) = judged(capture, &format!("facade-{index}.pftrace")) else { return };
         let answers = judge.clean(&[
-            "select name, count(*) from slice where dur = 0 and category = 'app' group by name order by name",
+            "select name, count(*) from slice where dur = 0 and category glob 'app,*' group by name order by name",
             "select s.name, key, display_value from slice s join args using (arg_set_id)
              where s.name in ('with a list', 'outer') and key like 'debug.%' order by ts, key",
+            "select distinct s.name, category, key from slice s left join args on s.arg_set_id = args.arg_set_id
+             and key glob 'source*file*' and display_value glob '*facade.rs'
+             where s.name in ('with a list', 'outer', 'number 1') order by s.name",
         ]);
+        // Told by their own name or by another, places keep level, target and source.
+        let file = text(&answers[2])[0][2];
+        assert_eq!(
+            text(&answers[2]),
+            [
+                ["number 1", "app,facade,info", file],
+                ["outer", "app,facade,info", file],
+                ["with a list", "app,facade,trace", file],
+            ]
+        );
+        assert_ne!(file, "null");
         let marks = [
             ["number 0", "1"],
             ["number 1", "1"],

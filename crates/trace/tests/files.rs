@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::{Judge, scratch, text, turn};
 use towpath_trace::file::{FileError, merge, stat};
-use towpath_trace::{Category, Flow, Options, Track, async_span, counter, mark, span};
+use towpath_trace::{Category, Flow, Options, Track, Value, async_span, counter, mark, span};
 
 #[test]
 fn a_file_is_written_as_it_goes() {
@@ -246,4 +246,39 @@ fn what_is_no_trace_is_refused() {
     assert!(matches!(merge::<&str>(&[], scratch("out.pftrace")), Err(FileError::NoInput)));
     std::fs::write(&path, []).unwrap();
     assert_eq!(stat(&[&path]).unwrap().packets, 0, "an empty file is an empty trace");
+}
+
+#[test]
+fn names_of_run_time_and_units_arrive() {
+    let _turn = turn();
+    let recording = Options::new().start().unwrap();
+    for route in ["/a", "/b"] {
+        let name = format!("GET {route}");
+        let _span = span!(Category::APP, dyn name, bytes = 7);
+        mark!(Category::APP, dyn route, flag = true);
+    }
+    counter!(Category::APP, "received", 3, unit = "bytes");
+    counter!(Category::APP, "waiting", 4, unit = "requests");
+    let capture = recording.stop();
+    let path = scratch("named.pftrace");
+    capture.write_perfetto(std::fs::File::create(&path).unwrap()).unwrap();
+    let spans = capture.spans();
+    assert_eq!(spans.iter().map(|span| span.name).collect::<Vec<_>>(), ["GET /a", "GET /b"]);
+    assert_eq!(spans[1].values, [("bytes", Value::Signed(7))]);
+    let Some(judge) = Judge::of(&path) else { return };
+    let answers = judge.clean(&[
+        "select s.name, category, key, display_value from slice s join args using (arg_set_id)
+         where key like 'debug.%' and category = 'app' order by ts",
+        "select name, unit from counter_track order by name",
+    ]);
+    assert_eq!(
+        text(&answers[0]),
+        [
+            ["GET /a", "app", "debug.bytes", "7"],
+            ["/a", "app", "debug.flag", "true"],
+            ["GET /b", "app", "debug.bytes", "7"],
+            ["/b", "app", "debug.flag", "true"],
+        ]
+    );
+    assert_eq!(text(&answers[1]), [["received", "bytes"], ["waiting", "requests"]]);
 }

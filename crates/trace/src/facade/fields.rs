@@ -10,7 +10,7 @@ use super::site::Site;
 use crate::clock::ticks;
 use crate::record::{self, Kind, NAMELESS, value_kind};
 use crate::ring::{self, Claim};
-use crate::span::write_long;
+use crate::span::{write_long, write_named};
 use crate::value::Value;
 
 /// Reads fields that are two short values at most; finds out, and keeps nothing, when they are more.
@@ -191,11 +191,10 @@ impl Fields {
     fn emit_long(&self, callsite: u32, name: Option<&str>, site: &Site) {
         let first = [record::head(Kind::Mark, callsite, 0, 0), ticks(), 0, 0];
         self.with(|values| {
-            if name.is_none() {
-                write_long(first, None, values, Claim::Alone);
-            } else {
-                emit_named(first, name, site, values);
-            }
+            match name {
+                None => write_long(first, None, values, Claim::Alone),
+                Some(name) => write_named(first, name, site.span, values, Claim::Alone),
+            };
         });
     }
 
@@ -268,20 +267,6 @@ impl Fields {
             self.all().set_text(index, write);
         }
     }
-}
-
-/// A name of its own has no callsite to name its fields: they are written out, as `key = value`.
-fn emit_named(first: record::Words, name: Option<&str>, site: &Site, values: &[Value<'_>]) {
-    let mut text = String::new();
-    for (index, value) in values.iter().enumerate().filter(|(_, value)| **value != Value::Absent) {
-        let key = site.span.fields().get(index).copied().unwrap_or("value");
-        let comma = if text.is_empty() { "" } else { ", " };
-        let _ = write!(text, "{comma}{key} = ");
-        let _ = show(&mut text, value);
-    }
-    let category = Value::Unsigned(site.category.bits());
-    let values = [category, Value::Text(&text)];
-    write_long(first, name, &values[..1 + usize::from(!text.is_empty())], Claim::Alone);
 }
 
 impl Visit for Fields {
@@ -368,16 +353,4 @@ fn write_limited(text: &mut String, value: &dyn fmt::Debug) {
     }
     let end = text.len() + MOST;
     let _ = write!(Limited { text, end }, "{value:?}");
-}
-
-/// A value as people write it.
-fn show(text: &mut String, value: &Value<'_>) -> fmt::Result {
-    match value {
-        Value::Unsigned(value) => write!(text, "{value}"),
-        Value::Signed(value) => write!(text, "{value}"),
-        Value::Float(value) => write!(text, "{value}"),
-        Value::Bool(value) => write!(text, "{value}"),
-        Value::Text(value) => text.write_str(value),
-        Value::Absent | Value::Interned(_) | Value::Flow(_) => Ok(()),
-    }
 }

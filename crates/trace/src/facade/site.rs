@@ -43,14 +43,8 @@ impl Site {
         let level = level(metadata);
         let (file, line) =
             (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
-        let span = Box::leak(Box::new(Callsite::new(
-            metadata.name(),
-            category,
-            level,
-            fields,
-            file,
-            line,
-        )));
+        let span = Callsite::new(metadata.name(), category, level, fields, file, line);
+        let span = Box::leak(Box::new(span.with_target(metadata.target())));
         let (message, asynchronous) = (OnceLock::new(), Flag::default());
         Self {
             metadata,
@@ -72,7 +66,8 @@ impl Site {
         self.message.get_or_init(|| {
             let name: &'static str = String::leak(message.to_owned());
             let fields = self.span.fields();
-            Box::leak(Box::new(Callsite::new(name, self.category, self.level, fields, file, line)))
+            let callsite = Callsite::new(name, self.category, self.level, fields, file, line);
+            Box::leak(Box::new(callsite.with_target(self.metadata.target())))
         })
     }
 

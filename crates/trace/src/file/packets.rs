@@ -207,7 +207,8 @@ mod tests {
         wire::bytes(&mut file, PACKET, b"x");
         file.extend([0; 100]);
         assert_eq!(read(&file), (vec![b"x".to_vec()], Rest { cut: 100, too_large: 0 }));
-        assert_eq!(read(b"hello").1.cut, 5);
+        // The first two bytes could be another field of a trace.
+        assert_eq!(read(b"hello"), (vec![], Rest { cut: 3, too_large: 0 }));
         assert_eq!(read(&[0xff; 20]).1.cut, 20);
     }
 
