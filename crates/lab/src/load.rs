@@ -237,7 +237,7 @@ impl Plan {
             | Arrivals::Bunched { rate, .. } => Some(*rate),
             Arrivals::Recorded { starts } => {
                 let window = self.warmup..self.warmup + self.duration;
-                let count = starts.iter().filter(|start| window.contains(start)).count();
+                let count = starts.iter().filter(|start| window.contains(*start)).count();
                 Some(count as f64 / self.duration.as_secs_f64())
             }
         }

@@ -86,8 +86,14 @@ impl Facts {
     fn connection(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Error> {
         // The rule, before a list is looked for.
         match value {
-            b"keep-alive" => return Ok(self.keep_alive = true),
-            b"close" => return Ok(self.close = true),
+            b"keep-alive" => {
+                self.keep_alive = true;
+                return Ok(());
+            }
+            b"close" => {
+                self.close = true;
+                return Ok(());
+            }
             _ => {}
         }
         for option in list(value) {
