@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use merge::{Merged, merge};
+pub use spans::{FileValue, Mark, Span, Spans, spans};
 #[doc(hidden)]
 pub use stat::stat_bytes;
 pub use stat::{SpanStat, Stat, stat};
@@ -13,6 +14,7 @@ mod clocks;
 mod histogram;
 mod merge;
 mod packets;
+mod spans;
 mod stat;
 
 /// Why a file could not be read or written.
@@ -25,6 +27,8 @@ pub enum FileError {
     NotATrace(PathBuf, u64),
     /// Two files of different boots, or machines, and one of them does not tell the time of day.
     NoCommonClock(PathBuf),
+    /// More than can be held in memory.
+    TooManyEvents(PathBuf),
     /// Nothing to read.
     NoInput,
 }
@@ -43,6 +47,9 @@ impl fmt::Display for FileError {
                     path.display()
                 )
             }
+            Self::TooManyEvents(path) => {
+                write!(f, "{}: more than 4 million events", path.display())
+            }
             Self::NoInput => f.write_str("no trace file was given"),
         }
     }
@@ -52,7 +59,10 @@ impl std::error::Error for FileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(_, error) => Some(error),
-            Self::NotATrace(..) | Self::NoCommonClock(_) | Self::NoInput => None,
+            Self::NotATrace(..)
+            | Self::NoCommonClock(_)
+            | Self::TooManyEvents(_)
+            | Self::NoInput => None,
         }
     }
 }

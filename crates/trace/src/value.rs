@@ -54,22 +54,7 @@ impl Flow {
     /// <https://www.w3.org/TR/trace-context/#traceparent-header>
     #[must_use]
     pub fn from_traceparent(header: &str) -> Option<Self> {
-        let header = header.as_bytes();
-        let dashes = [2, 35, 52].iter().all(|&at| header.get(at) == Some(&b'-'));
-        let version = header.get(..2)?;
-        let whole =
-            header.len() == 55 || (header.len() > 55 && version != b"00" && header[55] == b'-');
-        let hex = |bytes: &[u8]| bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if !dashes
-            || !whole
-            || version == b"ff"
-            || ![version, &header[3..35], &header[53..55]].iter().all(|part| hex(part))
-        {
-            return None;
-        }
-        let span = std::str::from_utf8(&header[36..52]).ok().filter(|span| hex(span.as_bytes()))?;
-        let id = u64::from_str_radix(span, 16).ok()?;
-        (id != 0 && header[3..35].iter().any(|&b| b != b'0')).then_some(Self::through(id))
+        crate::TraceContext::parse(header).map(|context| context.flow())
     }
 }
 
