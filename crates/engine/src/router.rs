@@ -8,6 +8,7 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
+use crate::bolt::{Crossing, is_head_read};
 use crate::connection::Codec;
 use crate::edge::{self, Origin};
 use crate::env::Env;
@@ -425,6 +426,11 @@ impl Exchange {
     /// What is decided anew for each try.
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        // A call that stays one leaves as its frame.
+        let is_call = stream.context.bolt().is_some() && stream.call.crossing == Crossing::None;
+        if is_call && !is_head_read(stream, self.env.slow_after) {
+            return;
+        }
         let context = stream.context.clone();
         let (Some(http), Some(routed)) =
             (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))

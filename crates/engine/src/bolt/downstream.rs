@@ -303,7 +303,7 @@ impl Connections {
 }
 
 /// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the rest.
-pub(super) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
+pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
     !stream.context.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
 }
 

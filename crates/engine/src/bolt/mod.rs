@@ -25,6 +25,7 @@ use std::time::Duration;
 use towpath_proto::bolt::{Command, Frame, Kind, Message, Status, Version};
 
 pub(crate) use client::Client;
+pub(crate) use downstream::is_head_read;
 pub(crate) use server::Server;
 
 /// What a stream knows of its frames.
