@@ -6,25 +6,20 @@
 //! hands on: each event goes to the file that is named for it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::tls::Fault;
-use towpath_proto::{Close, ConnectionId, Failure, Input, Instant, Machine, Output};
+use towpath_proto::{ConnectionId, Failure, Input, Instant, Machine, Output};
 
-use crate::connection::Connections;
-use crate::connection::{Codec, ConnectionTimer, Role};
-use crate::env::Env;
-use crate::env::TimerSlot;
-use crate::env::Work;
+use crate::conn::{ConnectionTimer, Role};
+use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::forward::Congestion;
+use crate::exchange::stream::StreamTimer;
 use crate::ids::StreamIndex;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::serving::SERVES;
 use crate::snapshot::ClusterId;
 use crate::stats::Registry;
-use crate::stream::{StreamTimer, Streams};
 
 /// How to make a worker.
 #[derive(Clone, Debug)]
@@ -45,7 +40,7 @@ pub struct WorkerOptions {
 /// The engine's machine.
 #[derive(Debug)]
 pub struct Worker {
-    exchange: Exchange,
+    pub(crate) exchange: Exchange,
 }
 
 impl Machine for Worker {
@@ -125,7 +120,7 @@ impl Worker {
     }
 
     /// Does what was left for later, and what that leaves.
-    fn do_work(&mut self, now: Instant) {
+    pub(crate) fn do_work(&mut self, now: Instant) {
         while let Some(work) = self.exchange.env.work.pop_front() {
             match work {
                 Work::Read(connection) => self.exchange.pump(connection, now),
@@ -135,7 +130,7 @@ impl Worker {
         }
     }
 
-    fn on_message(&mut self, message: Message, now: Instant) {
+    pub(crate) fn on_message(&mut self, message: Message, now: Instant) {
         match message {
             Message::To(message) if !SERVES => self.on_message_of_app(message, now),
             Message::To(ToWorker::Snapshot(snapshot)) => {
@@ -180,7 +175,7 @@ impl Worker {
     }
 
     /// What an engine inside an app is told; the rest is for one that serves.
-    fn on_message_of_app(&mut self, message: ToWorker, now: Instant) {
+    pub(crate) fn on_message_of_app(&mut self, message: ToWorker, now: Instant) {
         match message {
             ToWorker::WallClock { epoch_unix_ns } => self.exchange.env.clock.set(epoch_unix_ns),
             ToWorker::Local(command) => self.exchange.on_command(command, now),
@@ -195,7 +190,7 @@ impl Worker {
         }
     }
 
-    fn on_timeout(&mut self, now: Instant) {
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
         while let Some(number) = self.exchange.env.timers.expired(now) {
             match TimerSlot::from_number(number) {
                 TimerSlot::Logs | TimerSlot::Drain if !SERVES => {}
@@ -214,7 +209,7 @@ impl Worker {
         }
     }
 
-    fn on_connection_timer(&mut self, slot: u32, number: u32, now: Instant) {
+    pub(crate) fn on_connection_timer(&mut self, slot: u32, number: u32, now: Instant) {
         let Some(id) =
             self.exchange.conns.table.in_slot(slot as usize).map(|connection| connection.id)
         else {
@@ -229,7 +224,7 @@ impl Worker {
         }
     }
 
-    fn on_stream_timer(&mut self, index: StreamIndex, number: u32, now: Instant) {
+    pub(crate) fn on_stream_timer(&mut self, index: StreamIndex, number: u32, now: Instant) {
         let Some(stream) = self.exchange.streams.get_mut(index) else { return };
         let serial = stream.record.stream;
         let expired = stream.deadlines.take_expired(now, number, &mut self.exchange.env.timers);
@@ -245,7 +240,7 @@ impl Worker {
         }
     }
 
-    fn on_received(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
+    pub(crate) fn on_received(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
         let Some(connection) = self.exchange.conns.table.get_mut(id) else {
             return self.exchange.on_handshake_received(id, &chunk, now);
         };
@@ -259,7 +254,7 @@ impl Worker {
         }
     }
 
-    fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
+    pub(crate) fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
         if self.exchange.conns.out_for == Some(id) {
             self.exchange.conns.flush_out(&mut self.exchange.env);
         }
@@ -276,112 +271,3 @@ impl Worker {
         self.exchange.env.timers.clear(TimerSlot::of_connection(id));
     }
 }
-
-impl Exchange {
-    fn on_connection_deadline(&mut self, id: ConnectionId, timer: ConnectionTimer, now: Instant) {
-        let Some(connection) = self.conns.table.get(id) else { return };
-        match (&connection.role, timer) {
-            (Role::Closing(context), _) => {
-                if let Some(http) = context.http() {
-                    http.stats.downstream_cx_delayed_close_timeout.inc();
-                }
-                self.conns.end_connection(id, Close::Flush, &mut self.env);
-            }
-            (Role::Downstream(_), timer) => self.on_downstream_deadline(id, timer, now),
-            (Role::Upstream(_), timer) => self.on_upstream_deadline(id, timer, now),
-        }
-    }
-
-    pub(crate) fn on_sent(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
-        let Some(connection) = self.conns.table.get_mut(id) else {
-            return self.conns.on_handshake_sent(id, bytes);
-        };
-        connection.bytes_sent += bytes as u64;
-        connection.outstanding = connection.outstanding.saturating_sub(bytes);
-        let carries_calls = matches!(connection.codec, Codec::BoltClient(_));
-        if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
-            connection.congested = false;
-            self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
-            self.on_room(id, now);
-        }
-        if carries_calls {
-            self.let_frames_go(id);
-        }
-    }
-
-    pub(crate) fn on_ended(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.conns.table.get_mut(id) else {
-            return self.on_handshake_ended(id, Fault::Ended, now);
-        };
-        connection.ended = true;
-        match &connection.role {
-            Role::Closing(_) => self.conns.end_connection(id, Close::Flush, &mut self.env),
-            Role::Downstream(_) => self.on_downstream_ended(id, now),
-            Role::Upstream(_) => self.on_upstream_ended(id, now),
-        }
-    }
-}
-
-impl Streams {
-    pub(crate) fn set_stream_timer(
-        &mut self,
-        index: StreamIndex,
-        timer: StreamTimer,
-        at: Instant,
-        env: &mut Env,
-    ) {
-        if let Some(stream) = self.get_mut(index) {
-            let slot = TimerSlot::Stream(index.0).number();
-            stream.deadlines.set(timer as usize, at, slot, &mut env.timers);
-        }
-    }
-}
-
-impl Connections {
-    /// Queues an output behind everything that was encoded so far.
-    pub(crate) fn push(&mut self, output: Output<Message>, env: &mut Env) {
-        if self.out_for.is_some() {
-            self.flush_out(env);
-        }
-        env.outputs.push_back(output);
-    }
-
-    pub(crate) fn set_connection_timer(
-        &mut self,
-        id: ConnectionId,
-        timer: ConnectionTimer,
-        at: Instant,
-        env: &mut Env,
-    ) {
-        if let Some(connection) = self.table.get_mut(id) {
-            connection.deadlines.set(
-                timer as usize,
-                at,
-                TimerSlot::of_connection(id),
-                &mut env.timers,
-            );
-        }
-    }
-
-    /// Drops a connection that nothing hangs on any more.
-    pub(crate) fn end_connection(&mut self, id: ConnectionId, how: Close, env: &mut Env) {
-        // What was encoded for it stands before the close; once it is removed, nothing goes to it.
-        if self.out_for == Some(id) {
-            self.flush_out(env);
-        }
-        if self.table.remove(id).is_some() {
-            env.timers.clear(TimerSlot::of_connection(id));
-            self.push(Output::Close { connection: id, how }, env);
-        }
-    }
-}
-
-impl Env {
-    /// Tells the control thread.
-    pub(crate) fn tell(&mut self, message: FromWorker) {
-        self.outputs.push_back(Output::Message(Message::From(message)));
-    }
-}
-
-/// How long log lines wait for company.
-pub(crate) const LOG_DELAY: Duration = Duration::from_millis(100);

@@ -3,9 +3,6 @@
 //! Arrives: who wants to reach which name, and what became of its attempts. Leaves: addresses in the order of the memory; at once those that the name
 //! was answered with before on this network, and then what the resolver says.
 
-use crate::connection::Connections;
-use crate::env::Env;
-use crate::local::Local;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +10,13 @@ use std::time::Duration;
 use towpath_proto::{Failure, Instant, Output, QueryId};
 
 use super::message::{Event, Find, Found};
+use crate::conn::Connections;
+use crate::env::Env;
+use crate::local::Local;
 
 impl Local {
     /// Somebody asks where to connect. A question of the same asker that is not answered yet is void.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         find: Find,
         conns: &mut Connections,
@@ -34,7 +34,7 @@ impl Local {
     }
 
     /// Asks the app or the system for the addresses of a name.
-    pub(super) fn ask_resolver(
+    pub(crate) fn ask_resolver(
         &mut self,
         name: Arc<str>,
         conns: &mut Connections,
@@ -51,7 +51,7 @@ impl Local {
     }
 
     /// The resolver answered. False if it was somebody else who asked.
-    pub(super) fn on_find_resolved(
+    pub(crate) fn on_find_resolved(
         &mut self,
         query: QueryId,
         outcome: &Result<Vec<IpAddr>, Failure>,
@@ -73,7 +73,7 @@ impl Local {
     }
 
     /// What became of an attempt that was not the worker's: how long it took to a usable connection.
-    pub(super) fn on_attempted(
+    pub(crate) fn on_attempted(
         &mut self,
         address: SocketAddr,
         took: Option<Duration>,

@@ -1,0 +1,120 @@
+//! What a connection keeps of the filter chain that took it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::serving::Serving;
+use crate::snapshot::listener::{FilterChain, Listener};
+use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
+use crate::stats::{
+    BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, TcpStats,
+};
+
+/// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
+///
+/// Each worker has its own, and a stream takes hold of it often: hence `Rc`, whose count needs no locked instruction.
+#[derive(Debug)]
+pub(crate) struct ChainContext {
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) chain: Arc<FilterChain>,
+    pub(crate) stats: Arc<ListenerStats>,
+    pub(crate) kind: ChainKind,
+    /// The counters of the chain's network filters, in their order.
+    pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
+    /// Index into the worker's listeners.
+    pub(crate) slot: usize,
+    /// It is the listener's default chain.
+    pub(crate) is_default: bool,
+    /// Its connections.
+    pub(crate) active: Cell<u64>,
+}
+
+/// What takes the streams of a chain's connections.
+#[derive(Debug)]
+pub(crate) enum ChainKind {
+    Http(Serving<HttpContext>),
+    Tcp(Serving<TcpContext>),
+    /// The app in this process.
+    Local,
+}
+
+impl ChainKind {
+    /// Whether two chains of the same kind have the same counters.
+    pub(crate) fn counts_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Http(one), Self::Http(other)) => {
+                Arc::ptr_eq(&one.stats, &other.stats) && one.bolt.is_some() == other.bolt.is_some()
+            }
+            (Self::Tcp(one), Self::Tcp(other)) => Arc::ptr_eq(&one.stats, &other.stats),
+            (Self::Http(_) | Self::Tcp(_) | Self::Local, _) => false,
+        }
+    }
+}
+
+/// An HTTP chain.
+#[derive(Debug)]
+pub(crate) struct HttpContext {
+    pub(crate) config: Arc<Http>,
+    pub(crate) stats: Arc<HttpStats>,
+    pub(crate) listener_stats: Arc<ListenerHttpStats>,
+    /// Bolt is what comes in.
+    pub(crate) bolt: Option<BoltContext>,
+}
+
+/// What a chain has besides when Bolt comes in.
+#[derive(Debug)]
+pub(crate) struct BoltContext {
+    pub(crate) config: Arc<BoltProxy>,
+    pub(crate) stats: Arc<BoltStats>,
+}
+
+/// A TCP chain.
+#[derive(Debug)]
+pub(crate) struct TcpContext {
+    pub(crate) config: Arc<TcpProxy>,
+    pub(crate) stats: Arc<TcpStats>,
+}
+
+impl ChainContext {
+    /// The app's, which no listener has.
+    pub(crate) fn local(stats: Arc<ListenerStats>) -> Self {
+        let (listener, chain) = crate::local::no_listener();
+        Self {
+            listener: Arc::new(listener),
+            chain: Arc::new(chain),
+            stats,
+            kind: ChainKind::Local,
+            limits: Vec::new(),
+            slot: usize::MAX,
+            is_default: false,
+            active: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn http(&self) -> Option<&HttpContext> {
+        match &self.kind {
+            ChainKind::Http(http) => Some(http),
+            ChainKind::Tcp(_) | ChainKind::Local => None,
+        }
+    }
+
+    pub(crate) fn bolt(&self) -> Option<&BoltContext> {
+        self.http()?.bolt.as_ref()
+    }
+
+    /// What is written when a stream ends.
+    pub(crate) fn access_logs(&self) -> &[AccessLog] {
+        match &self.kind {
+            ChainKind::Http(http) => &http.config.access_logs,
+            ChainKind::Tcp(tcp) => &tcp.config.access_logs,
+            ChainKind::Local => &[],
+        }
+    }
+
+    pub(crate) fn tcp(&self) -> Option<&TcpContext> {
+        match &self.kind {
+            ChainKind::Http(_) | ChainKind::Local => None,
+            ChainKind::Tcp(tcp) => Some(tcp),
+        }
+    }
+}

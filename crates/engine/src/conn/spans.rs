@@ -1,0 +1,239 @@
+//! Spans of connections, and what a stream needs to make its own.
+
+use towpath_proto::head::Head;
+use towpath_proto::name::Name;
+use towpath_trace::{Callsite, Category, Flow, Level, Stamp, Track, Value, callsite, emit};
+
+use crate::conn::Connection;
+use crate::record::Record;
+use crate::route::path::without_query;
+
+/// What a stream is doing; each part ends where the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Part {
+    /// From the first byte of the head to its last.
+    Parse,
+    /// Normalisation, the connection manager's headers, finding the route, HTTP filters, in this order.
+    Filters,
+    /// What the route says: cluster, limits, rewrites.
+    Route,
+    /// Choosing a host and waiting for a connection to it.
+    PoolWait,
+    /// Until the driver has the request whole.
+    Send,
+    /// Until the head of the response.
+    Wait,
+    /// The response, until the driver has it whole.
+    Body,
+    /// Opaque bytes in both directions.
+    Tunnel,
+    /// An answer of our own.
+    Reply,
+    /// Until the next try.
+    BackOff,
+    /// Counters and log lines.
+    Record,
+}
+
+pub(crate) const fn part(name: &'static str) -> Callsite {
+    Callsite::new(name, Category::REQUEST, Level::Info, &[], file!(), line!())
+}
+
+pub(crate) static PARTS: [Callsite; 11] = [
+    part("parse"),
+    part("filters"),
+    part("route"),
+    part("pool wait"),
+    part("send"),
+    part("wait for first byte"),
+    part("body"),
+    part("tunnel"),
+    part("reply"),
+    part("back off"),
+    part("record"),
+];
+
+callsite!(pub(crate) SLOW, Level::Info, Category::REQUEST, "slow request", method, path, status);
+
+callsite!(pub(crate) CONNECT, Level::Info, Category::REQUEST, "connect", upstream, outcome);
+
+callsite!(pub(crate) HANDSHAKE, Level::Info, Category::REQUEST, "tls handshake", version, cipher);
+
+callsite!(pub(crate) CONNECTION, Level::Info, Category::CONNECTION, "connection", peer, requests);
+
+callsite!(pub(crate) ACCEPT, Level::Info, Category::CONNECTION, "accept");
+
+/// Tracks of connections and of streams are told apart by these bits, and from those of others in the process.
+pub(crate) const CONNECTION_TRACKS: u64 = 1 << 61;
+
+pub(crate) const STREAM_TRACKS: u64 = 1 << 62;
+
+// What is known at the begin comes before what is known at the end.
+callsite!(pub(crate) REQUEST,
+    Level::Info,
+    Category::REQUEST,
+    "request",
+    method,
+    path,
+    flow,
+    status,
+    cluster,
+    upstream,
+    attempts,
+    details
+);
+
+callsite!(pub(crate) TCP,
+    Level::Info,
+    Category::REQUEST,
+    "tcp stream",
+    method,
+    path,
+    flow,
+    status,
+    cluster,
+    upstream,
+    attempts,
+    details
+);
+
+/// A stream that is traced, and how far it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trail {
+    pub(crate) track: Track,
+    pub(crate) began: Stamp,
+    pub(crate) part: Part,
+    pub(crate) since: Stamp,
+}
+
+/// What a downstream connection remembers for the trail of its next stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Threshold {
+    /// When it was accepted, if it is traced.
+    pub(crate) accepted: Option<Stamp>,
+    /// When the first bytes of a head were there.
+    pub(crate) head: Option<Stamp>,
+}
+
+/// A connect begins now: when, if that is traced.
+#[inline]
+pub(crate) fn connect_begins() -> Option<Stamp> {
+    CONNECT.enabled().then(Stamp::now)
+}
+
+/// A handshake begins now: when, if that is traced.
+#[inline]
+pub(crate) fn handshake_begins() -> Option<Stamp> {
+    HANDSHAKE.enabled().then(Stamp::now)
+}
+
+impl Connection {
+    /// It was accepted.
+    #[inline]
+    pub(crate) fn trace_accepted(&mut self) {
+        if CONNECTION.enabled() {
+            self.begin_connection_span();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn begin_connection_span(&mut self) {
+        let now = Stamp::now();
+        self.threshold.accepted = Some(now);
+        let peer = self.peer.to_string();
+        emit::async_begin_at(&CONNECTION, self.track(), now, [Value::Text(&peer)]);
+    }
+
+    /// Bytes of its next head may be there.
+    #[inline]
+    pub(crate) fn trace_head(&mut self) {
+        if REQUEST.enabled() && self.threshold.head.is_none() && self.codec.buffered() > 0 {
+            self.threshold.head = Some(Stamp::now());
+        }
+    }
+
+    /// It is over.
+    #[inline]
+    pub(crate) fn trace_closed(&self) {
+        if self.threshold.accepted.is_some() {
+            let requests = self.downstream().map(|downstream| u64::from(downstream.requests));
+            let values = [Value::Absent, requests.into()];
+            emit::async_end_with(&CONNECTION, self.track(), values);
+        }
+    }
+
+    /// The trail of the stream that opens on it, if that is traced.
+    #[inline]
+    pub(crate) fn open_trail(&mut self, stream: u64) -> Option<Trail> {
+        let head = self.threshold.head.take();
+        REQUEST.enabled().then(|| self.new_trail(head, stream))
+    }
+
+    #[cold]
+    pub(crate) fn new_trail(&self, head: Option<Stamp>, stream: u64) -> Trail {
+        let began = head.unwrap_or_else(Stamp::now);
+        let downstream = self.downstream();
+        let serial = downstream.map_or(0, |downstream| downstream.serial);
+        if downstream.is_some_and(|downstream| downstream.requests == 0)
+            && let Some(accepted) = self.threshold.accepted
+        {
+            emit::complete(&ACCEPT, self.track(), accepted, began, []);
+        }
+        let track = Track::new(STREAM_TRACKS | serial << 24 ^ stream).under(self.track());
+        Trail { track, began, part: Part::Parse, since: began }
+    }
+
+    pub(crate) fn track(&self) -> Track {
+        Track::new(CONNECTION_TRACKS | self.downstream().map_or(0, |downstream| downstream.serial))
+    }
+}
+
+impl Trail {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin(&mut self, site: &'static Callsite, request: &Head, part: Part) {
+        let caller =
+            request.get(Name::Traceparent).and_then(|value| std::str::from_utf8(value).ok());
+        let [method, path] = name_of(request);
+        let values = [method, path, caller.and_then(Flow::from_traceparent).into()];
+        emit::async_begin_at(site, self.track, self.began, values);
+        self.enter(part);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn enter(&mut self, part: Part) {
+        let now = Stamp::now();
+        self.leave(now);
+        (self.part, self.since) = (part, now);
+    }
+
+    pub(crate) fn leave(&self, now: Stamp) {
+        let site = &PARTS[self.part as usize];
+        if site.enabled() {
+            emit::complete(site, self.track, self.since, now, []);
+        }
+    }
+
+    pub(crate) fn end(&self, site: &'static Callsite, record: &Record) {
+        let upstream = record.upstream_host.as_ref().map(ToString::to_string);
+        let values = [
+            Value::Absent,
+            Value::Absent,
+            Value::Absent,
+            (record.status != 0).then_some(record.status).into(),
+            record.cluster.as_deref().into(),
+            upstream.as_deref().into(),
+            record.attempts.into(),
+            record.details.into(),
+        ];
+        emit::async_end_with(site, self.track, values);
+    }
+}
+
+/// Method and path, without a query: that may hold what no file should.
+pub(crate) fn name_of(request: &Head) -> [Value<'_>; 2] {
+    [request.method_bytes(), without_query(request.path())]
+        .map(|bytes| std::str::from_utf8(bytes).ok().into())
+}

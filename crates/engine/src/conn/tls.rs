@@ -1,0 +1,139 @@
+//! TLS on upstream connections: the handshake before a connection counts, and the layer between bytes and codec after it.
+//!
+//! Arrives: records. Leaves: plain bytes for the codec, records for the driver, or the end of a connect.
+//!
+//! A connection in its handshake is in no pool and carries nothing: it still belongs to its attempt, whose deadline
+//! (`connect_timeout`) runs on. What was encoded for a connection is sealed when it is handed to the driver, so that
+//! all pieces of a turn leave in one write.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::tls::{Fault, Layer};
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Out, Output, tls};
+use towpath_trace::Stamp;
+
+use crate::conn::Connections;
+use crate::env::Env;
+use crate::snapshot::tls::{AskedName, UpstreamTls};
+use crate::stats::{Scope, TlsStats};
+
+/// A cluster's TLS as a worker lives it.
+#[derive(Debug)]
+pub(crate) struct ClusterTls {
+    pub(crate) client: tls::Client,
+    pub(crate) name: AskedName,
+    pub(crate) stats: Arc<TlsStats>,
+}
+
+/// A connection whose handshake is not over.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    pub(crate) attempt: AttemptId,
+    pub(crate) layer: Box<Layer>,
+    pub(crate) local: Address,
+    /// When the driver had connected.
+    pub(crate) connected: Instant,
+    /// Bytes given to the driver that the kernel has not taken yet.
+    pub(crate) outstanding: usize,
+    /// When it began, if it is traced.
+    pub(crate) since: Option<Stamp>,
+}
+
+/// All handshakes of a worker, and what they share.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    pub(crate) open: HashMap<ConnectionId, Handshake>,
+    pub(crate) clock: tls::Clock,
+    /// Where records are opened to; most of the time nobody holds a slice of it.
+    pub(crate) plain: BytesMut,
+    /// Where records are made.
+    pub(crate) sealed: BytesMut,
+    /// Connections that cannot be written to any more.
+    pub(crate) broken: Vec<(ConnectionId, Fault)>,
+}
+
+/// What is known of a connection after its handshake.
+#[derive(Debug)]
+pub(crate) struct Secured {
+    pub(crate) layer: Box<Layer>,
+    /// When the driver had connected.
+    pub(crate) connected: Instant,
+    /// Bytes given to the driver that the kernel has not taken yet.
+    pub(crate) outstanding: usize,
+    /// When the handshake began, if it is traced.
+    pub(crate) since: Option<Stamp>,
+}
+
+impl Connections {
+    /// A cluster's TLS, as this worker will live it.
+    pub(crate) fn cluster_tls(
+        &self,
+        config: &UpstreamTls,
+        stat_name: &Arc<str>,
+        env: &Env,
+    ) -> ClusterTls {
+        let scope = Scope::ClusterTls(Arc::clone(stat_name));
+        ClusterTls {
+            client: config.template.client(&self.handshakes.clock),
+            name: config.name.clone(),
+            stats: env.registry.set(env.index, scope),
+        }
+    }
+
+    pub(crate) fn on_handshake_sent(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(handshake) = self.handshakes.open.get_mut(&id) {
+            handshake.outstanding = handshake.outstanding.saturating_sub(bytes);
+        }
+    }
+
+    /// Gives up a handshake together with its connect.
+    pub(crate) fn cancel_handshake(&mut self, id: ConnectionId, env: &mut Env) {
+        self.handshakes.open.remove(&id);
+        self.push(Output::Close { connection: id, how: Close::Abort }, env);
+    }
+
+    /// Tells the peer of a connection under TLS that nothing more comes, behind all that was encoded for it.
+    pub(crate) fn say_goodbye(&mut self, id: ConnectionId, env: &mut Env) {
+        if self.table.get(id).is_none_or(|connection| connection.tls.is_none()) {
+            return;
+        }
+        if self.out_for == Some(id) {
+            self.flush_out(env);
+        }
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let Some(layer) = &mut connection.tls else { return };
+        let sealed = &mut self.handshakes.sealed;
+        layer.say_goodbye(sealed);
+        let records = sealed.split().freeze();
+        if !records.is_empty() {
+            connection.outstanding += records.len();
+            env.outputs.push_back(Output::Send { connection: id, chunk: records });
+        }
+    }
+
+    /// Records of TLS's own.
+    pub(crate) fn send_records(&mut self, id: ConnectionId, records: Vec<u8>, env: &mut Env) {
+        if !records.is_empty() {
+            self.push(Output::Send { connection: id, chunk: records.into() }, env);
+        }
+    }
+}
+
+impl Handshakes {
+    pub(crate) fn attempt(&self, id: ConnectionId) -> Option<AttemptId> {
+        self.open.get(&id).map(|handshake| handshake.attempt)
+    }
+
+    /// What was encoded, as records. Nothing if that is not possible any more, which `broken` then tells.
+    pub(crate) fn seal(&mut self, id: ConnectionId, layer: &mut Layer, out: &mut Out) -> Bytes {
+        for chunk in out.drain() {
+            if let Err(fault) = layer.seal(&chunk, &mut self.sealed) {
+                self.broken.push((id, fault));
+                break;
+            }
+        }
+        self.sealed.split().freeze()
+    }
+}

@@ -1,0 +1,435 @@
+//! Where connections come in: listening, limits, and the choice of a filter chain.
+//!
+//! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`ChainContext`], or a closed socket.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
+
+use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
+use crate::conn::{ConnectionTimer, Connections, Role};
+use crate::env::Env;
+use crate::message::FromWorker;
+use crate::record::Record;
+use crate::serving::Serving;
+use crate::snapshot::Http;
+use crate::snapshot::listener::{
+    ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
+};
+use crate::stats::{ListenerStats, Scope};
+
+/// A listener of this worker.
+#[derive(Debug)]
+pub(crate) struct ListenerState {
+    pub(crate) config: Arc<Listener>,
+    pub(crate) stats: Arc<ListenerStats>,
+    /// One for each filter chain, in order; then the default chain's.
+    pub(crate) chains: Vec<Rc<ChainContext>>,
+    /// The id of each address, and whether it has answered.
+    pub(crate) sockets: Vec<(ListenerId, Socket)>,
+    pub(crate) active: u64,
+    pub(crate) state: ListenerPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    Asked,
+    Answered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenerPhase {
+    Open,
+    /// Not listening any more; its connections live on.
+    Closed,
+}
+
+/// All listeners of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    pub(crate) slots: Vec<ListenerState>,
+    pub(crate) next_id: u32,
+    /// Downstream connections on all listeners that count.
+    pub(crate) active: u64,
+    pub(crate) started: bool,
+}
+
+impl Listeners {
+    pub(crate) fn by_id(&mut self, id: ListenerId) -> Option<(usize, &mut ListenerState)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .find(|(_, slot)| slot.sockets.iter().any(|(socket, _)| *socket == id))
+    }
+
+    /// A connection of this chain is over.
+    pub(crate) fn release(&mut self, context: &ChainContext) {
+        if let Some(slot) = self.slots.get_mut(context.slot) {
+            slot.active -= 1;
+            context.active.update(|active| active - 1);
+            context.limits.iter().for_each(|limit| limit.active_connections.dec());
+        }
+        if !context.listener.ignore_global_limit {
+            self.active -= 1;
+        }
+    }
+
+    /// Downstream connections on all listeners.
+    pub(crate) fn active_all(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.active).sum()
+    }
+
+    pub(crate) fn all_answered(&self) -> bool {
+        self.slots
+            .iter()
+            .all(|slot| slot.sockets.iter().all(|(_, socket)| *socket == Socket::Answered))
+    }
+}
+
+impl Listeners {
+    pub(crate) fn open_listener(
+        &mut self,
+        config: &Arc<Listener>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let is_free =
+            |state: &ListenerState| state.state == ListenerPhase::Closed && state.active == 0;
+        let slot = self.slots.iter().position(is_free).unwrap_or(self.slots.len());
+        let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
+        let state = ListenerState {
+            config: Arc::clone(config),
+            chains: env.contexts(slot, config, &stats),
+            stats,
+            sockets: self.listen(config, Vec::new(), conns, env),
+            active: 0,
+            state: ListenerPhase::Open,
+        };
+        if slot == self.slots.len() {
+            self.slots.push(state);
+        } else {
+            self.slots[slot] = state;
+        }
+    }
+
+    /// Takes another configuration for a listener.
+    pub(crate) fn replace_listener(
+        &mut self,
+        slot: usize,
+        config: &Arc<Listener>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        let before = std::mem::replace(&mut state.config, Arc::clone(config));
+        let bound = before.addresses.iter().cloned().zip(std::mem::take(&mut state.sockets));
+        let (kept, gone): (Vec<_>, Vec<_>) = bound.partition(|(address, _)| {
+            config.bind && before.options == config.options && config.addresses.contains(address)
+        });
+        for (_, (listener, _)) in gone {
+            conns.push(Output::Unlisten { listener }, env);
+        }
+        let sockets = self.listen(config, kept, conns, env);
+        let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        state.chains = env.contexts(slot, config, &stats);
+        (state.stats, state.sockets) = (stats, sockets);
+    }
+
+    /// The sockets of a listener's addresses: those that there are, and new ones.
+    pub(crate) fn listen(
+        &mut self,
+        config: &Listener,
+        mut kept: Vec<(Address, (ListenerId, Socket))>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) -> Vec<(ListenerId, Socket)> {
+        let addresses = if config.bind { &config.addresses[..] } else { &[] };
+        let sockets = addresses.iter().map(|address| {
+            if let Some(at) = kept.iter().position(|(bound, _)| bound == address) {
+                return kept.swap_remove(at).1;
+            }
+            let listener = ListenerId(self.next_id);
+            self.next_id += 1;
+            let (address, options) = (address.clone(), Arc::clone(&config.options));
+            conns.push(Output::Listen { listener, address, options }, env);
+            (listener, Socket::Asked)
+        });
+        sockets.collect()
+    }
+
+    /// Gives the connections of listeners that have changed to the chains that stand where theirs did. Those of a chain
+    /// that is gone drain: what is under way on them ends as it began.
+    pub(crate) fn move_connections(
+        &mut self,
+        slots: &[usize],
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        for id in conns.table.ids() {
+            let connection = conns.table.get_mut(id);
+            let Some(downstream) = connection.and_then(|it| it.downstream_mut()) else { continue };
+            if !slots.contains(&downstream.context.slot) {
+                continue;
+            }
+            match self.successor(&downstream.context) {
+                Some(context) => {
+                    downstream.context.active.update(|active| active - 1);
+                    context.active.update(|active| active + 1);
+                    downstream.context = Rc::clone(context);
+                }
+                None => conns.drain(id, env, now),
+            }
+        }
+    }
+
+    /// The chain that took the place of another in its listener: of the same name or criteria, and counted alike.
+    pub(crate) fn successor(&self, before: &ChainContext) -> Option<&Rc<ChainContext>> {
+        let state = self.slots.get(before.slot)?;
+        if state.state == ListenerPhase::Closed {
+            return None;
+        }
+        state.chains.iter().find(|context| {
+            let (old, new) = (&before.chain, &context.chain);
+            let same = if old.name.is_empty() && new.name.is_empty() {
+                old.matches == new.matches
+            } else {
+                old.name == new.name
+            };
+            let limits = before.limits.iter().zip(&context.limits);
+            same && before.is_default == context.is_default
+                && Arc::ptr_eq(&before.stats, &context.stats)
+                && before.kind.counts_with(&context.kind)
+                && before.limits.len() == context.limits.len()
+                && limits.into_iter().all(|(old, new)| Arc::ptr_eq(old, new))
+        })
+    }
+
+    /// Stops listening on one listener.
+    pub(crate) fn close_listener(&mut self, slot: usize, conns: &mut Connections, env: &mut Env) {
+        let Some(state) = self.slots.get_mut(slot) else { return };
+        if state.state == ListenerPhase::Closed {
+            return;
+        }
+        state.state = ListenerPhase::Closed;
+        let sockets: Vec<ListenerId> = state.sockets.iter().map(|(id, _)| *id).collect();
+        for listener in sockets {
+            conns.push(Output::Unlisten { listener }, env);
+        }
+    }
+
+    /// Stops listening; `inbound_only` leaves the others alone.
+    pub(crate) fn close_listeners(
+        &mut self,
+        inbound_only: bool,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        for slot in 0..self.slots.len() {
+            let inbound =
+                self.slots[slot].config.direction == crate::snapshot::listener::Direction::Inbound;
+            if inbound || !inbound_only {
+                self.close_listener(slot, conns, env);
+            }
+        }
+    }
+
+    /// The driver bound an address, or could not.
+    pub(crate) fn on_listening(
+        &mut self,
+        listener: ListenerId,
+        outcome: Result<Address, Failure>,
+        env: &mut Env,
+    ) {
+        let Some((_, state)) = self.by_id(listener) else { return };
+        let Some(at) = state.sockets.iter().position(|(id, _)| *id == listener) else { return };
+        state.sockets[at].1 = Socket::Answered;
+        let name = Arc::clone(&state.config.name);
+        let wanted = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
+        let outcome = outcome.map_err(|failure| (wanted, failure));
+        env.tell(FromWorker::Listening { listener: name, outcome });
+        self.tell_started(env);
+    }
+
+    pub(crate) fn tell_started(&mut self, env: &mut Env) {
+        if !self.started && self.all_answered() {
+            self.started = true;
+            env.tell(FromWorker::Started);
+        }
+    }
+
+    /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
+    pub(crate) fn refusal(&self, context: &ChainContext) -> Option<Duration> {
+        let active = context.active.get();
+        context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
+            let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
+            (active > *max_connections).then(|| {
+                stats.limited_connections.inc();
+                *delay
+            })
+        })
+    }
+
+    pub(crate) fn refuse(
+        &mut self,
+        id: ConnectionId,
+        context: &Rc<ChainContext>,
+        delay: Duration,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.count_downstream_close(id, crate::ids::Closer::Local, conns, env, now);
+        if delay.is_zero() {
+            conns.end_connection(id, Close::Flush, env);
+            return;
+        }
+        if let Some(connection) = conns.table.get_mut(id) {
+            connection.role = Role::Closing(Rc::clone(context));
+        }
+        conns.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay, env);
+    }
+}
+
+impl Env {
+    /// The chains of a listener in order; then the default chain.
+    pub(crate) fn contexts(
+        &self,
+        slot: usize,
+        config: &Arc<Listener>,
+        stats: &Arc<ListenerStats>,
+    ) -> Vec<Rc<ChainContext>> {
+        let chains = config.chains.iter().chain(config.default_chain.as_ref());
+        chains.map(|chain| Rc::new(self.context(slot, config, chain, stats))).collect()
+    }
+
+    pub(crate) fn context(
+        &self,
+        slot: usize,
+        listener: &Arc<Listener>,
+        chain: &Arc<FilterChain>,
+        stats: &Arc<ListenerStats>,
+    ) -> ChainContext {
+        let kind = match &chain.terminal {
+            Terminal::Http(config) => {
+                ChainKind::Http(Serving::new(self.http_context(listener, config, None)))
+            }
+            Terminal::Bolt(config) => {
+                let prefix = Arc::clone(&config.http.stat_prefix);
+                let stats = self.registry.set(self.index, Scope::Bolt(prefix));
+                let bolt = BoltContext { config: Arc::clone(config), stats };
+                ChainKind::Http(Serving::new(self.http_context(listener, &config.http, Some(bolt))))
+            }
+            Terminal::Tcp(config) => ChainKind::Tcp(Serving::new(TcpContext {
+                config: Arc::clone(config),
+                stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
+            })),
+        };
+        let limits = chain.filters.iter().map(|filter| {
+            let NetworkFilter::ConnectionLimit { stat_prefix, .. } = filter;
+            self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
+        });
+        let limits = limits.collect();
+        ChainContext {
+            listener: Arc::clone(listener),
+            chain: Arc::clone(chain),
+            stats: Arc::clone(stats),
+            kind,
+            limits,
+            slot,
+            is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
+            active: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn http_context(
+        &self,
+        listener: &Arc<Listener>,
+        config: &Arc<Http>,
+        bolt: Option<BoltContext>,
+    ) -> HttpContext {
+        let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
+        let of_listener =
+            Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
+        HttpContext {
+            config: Arc::clone(config),
+            listener_stats: self.registry.set(self.index, of_listener),
+            stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
+            bolt,
+        }
+    }
+}
+
+impl ListenerState {
+    /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
+    /// are left; there is no way back (Envoy `FilterChainMatch`).
+    pub(crate) fn pick_chain(&self, local: &Address, peer: &Address) -> Option<&Rc<ChainContext>> {
+        if let [only] = &self.chains[..]
+            && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
+        {
+            return Some(only);
+        }
+        let (local, peer) = (local.ip(), peer.ip());
+        let mut left: Vec<&Rc<ChainContext>> =
+            self.chains.iter().take(self.config.chains.len()).collect();
+        narrow(&mut left, |chain| match (chain.destination_port, local) {
+            (None, _) => Some(0),
+            (Some(port), Some(local)) if port == local.port() => Some(1),
+            (Some(_), _) => None,
+        });
+        narrow(&mut left, |chain| longest(&chain.destination, local.map(|local| local.ip())));
+        narrow(&mut left, |chain| longest(&chain.direct_source, peer.map(|peer| peer.ip())));
+        narrow(&mut left, |chain| match (chain.source_type, peer) {
+            (SourceType::Any, _) => Some(0),
+            (wanted, Some(peer)) => {
+                let same =
+                    peer.ip().is_loopback() || local.is_some_and(|local| local.ip() == peer.ip());
+                (same == (wanted == SourceType::SameIpOrLoopback)).then_some(1)
+            }
+            (wanted, None) => (wanted == SourceType::SameIpOrLoopback).then_some(1),
+        });
+        narrow(&mut left, |chain| longest(&chain.source, peer.map(|peer| peer.ip())));
+        narrow(&mut left, |chain| match peer {
+            _ if chain.source_ports.is_empty() => Some(0),
+            Some(peer) if chain.source_ports.contains(&peer.port()) => Some(1),
+            Some(_) | None => None,
+        });
+        let default = self.config.default_chain.as_ref().and_then(|_| self.chains.last());
+        left.first().copied().or(default)
+    }
+}
+
+/// What a listener's own log can say of a connection.
+pub(crate) fn connection_record(local: Address, peer: Address, opened: Instant) -> Record {
+    Record {
+        start: opened,
+        downstream_local: Some(local),
+        downstream_remote: Some(peer.clone()),
+        downstream_direct_remote: Some(peer),
+        ..Record::default()
+    }
+}
+
+/// Keeps the chains that match best.
+pub(crate) fn narrow(
+    chains: &mut Vec<&Rc<ChainContext>>,
+    fit: impl Fn(&ChainMatch) -> Option<u32>,
+) {
+    let best = chains.iter().filter_map(|context| fit(&context.chain.matches)).max();
+    chains.retain(|context| best.is_some() && fit(&context.chain.matches) == best);
+}
+
+/// How long the longest prefix is that holds the address, plus one; 0 where any address will do.
+pub(crate) fn longest(prefixes: &[Prefix], address: Option<IpAddr>) -> Option<u32> {
+    if prefixes.is_empty() {
+        return Some(0);
+    }
+    let address = address?;
+    let holding = prefixes.iter().filter(|prefix| prefix.contains(address));
+    holding.map(|prefix| u32::from(prefix.length) + 1).max()
+}

@@ -1,0 +1,152 @@
+//! The tools that every owner of a worker may use: time, chance, memory to write into, and what leaves.
+//!
+//! Nothing here knows of connections or streams, but for the work that is left to be done for them.
+
+pub(crate) mod draining;
+pub(crate) mod log;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::head::HeadPool;
+use towpath_proto::{ConnectionId, Output, Timers};
+
+use crate::env::draining::Draining;
+use crate::env::log::Logs;
+use crate::header_ops::Scratch;
+use crate::message::{FromWorker, Message};
+use crate::random::Random;
+use crate::stats::Registry;
+use crate::wall_clock::WallClock;
+use crate::worker::WorkerOptions;
+
+/// What every owner may use.
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) index: u32,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) timers: Timers,
+    pub(crate) heads: HeadPool,
+    pub(crate) random: Random,
+    pub(crate) logs: Logs,
+    pub(crate) clock: WallClock,
+    pub(crate) draining: Draining,
+    pub(crate) outputs: VecDeque<Output<Message>>,
+    /// What is still to be done for the input at hand.
+    pub(crate) work: VecDeque<Work>,
+    pub(crate) serial: Serial,
+    /// Requests that take this long are reported.
+    pub(crate) slow_after: Duration,
+    /// Lends its capacity to whatever needs a few bytes for a moment.
+    pub(crate) scratch: Scratch,
+}
+
+impl Env {
+    pub(crate) fn new(options: WorkerOptions) -> Self {
+        Self {
+            index: options.index,
+            registry: options.registry,
+            timers: Timers::new(),
+            heads: HeadPool::default(),
+            random: Random::new(
+                options.seed ^ u64::from(options.index).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ),
+            logs: Logs::default(),
+            clock: WallClock::new(options.hostname),
+            draining: Draining::default(),
+            outputs: VecDeque::new(),
+            work: VecDeque::new(),
+            serial: Serial {
+                connection: options.index.into(),
+                stream: 0,
+                step: options.workers.max(1).into(),
+            },
+            slow_after: Duration::MAX,
+            scratch: Scratch::default(),
+        }
+    }
+}
+
+/// What one part of the worker leaves for another to do, where a call could come back to the caller: a stream that ends
+/// frees a connection, which takes another stream, which may end at once. How often that goes on is up to peers, so it must
+/// not go on in calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A connection's parsed input was held back and may go on.
+    Read(ConnectionId),
+    /// A connection can carry another stream.
+    Offer(ConnectionId),
+    /// More waits to leave a connection than its watermark.
+    BackedUp(ConnectionId),
+}
+
+/// Numbers that name connections and streams in logs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serial {
+    pub(crate) connection: u64,
+    pub(crate) stream: u64,
+    /// How many workers count in step, so that no two name a connection alike.
+    pub(crate) step: u64,
+}
+
+impl Serial {
+    pub(crate) const fn next_connection(&mut self) -> u64 {
+        self.connection += self.step;
+        self.connection
+    }
+
+    pub(crate) const fn next_stream(&mut self) -> u64 {
+        self.stream += 1;
+        self.stream
+    }
+}
+
+/// A slot of the worker's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimerSlot {
+    Connection(u32),
+    Stream(u32),
+    Attempt(u32),
+    /// Log lines wait to be handed over.
+    Logs,
+    /// The next step of a drain.
+    Drain,
+    /// The next attempt or question of an origin.
+    Origin(u32),
+}
+
+impl TimerSlot {
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Connection(slot) => slot * 4,
+            Self::Stream(slot) => slot * 4 + 1,
+            Self::Attempt(slot) => slot * 4 + 2,
+            Self::Logs => 3,
+            Self::Drain => 7,
+            Self::Origin(slot) => slot * 4 + 11,
+        }
+    }
+
+    pub(crate) fn of_connection(id: ConnectionId) -> u32 {
+        Self::Connection(u32::try_from(id.slot()).unwrap_or(u32::MAX)).number()
+    }
+
+    pub(crate) const fn from_number(number: u32) -> Self {
+        match (number % 4, number / 4) {
+            (0, slot) => Self::Connection(slot),
+            (1, slot) => Self::Stream(slot),
+            (2, slot) => Self::Attempt(slot),
+            (_, 0) => Self::Logs,
+            (_, 1) => Self::Drain,
+            (_, slot) => Self::Origin(slot - 2),
+        }
+    }
+}
+
+impl Env {
+    /// Tells the control thread.
+    pub(crate) fn tell(&mut self, message: FromWorker) {
+        self.outputs.push_back(Output::Message(Message::From(message)));
+    }
+}

@@ -1,0 +1,155 @@
+//! A client connected, or the configuration of what takes it has changed.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
+
+use crate::conn::context::ChainKind;
+use crate::conn::mux::{Codec, Raw};
+use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
+use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
+use crate::exchange::Exchange;
+use crate::record::Flags;
+use crate::serving::Serving;
+use crate::snapshot::listener::Listener;
+
+impl Exchange {
+    /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
+    /// stay, connections where their filter chains do; the next requests of these take the new routes.
+    pub(crate) fn update_listeners(&mut self, now: Instant) {
+        if self.env.draining.has_closed_listeners() {
+            return;
+        }
+        let snapshot = Arc::clone(&self.snapshot);
+        let wanted: HashMap<&str, &Arc<Listener>> =
+            snapshot.listeners.iter().map(|config| (&*config.name, config)).collect();
+        let mut changed = Vec::new();
+        for slot in 0..self.listeners.slots.len() {
+            let state = &self.listeners.slots[slot];
+            if state.state == ListenerPhase::Closed {
+                continue;
+            }
+            match wanted.get(&*state.config.name) {
+                Some(config) if Arc::ptr_eq(config, &state.config) => continue,
+                Some(config) => {
+                    self.listeners.replace_listener(slot, config, &mut self.conns, &mut self.env);
+                }
+                None => self.listeners.close_listener(slot, &mut self.conns, &mut self.env),
+            }
+            changed.push(slot);
+        }
+        for config in &snapshot.listeners {
+            let is_open = |state: &ListenerState| {
+                state.state == ListenerPhase::Open && Arc::ptr_eq(&state.config, config)
+            };
+            if !self.listeners.slots.iter().any(is_open) {
+                self.listeners.open_listener(config, &mut self.conns, &mut self.env);
+            }
+        }
+        if !changed.is_empty() {
+            self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
+        }
+        self.listeners.tell_started(&mut self.env);
+    }
+
+    /// A client connected.
+    pub(crate) fn on_accepted(
+        &mut self,
+        listener: ListenerId,
+        id: ConnectionId,
+        local: Address,
+        peer: Address,
+        now: Instant,
+    ) {
+        let global = self.snapshot.max_connections.filter(|&max| self.listeners.active >= max);
+        let Some((_, state)) = self.listeners.by_id(listener) else {
+            self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
+            return;
+        };
+        let refused = if state.config.max_connections.is_some_and(|max| state.active >= max) {
+            state.stats.downstream_cx_overflow.inc();
+            true
+        } else if global.is_some() && !state.config.ignore_global_limit {
+            state.stats.downstream_global_cx_overflow.inc();
+            true
+        } else {
+            false
+        };
+        if refused {
+            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            return;
+        }
+        state.stats.downstream_cx_total.inc();
+        let Some(context) = state.pick_chain(&local, &peer).cloned() else {
+            state.stats.no_filter_chain_match.inc();
+            state.stats.downstream_cx_destroy.inc();
+            let config = Arc::clone(&state.config);
+            let mut record = connection_record(local, peer, now);
+            record.flags.set(Flags::NO_ROUTE_FOUND);
+            self.env.log_connection(&config, "", &record, now);
+            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            return;
+        };
+        state.stats.downstream_cx_active.inc();
+        state.active += 1;
+        context.active.update(|active| active + 1);
+        context.limits.iter().for_each(|limit| limit.active_connections.inc());
+        let limit = state.config.buffer_limit;
+        if !context.listener.ignore_global_limit {
+            self.listeners.active += 1;
+        }
+        let codec = match &context.kind {
+            ChainKind::Http(http) => {
+                http.stats.downstream_cx_total.inc();
+                http.stats.downstream_cx_active.inc();
+                if let Some(bolt) = &http.bolt {
+                    let server =
+                        crate::conn::mux::bolt_server::Server::new(Arc::clone(&bolt.config));
+                    Codec::BoltServer(Serving::new(Box::new(server)))
+                } else {
+                    http.stats.downstream_cx_http1_total.inc();
+                    http.stats.downstream_cx_http1_active.inc();
+                    let server = http1::Server::new(Arc::clone(&http.config.http1));
+                    Codec::Server(Serving::new(server))
+                }
+            }
+            ChainKind::Tcp(tcp) => {
+                tcp.stats.downstream_cx_total.inc();
+                Codec::Raw(Raw::default())
+            }
+            // Nobody connects to it.
+            ChainKind::Local => return,
+        };
+        let serial = self.env.serial.next_connection();
+        let role = Role::Downstream(Downstream {
+            context: Rc::clone(&context),
+            requests: 0,
+            closing: false,
+            serial,
+        });
+        let connection = Connection::new(id, codec, role, local, peer, limit, now);
+        self.conns.table.insert(connection).trace_accepted();
+        self.conns.push(Output::ReadLimit { connection: id, bytes: limit }, &mut self.env);
+        if let Some(delay) = self.listeners.refusal(&context) {
+            self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
+            return;
+        }
+        match &context.kind {
+            ChainKind::Http(http) => {
+                if let Some(age) = http.config.max_connection_duration {
+                    self.conns.set_connection_timer(
+                        id,
+                        ConnectionTimer::MaxDuration,
+                        now + age,
+                        &mut self.env,
+                    );
+                }
+                self.rest_downstream(id, now);
+            }
+            ChainKind::Tcp(_) => self.open_tcp(id, now),
+            ChainKind::Local => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What an app's connection over a long way has under way: little at first.
+//!
+//! Arrives: a connection that took long to make, pieces of responses, looks at bodies on their way. Leaves: bounds for the
+//! driver, as [`SlowStart`] wants them, each with a note in the report.
+
+use std::time::Duration;
+
+use towpath_proto::{ConnectionId, FlowLimit, Instant, Output, PathFacts};
+
+use crate::client::slow_start::{SlowStart, WINDOW};
+use crate::conn::{Connections, Upstream};
+use crate::env::Env;
+use crate::exchange::Exchange;
+use crate::exchange::stream::UpstreamState;
+use crate::ids::StreamIndex;
+use crate::local::INITIAL_WINDOW_BYTES;
+use crate::local::report::Limited;
+
+impl Exchange {
+    /// A request was given to a connection: when to look at its body, if that is to be looked after.
+    pub(crate) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
+        let (id, upstream) = self.upstream_of(index)?;
+        // One that lost its race has waited, and has had none.
+        let is_first = upstream.requests == 1;
+        let state = upstream.slow_start.as_deref_mut()?;
+        let was_paced = state.begin_body();
+        // What the server has learned of the path in slow start it knows at the second response.
+        let (is_held, is_released) = (state.is_held(), !is_first && state.release());
+        let round_trip = state.round_trip();
+        if was_paced {
+            self.limit_flow(index, id, FlowLimit::Send(None), now);
+        }
+        if is_released {
+            self.limit_flow(index, id, FlowLimit::Receive(None), now);
+        } else if is_held {
+            self.note_limit(index, FlowLimit::Receive(Some(WINDOW)), now);
+        }
+        self.is_large_upload(index).then_some(round_trip)
+    }
+
+    /// A piece of a body whose length nobody said was sent: whether it is to be looked after begins to matter.
+    pub(crate) fn extend_body(&mut self, index: StreamIndex, bytes: usize, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let so_far = stream.record.bytes_received;
+        let before = so_far.saturating_sub(bytes as u64);
+        let crosses = before <= INITIAL_WINDOW_BYTES && so_far > INITIAL_WINDOW_BYTES;
+        if !crosses || self.is_large_upload(index) {
+            return;
+        }
+        if let Some((_, state)) = self.slow_start(index) {
+            let first_look = now + state.round_trip();
+            self.streams.watch_at(index, first_look, &mut self.env);
+        }
+    }
+
+    /// A piece of a response has come for the app.
+    pub(crate) fn receive_piece(&mut self, index: Option<StreamIndex>, bytes: usize, now: Instant) {
+        let upstream = index.and_then(|index| self.streams.get(index)).map(|it| it.upstream);
+        let Some(UpstreamState::Active(id)) = upstream else { return };
+        // What is in a record comes when the whole record is there: its bytes are counted before that.
+        if self.conns.table.get(id).is_some_and(|connection| connection.tls.is_none()) {
+            self.receive_slowly(id, bytes, now);
+        }
+    }
+
+    /// Bytes have come over a connection.
+    pub(crate) fn receive_slowly(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let index = connection.stream;
+        let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start.as_mut());
+        if !state.is_some_and(|state| state.receive(bytes, now)) {
+            return;
+        }
+        let limit = FlowLimit::Receive(None);
+        self.conns.push(Output::LimitFlow { connection: id, limit }, &mut self.env);
+        if let Some(index) = index {
+            self.note_limit(index, limit, now);
+        }
+    }
+
+    /// What the kernel says of a connection on which a request is; answers when to look again, where that is sooner than
+    /// otherwise.
+    pub(crate) fn pace(
+        &mut self,
+        index: StreamIndex,
+        facts: &PathFacts,
+        now: Instant,
+    ) -> Option<Duration> {
+        let is_large = self
+            .streams
+            .get(index)
+            .is_some_and(|stream| stream.record.bytes_received > INITIAL_WINDOW_BYTES);
+        let (id, state) = self.slow_start(index)?;
+        let limit = if is_large { state.judge(facts) } else { None };
+        let soon = state.look_after(facts).filter(|_| is_large);
+        if let Some(limit) = limit {
+            self.limit_flow(index, id, limit, now);
+        }
+        soon
+    }
+
+    pub(crate) fn limit_flow(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        limit: FlowLimit,
+        now: Instant,
+    ) {
+        self.conns.push(Output::LimitFlow { connection: id, limit }, &mut self.env);
+        self.note_limit(index, limit, now);
+    }
+
+    pub(crate) fn note_limit(&mut self, index: StreamIndex, limit: FlowLimit, at: Instant) {
+        let Some(call) = self.call_mut(index) else { return };
+        let notes = &mut call.report.limits;
+        // A pace follows what the path delivers: the first says enough.
+        let repeats = matches!(
+            (notes.last().map(|note: &Limited| note.limit), limit),
+            (Some(FlowLimit::Send(Some(_))), FlowLimit::Send(Some(_)))
+        );
+        if !repeats && notes.len() < MOST_NOTES {
+            notes.push(Limited { at, limit });
+        }
+    }
+
+    pub(crate) fn slow_start(
+        &mut self,
+        index: StreamIndex,
+    ) -> Option<(ConnectionId, &mut SlowStart)> {
+        let (id, upstream) = self.upstream_of(index)?;
+        Some((id, upstream.slow_start.as_deref_mut()?))
+    }
+
+    pub(crate) fn upstream_of(
+        &mut self,
+        index: StreamIndex,
+    ) -> Option<(ConnectionId, &mut Upstream)> {
+        let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
+        Some((id, self.conns.table.get_mut(id)?.upstream_mut()?))
+    }
+}
+
+impl Connections {
+    /// A connection to an origin took so long to make.
+    pub(crate) fn begin_slowly(
+        &mut self,
+        id: ConnectionId,
+        took: Duration,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(state) = SlowStart::new(took, now) else { return };
+        let upstream = self.table.get_mut(id).and_then(|it| it.upstream_mut());
+        let Some(upstream) = upstream else { return };
+        upstream.slow_start = Some(Box::new(state));
+        let limit = FlowLimit::Receive(Some(WINDOW));
+        self.push(Output::LimitFlow { connection: id, limit }, env);
+    }
+}
+
+/// Bounds that are remembered for a report.
+pub(crate) const MOST_NOTES: usize = 32;

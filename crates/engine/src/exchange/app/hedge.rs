@@ -1,0 +1,282 @@
+//! A second try beside the first, where the first takes longer than its origin usually does.
+//!
+//! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its twin, a stream of its own that is mute: the app
+//! hears nothing of it until its answer comes first, or the first one fails. From then on it is the request.
+//!
+//! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that there
+//! is one end. The other is given up, and what it went through is told in the report of the one that stays.
+
+use std::time::Duration;
+
+use towpath_proto::Instant;
+
+use crate::env::Env;
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Direction, StreamTimer, Streams, UpstreamState};
+use crate::ids::StreamIndex;
+use crate::local::Call;
+use crate::local::message::{Error, Layer, Outcome};
+use crate::local::report::{OTHER_FIRST, Report};
+
+impl Exchange {
+    /// A request is out: when it will have taken too long.
+    pub(crate) fn arm_hedge(&mut self, index: StreamIndex, now: Instant) {
+        if !self.may_hedge(index) {
+            return;
+        }
+        let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
+            return;
+        };
+        let bytes = call.options.body_bytes.max(stream.record.bytes_received);
+        let origin = self.upstreams.app.origins.get(&stream.cluster);
+        if let Some(usual) = origin.and_then(|origin| origin.measured(bytes).hedge()) {
+            self.streams.set_stream_timer(index, StreamTimer::Request, now + usual, &mut self.env);
+        }
+    }
+
+    pub(crate) fn may_hedge(&self, index: StreamIndex) -> bool {
+        let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
+            return false;
+        };
+        call.options.hedges
+            && call.report.hedges == 0
+            && matches!(stream.upstream, UpstreamState::Active(_))
+            && self.may_have_twin(index)
+    }
+
+    pub(crate) fn may_have_twin(&self, index: StreamIndex) -> bool {
+        let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
+            return false;
+        };
+        !call.mute
+            && call.twin.is_none()
+            && call.resume.is_none()
+            && stream.request_end == Direction::Ended
+            && stream.is_unanswered()
+            && stream.body.whole
+            && stream.retries.repeatable
+    }
+
+    /// It has taken too long.
+    pub(crate) fn hedge(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let begun = self.conns.response_has_begun(stream);
+        let rests = self.upstreams.app.is_resting(stream.cluster, now);
+        if !self.may_hedge(index) || begun || rests || !self.upstreams.app.budget.spend() {
+            return;
+        }
+        let Some(second) = self.open_twin(index, now) else { return };
+        if let Some(call) = self.call_mut(index) {
+            call.report.hedges += 1;
+        }
+        self.place_stream(second, now);
+    }
+
+    /// The network was away, and is back: the request begins anew, and the one that is out is its mute twin from here on.
+    /// The server may have had that one, and its kernel may be about to repeat the answer.
+    pub(crate) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+        if !self.may_have_twin(index) {
+            return None;
+        }
+        let second = self.open_twin(index, now)?;
+        let retries = std::mem::take(&mut self.streams.get_mut(index)?.retries.remaining);
+        if let Some(layers) = self.call(index)?.report.layers {
+            // It has as long as the new one has, and is out of the way when that one is tried again.
+            let before = |limit: Duration| now + limit.saturating_sub(Duration::from_millis(1));
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTry,
+                before(layers.first_byte),
+                &mut self.env,
+            );
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Response,
+                before(layers.attempt),
+                &mut self.env,
+            );
+        }
+        let stream = self.streams.get_mut(second)?;
+        stream.retries.remaining = retries;
+        let downstream = stream.downstream;
+        let first = self.call_mut(index)?;
+        // Should the new one fail, the old one may find out once more that there is no network.
+        (first.mute, first.silent_asked) = (true, false);
+        let waited = first.waited_until;
+        let mut report = std::mem::take(&mut first.report);
+        let (id, network) = (first.id, std::sync::Arc::clone(&report.network));
+        (first.report.priority, first.report.network) = (report.priority, network);
+        // What becomes of the last try is the old one's to tell.
+        first.report.tries.extend(report.tries.pop());
+        let call = self.call_mut(second)?;
+        (call.mute, call.report, call.waited_until) = (false, report, waited);
+        self.upstreams.app.calls.insert(id, downstream);
+        Some(second)
+    }
+
+    pub(crate) fn open_twin(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+        let call = self.call(index)?;
+        let report = Report {
+            priority: call.report.priority,
+            network: std::sync::Arc::clone(&call.report.network),
+            ..Report::default()
+        };
+        let (id, options, began) = (call.id, call.options.clone(), call.began);
+        let total = options.total;
+        let first = self.streams.get(index)?.downstream;
+        let mut twin = Call::new(id, options, report, began);
+        (twin.mute, twin.twin) = (true, Some(first));
+        let second = self.open_local_stream(twin, now)?;
+        self.streams.copy_request(index, second, &mut self.env);
+        self.prepare_retries(second);
+        let stream = self.streams.get_mut(second)?;
+        // Whatever holds the first up, the second is not to share.
+        stream.retries.wants_fresh = true;
+        stream.retries.remaining = 0;
+        let downstream = stream.downstream;
+        if let Some(call) = self.call_mut(index) {
+            call.twin = Some(downstream);
+        }
+        if let Some(total) = total {
+            self.streams.set_stream_timer(
+                second,
+                StreamTimer::MaxDuration,
+                began + total,
+                &mut self.env,
+            );
+        }
+        Some(second)
+    }
+
+    /// An answer begins: false if nobody wants it, and its stream has ended.
+    pub(crate) fn settle_hedge(&mut self, index: StreamIndex, now: Instant) -> bool {
+        let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
+            return true;
+        };
+        if call.twin.is_none() {
+            return true;
+        }
+        let (status, downstream, mute, id) =
+            (stream.response.status(), stream.downstream, call.mute, call.id);
+        if mute && (status >= 500 || status == 429) {
+            // The first may still do better, and if not its own answer is as good.
+            self.blame_last_try(index, "the answer was an error");
+            self.fail_call(index, Error::Disconnected, now);
+            return false;
+        }
+        self.drop_twin(index, now);
+        if mute {
+            self.upstreams.app.calls.insert(id, downstream);
+            if let Some(call) = self.call_mut(index) {
+                call.mute = false;
+            }
+        }
+        true
+    }
+
+    /// The other one is of no use any more.
+    pub(crate) fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
+        let Some(twin) = self.call_mut(index).and_then(|call| call.twin.take()) else { return };
+        let Some(other) = self.conns.table.get(twin).and_then(|twin| twin.stream) else { return };
+        self.blame_last_try(other, OTHER_FIRST);
+        let Some(call) = self.call_mut(other) else { return };
+        (call.twin, call.mute) = (None, true);
+        let (report, waited) = (std::mem::take(&mut call.report), call.waited_until);
+        if let Some(call) = self.call_mut(index) {
+            call.merge(report, waited);
+        }
+        self.fail_call(other, Error::Cancelled, now);
+    }
+
+    /// A mute request is over: the one that is left knows of it.
+    pub(crate) fn end_mute(&mut self, call: &mut Call) {
+        let Some(first) = call.twin.take() else { return };
+        let report = std::mem::take(&mut call.report);
+        let Some(index) = self.conns.table.get(first).and_then(|first| first.stream) else {
+            return;
+        };
+        if let Some(first) = self.call_mut(index) {
+            first.twin = None;
+            first.merge(report, call.waited_until);
+        }
+    }
+
+    /// A request has come to an end: true if its twin goes on in its place, and the app hears of nothing.
+    pub(crate) fn hand_over(
+        &mut self,
+        call: &mut Call,
+        outcome: Outcome,
+        retries: u32,
+        now: Instant,
+    ) -> bool {
+        let Some(twin) = call.twin.take() else { return false };
+        let Some(index) = self.conns.table.get(twin).and_then(|twin| twin.stream) else {
+            return false;
+        };
+        let Some(other) = self.call_mut(index) else { return false };
+        other.twin = None;
+        if !may_go_on(outcome) {
+            call.merge(std::mem::take(&mut other.report), other.waited_until);
+            self.fail_call(index, Error::Cancelled, now);
+            return false;
+        }
+        other.mute = false;
+        other.merge(std::mem::take(&mut call.report), call.waited_until);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.retries.remaining = retries;
+        }
+        self.upstreams.app.calls.insert(call.id, twin);
+        true
+    }
+
+    pub(crate) fn blame_last_try(&mut self, index: StreamIndex, why: &'static str) {
+        let last = self.call_mut(index).and_then(|call| call.report.tries.last_mut());
+        if let Some(last) = last.filter(|last| last.trouble.is_empty()) {
+            last.trouble = why;
+        }
+    }
+}
+
+impl Streams {
+    pub(crate) fn copy_request(&mut self, from: StreamIndex, to: StreamIndex, env: &mut Env) {
+        let Some(first) = self.get(from) else { return };
+        let request = first.request.clone();
+        let (chunks, trailers) = (first.body.chunks.clone(), first.body.trailers.clone());
+        let (cluster, head_only) = (first.cluster, first.head_only);
+        let (start, ended) = (first.record.start, first.record.request_end);
+        let (protocol, bytes) = (first.record.protocol, first.record.bytes_received);
+        let Some(second) = self.get_mut(to) else { return };
+        env.heads.give(std::mem::replace(&mut second.request, request));
+        chunks.into_iter().for_each(|chunk| second.body.push(chunk));
+        second.body.trailers = trailers;
+        second.request_end = Direction::Ended;
+        (second.cluster, second.head_only) = (cluster, head_only);
+        (second.record.start, second.record.request_end) = (start, ended);
+        (second.record.protocol, second.record.bytes_received) = (protocol, bytes);
+    }
+}
+
+impl Call {
+    /// Takes what the other one went through into its own report.
+    pub(crate) fn merge(&mut self, other: Report, waited_until: Option<Instant>) {
+        let own = &mut self.report;
+        own.tries.extend(other.tries);
+        own.tries.sort_by_key(|each| each.began);
+        own.rests.extend(other.rests);
+        own.retries += other.retries;
+        own.redone += other.redone;
+        own.hedges += other.hedges;
+        self.waited_until = self.waited_until.max(waited_until);
+    }
+}
+
+/// Whether an end of one leaves the other something to hope for.
+pub(crate) const fn may_go_on(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Complete
+        | Outcome::Failed(Error::Cancelled | Error::Offline | Error::TimedOut(Layer::Total)) => {
+            false
+        }
+        Outcome::Failed(_) => true,
+    }
+}

@@ -1,0 +1,176 @@
+//! Limits on the time of an app's request, layer by layer.
+//!
+//! Arrives: the moments of a request's life. Leaves: deadlines, and what follows when one passes: another try where
+//! that is allowed, or the end of the request with the layer's name.
+
+use towpath_proto::{Close, Instant};
+
+use crate::client::timeouts::{Layers, Size};
+use crate::conn::spans::Part;
+use crate::exchange::Exchange;
+use crate::exchange::app::redo::AGAIN;
+use crate::exchange::stream::{StreamTimer, UpstreamState};
+use crate::ids::{ResetReason, StreamIndex};
+use crate::local::message::{Error, Layer};
+use crate::local::report::Try;
+
+impl Exchange {
+    /// A request was given to a connection.
+    pub(crate) fn begin_try(&mut self, index: StreamIndex, now: Instant) {
+        let layers = self.layers(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let UpstreamState::Active(id) = stream.upstream else { return };
+        let reused = stream.retries.reused;
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let opened = connection.opened;
+        let hedge = self.call(index).is_some_and(|call| call.mute);
+        let began = Try {
+            hedge,
+            began: now,
+            peer: connection.peer.clone(),
+            connection: stream.record.upstream_connection,
+            reused,
+            trouble: "",
+        };
+        let Some(call) = self.call_mut(index) else { return };
+        if opened >= call.began {
+            call.waited_until = Some(now);
+        }
+        call.report.tries.push(began);
+        call.report.layers = layers;
+        self.count_repetition(index, now);
+        let Some(layers) = layers else { return };
+        self.streams.set_stream_timer(
+            index,
+            StreamTimer::PerTry,
+            now + layers.first_byte,
+            &mut self.env,
+        );
+        self.streams.set_stream_timer(
+            index,
+            StreamTimer::Response,
+            now + layers.attempt,
+            &mut self.env,
+        );
+        let first_look = self.begin_body(index, now).map_or(WATCH, |look| look.min(WATCH));
+        self.streams.watch_at(index, now + first_look, &mut self.env);
+        self.arm_hedge(index, now);
+    }
+
+    /// The request's body goes on: the time for the first byte begins anew.
+    pub(crate) fn restart_first_byte(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let waits = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
+        let Some(layers) = self.call(index).and_then(|call| call.report.layers) else { return };
+        if waits {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTry,
+                now + layers.first_byte,
+                &mut self.env,
+            );
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Response,
+                now + layers.attempt,
+                &mut self.env,
+            );
+        }
+    }
+
+    /// The response begins: from here on gaps count.
+    pub(crate) fn begin_response_timers(&mut self, index: StreamIndex, now: Instant) {
+        let gap = self.call(index).and_then(|call| call.report.layers).map(|layers| layers.gap);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
+            stream.deadlines.clear(StreamTimer::Response as usize);
+        }
+        if gap.is_some() {
+            self.streams.set_idle(index, gap, &mut self.env, now);
+        }
+    }
+
+    pub(crate) fn layers(&self, index: StreamIndex) -> Option<Layers> {
+        let call = self.call(index)?;
+        let options = &call.options;
+        let stream = self.streams.get(index)?;
+        let bytes = options.body_bytes.max(stream.record.bytes_received);
+        let in_flight = self.upstreams.app.calls_in_flight().saturating_sub(1);
+        let size = Size { bytes, in_flight, retries: options.retries };
+        let origin = self.upstreams.app.origins.get(&stream.cluster);
+        let measured = origin.map(|origin| origin.measured(bytes));
+        let mut layers = Layers::new(self.upstreams.app.kind, size, measured);
+        layers.connect = self.upstreams.app.settings.race.attempt_timeout;
+        layers.first_byte = options.first_byte.unwrap_or(layers.first_byte);
+        layers.gap = options.gap.unwrap_or(layers.gap);
+        layers.attempt = options.attempt.unwrap_or(layers.attempt);
+        layers.total = options.total.unwrap_or(layers.total);
+        Some(layers)
+    }
+
+    /// A deadline of an app's request has passed.
+    pub(crate) fn on_call_deadline(
+        &mut self,
+        index: StreamIndex,
+        timer: StreamTimer,
+        now: Instant,
+    ) {
+        match timer {
+            StreamTimer::PerTry => self.time_out_try(index, timer, Layer::FirstByte, now),
+            StreamTimer::Response => self.time_out_try(index, timer, Layer::Attempt, now),
+            StreamTimer::Idle => self.time_out(index, Layer::Gap, now),
+            StreamTimer::MaxDuration => self.time_out(index, Layer::Total, now),
+            StreamTimer::PerTryIdle => self.watch(index, now),
+            StreamTimer::BackOff => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.upstream = UpstreamState::None;
+                    stream.trace_part(Part::PoolWait);
+                }
+                self.place_call(index, now);
+            }
+            StreamTimer::Request => self.hedge(index, now),
+            StreamTimer::LogFlush => {}
+        }
+    }
+
+    pub(crate) fn time_out_try(
+        &mut self,
+        index: StreamIndex,
+        timer: StreamTimer,
+        layer: Layer,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let is_on = matches!(stream.upstream, UpstreamState::Active(_));
+        if !is_on || !stream.is_unanswered() {
+            return;
+        }
+        if self.finds_no_network(index, now) {
+            // Nothing better is to be had, and its answer may be the first that comes through.
+            return self.streams.set_stream_timer(index, timer, now + AGAIN, &mut self.env);
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.report.fired = Some(layer);
+        }
+        self.reset_upstream(index, ResetReason::PerTryTimeout, now);
+    }
+
+    pub(crate) fn time_out(&mut self, index: StreamIndex, layer: Layer, now: Instant) {
+        if layer == Layer::Gap && self.is_app_slow(index) {
+            // Nobody lets anything come.
+            let gap = self.call(index).and_then(|call| call.report.layers).map(|all| all.gap);
+            return self.streams.set_idle(index, gap, &mut self.env, now);
+        }
+        let resumes = layer == Layer::Gap && self.may_resume(index);
+        let Some(call) = self.call_mut(index) else { return };
+        call.report.fired = Some(layer);
+        if resumes {
+            return self.reset_upstream(index, ResetReason::PerTryTimeout, now);
+        }
+        self.detach(index, Close::Abort, now);
+        self.fail_call(index, Error::TimedOut(layer), now);
+    }
+}
+
+/// When a try is looked at for the first time.
+pub(crate) const WATCH: std::time::Duration = std::time::Duration::from_secs(1);

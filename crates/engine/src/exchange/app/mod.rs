@@ -1,0 +1,281 @@
+//! Streams of the app in this process, from its commands to its events.
+
+pub(crate) mod avalanche;
+pub(crate) mod flow;
+pub(crate) mod hedge;
+pub(crate) mod limits;
+pub(crate) mod origin;
+pub(crate) mod queue;
+pub(crate) mod redo;
+pub(crate) mod rest;
+pub(crate) mod resume;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::head::{Head, Method};
+use towpath_proto::{Address, Close, ConnectionId, Instant};
+
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::conn::{Connection, Downstream, Reading, Role};
+use crate::exchange::Exchange;
+use crate::exchange::forward::Item;
+use crate::exchange::retry::is_repeatable;
+use crate::exchange::stream::{Direction, Stream, StreamTimer};
+use crate::ids::{Side, StreamIndex};
+use crate::local::message::{
+    CallId, Command, Error, Event, Open, Outcome, Remembered, Repeat, Transport,
+};
+use crate::local::report::Report;
+use crate::local::{Call, INITIAL_WINDOW_BYTES};
+
+impl Exchange {
+    /// The app wants something.
+    pub(crate) fn on_command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Settings(settings) => self.upstreams.app.take_settings(*settings),
+            Command::Tls(template) => self.upstreams.app.tls = Some(template),
+            Command::Open(open) => self.open_call(*open, now),
+            Command::Data { call, chunk } => self.on_call_data(call, chunk, now),
+            Command::End { call } => {
+                if let Some((_, index)) = self.streaming_call(call) {
+                    self.forward(index, Side::Request, Item::End, now);
+                    self.arm_hedge(index, now);
+                }
+            }
+            Command::Consumed { call, bytes } => {
+                if let Some(id) = self.upstreams.app.calls.get(&call).copied() {
+                    self.on_sent(id, bytes, now);
+                }
+            }
+            Command::Cancel { call } => {
+                if let Some(index) = self.upstreams.app.stream_of(call, &self.conns) {
+                    self.fail_call(index, Error::Cancelled, now);
+                }
+            }
+            Command::Network(change) => self.on_network_change(change, now),
+            Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
+            Command::Find(find) => {
+                self.upstreams.app.find(find, &mut self.conns, &mut self.env, now)
+            }
+            Command::Attempted { address, took } => {
+                self.upstreams.app.on_attempted(address, took, now)
+            }
+            Command::Restore(Remembered { addresses, answers }) => {
+                self.upstreams.app.memory.restore(addresses, now);
+                self.upstreams.app.answers.restore(answers, now);
+            }
+            Command::Save => {
+                let addresses = self.upstreams.app.memory.save(now);
+                let answers = self.upstreams.app.answers.save(now);
+                self.env.tell_app(Event::Saved(Remembered { addresses, answers }));
+            }
+        }
+    }
+
+    pub(crate) fn open_call(&mut self, open: Open, now: Instant) {
+        let full = self.upstreams.app.calls.len() >= self.upstreams.app.settings.max_calls;
+        let known = self.upstreams.app.calls.contains_key(&open.call);
+        let refused = if full || known {
+            Some(Error::Overflow)
+        } else if !self.upstreams.app.reaches(&open.origin) && !open.options.waits {
+            Some(Error::Offline)
+        } else if open.origin.transport == Transport::Tls && self.upstreams.app.tls.is_none() {
+            Some(Error::NoTls)
+        } else {
+            self.upstreams.app.limit_on(&open, now).map(Error::Limited)
+        };
+        if let Some(error) = refused {
+            return self.env.refuse_call(open.call, error, now);
+        }
+        let Some(cluster) = self.origin(&open.origin, now) else {
+            return self.env.refuse_call(open.call, Error::Overflow, now);
+        };
+        let report = Report {
+            priority: open.options.priority,
+            network: Arc::clone(self.upstreams.app.memory.network()),
+            ..Report::default()
+        };
+        let call = Call::new(open.call, open.options, report, now);
+        let (number, total) = (call.id, call.options.total);
+        let Some(index) = self.open_local_stream(call, now) else { return };
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        self.upstreams.app.calls.insert(number, stream.downstream);
+        let unused = std::mem::replace(&mut stream.request, open.request);
+        self.env.heads.give(unused);
+        stream.trace_begin(Part::Route);
+        stream.head_only = stream.request.method() == Method::Head;
+        stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };
+        stream.record.protocol = Some(stream.request.version());
+        if open.end {
+            stream.record.request_end = Some(now);
+        }
+        stream.cluster = cluster;
+        self.prepare_retries(index);
+        self.upstreams.app.budget.earn();
+        if let Some(total) = total {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + total,
+                &mut self.env,
+            );
+        }
+        self.place_call(index, now);
+    }
+
+    /// The stream, with the app as its downstream side.
+    pub(crate) fn open_local_stream(&mut self, call: Call, now: Instant) -> Option<StreamIndex> {
+        let context = self.upstreams.app.app_context(&mut self.env);
+        let serial = self.env.serial.next_connection();
+        let window = self.upstreams.app.settings.window_bytes;
+        let role = Role::Downstream(Downstream { context, requests: 1, closing: false, serial });
+        let nowhere = Address::unspecified;
+        let codec = Codec::Local(Box::new(call));
+        let id = self
+            .conns
+            .table
+            .insert_local(|id| Connection::new(id, codec, role, nowhere(), nowhere(), window, now));
+        self.open_stream(id, now).map(|(index, _)| index)
+    }
+
+    pub(crate) fn prepare_retries(&mut self, index: StreamIndex) {
+        let replay = self.upstreams.app.settings.replay_bytes;
+        let Some(call) = self.call(index) else { return };
+        let (repeat, retries) = (call.options.repeat, call.options.retries);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.repeatable = match repeat {
+            Repeat::ByMethod => is_repeatable(stream.request.method()),
+            Repeat::Always => true,
+            Repeat::Never => false,
+        };
+        stream.retries.remaining = retries;
+        stream.retries.buffer_limit = replay;
+    }
+
+    pub(crate) fn on_call_data(&mut self, call: CallId, chunk: Bytes, now: Instant) {
+        let Some((id, index)) = self.streaming_call(call) else { return };
+        let bytes = chunk.len();
+        if bytes == 0 || !self.count_piece(index, bytes, now) {
+            return;
+        }
+        self.forward(index, Side::Request, Item::Data(chunk), now);
+        self.restart_first_byte(index, now);
+        self.extend_body(index, bytes, now);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let held_back = connection.reading == Reading::Off;
+        let Codec::Local(call) = &mut connection.codec else { return };
+        if held_back {
+            call.untaken += bytes;
+        } else {
+            let call = call.id;
+            self.env.tell_app(Event::Room { call, bytes });
+        }
+    }
+
+    /// Hands a piece of the response to the app.
+    pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Codec::Local(state) = &connection.codec else { return };
+        let call = state.id;
+        match item {
+            Item::Data(chunk) => {
+                connection.outstanding += chunk.len();
+                connection.encoded += chunk.len() as u64;
+                let backs_up = connection.backs_up();
+                let (bytes, stream) = (chunk.len(), connection.stream);
+                self.env.tell_app(Event::Data { call, chunk });
+                self.receive_piece(stream, bytes, now);
+                if backs_up && let Some(source) = self.other_side(id) {
+                    self.update_reading(source);
+                }
+            }
+            Item::Trailers(trailers) => self.env.tell_app(Event::Trailers { call, trailers }),
+            Item::End => {}
+        }
+    }
+
+    /// Hands the head of the response to the app.
+    pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
+        self.withdraw_spare(index);
+        self.note_answer(index);
+        if !self.settle_hedge(index, now) {
+            return;
+        }
+        if self.join_rest(index, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.status = stream.response.status();
+        stream.record.response_start = Some(now);
+        let head: Head = stream.response.clone();
+        self.begin_response_timers(index, now);
+        self.note_resumable(index, now);
+        let Some(call) = self.call(index).map(|call| call.id) else { return };
+        self.env.tell_app(Event::Head { call, head });
+    }
+
+    /// Ends a request that cannot be answered.
+    pub(crate) fn fail_call(&mut self, index: StreamIndex, error: Error, now: Instant) {
+        if let Some(call) = self.call_mut(index) {
+            call.error.get_or_insert(error);
+        }
+        self.detach(index, Close::Abort, now);
+        self.finish(index, now);
+    }
+
+    /// The last word on a request; its stream is over.
+    pub(crate) fn end_call(&mut self, stream: &mut Stream, now: Instant) {
+        let id = stream.downstream;
+        let Some(mut connection) = self.conns.table.remove(id) else { return };
+        let Codec::Local(call) = &mut connection.codec else { return };
+        if call.mute {
+            return self.end_mute(call);
+        }
+        self.upstreams.app.calls.remove(&call.id);
+        let outcome = match call.error {
+            None if stream.response_end == Direction::Ended => Outcome::Complete,
+            error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
+        };
+        if self.hand_over(call, outcome, stream.retries.remaining, now) {
+            return;
+        }
+        let mut report = std::mem::take(&mut call.report);
+        self.upstreams.app.complete_report(&mut report, call, stream.cluster, now);
+        report.record = std::mem::take(&mut stream.record);
+        self.upstreams.app.learn_from(&report, outcome, stream.cluster);
+        let (call, report) = (call.id, Box::new(report));
+        self.env.tell_app(Event::Ended { call, outcome, report });
+    }
+
+    /// The app's side of a stream, if it is the app's.
+    pub(crate) fn call(&self, index: StreamIndex) -> Option<&Call> {
+        let downstream = self.streams.get(index)?.downstream;
+        let Codec::Local(call) = &self.conns.table.get(downstream)?.codec else { return None };
+        Some(call)
+    }
+
+    pub(crate) fn call_mut(&mut self, index: StreamIndex) -> Option<&mut Call> {
+        let downstream = self.streams.get(index)?.downstream;
+        let Codec::Local(call) = &mut self.conns.table.get_mut(downstream)?.codec else {
+            return None;
+        };
+        Some(call)
+    }
+
+    /// A request whose body is under way.
+    pub(crate) fn streaming_call(&self, call: CallId) -> Option<(ConnectionId, StreamIndex)> {
+        let id = *self.upstreams.app.calls.get(&call)?;
+        let index = self.conns.table.get(id)?.stream?;
+        let streams = self.streams.get(index)?.request_end == Direction::Streaming;
+        streams.then_some((id, index))
+    }
+
+    /// Whether an app's body is more than a new connection takes at once. The head travels in a packet of its own then: its
+    /// acknowledgement is the only one that measures the path without the body's own queue, and by that measure the kernel
+    /// ends slow start before the queue overflows (RFC 9406, HyStart).
+    pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
+        self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
+    }
+}

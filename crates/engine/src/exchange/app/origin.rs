@@ -1,0 +1,225 @@
+//! Requests that wait for an origin: what is found out about it, and what that means for them.
+
+use std::net::IpAddr;
+
+use towpath_proto::{AttemptId, Close, Failure, Instant, QueryId};
+
+use crate::client::race::{Outlook, Race};
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
+use crate::exchange::stream::UpstreamState;
+use crate::ids::{PoolKey, ResetReason};
+use crate::local::SpareReason;
+use crate::local::message::{Error, NetworkChange, Origin};
+use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
+use crate::local::report::AttemptOutcome;
+use crate::snapshot::ClusterId;
+
+impl Exchange {
+    /// The cluster of an origin, made if need be; `None` when there are too many that are in use.
+    pub(crate) fn origin(&mut self, key: &Origin, now: Instant) -> Option<ClusterId> {
+        if let Some(id) = self.upstreams.app.names.get(key) {
+            return Some(*id);
+        }
+        if self.upstreams.app.origins.len() >= MOST_ORIGINS && !self.forget_origin(now) {
+            return None;
+        }
+        let id = self.upstreams.add_cluster(
+            self.upstreams.app.origin_cluster(key),
+            &mut self.conns,
+            &mut self.env,
+        );
+        let mut race = Race::new(self.upstreams.app.settings.race);
+        race.set_online(self.upstreams.app.reaches(key));
+        self.upstreams.app.names.insert(key.clone(), id);
+        self.upstreams.app.origins.insert(id, OriginState::new(key, race));
+        self.upstreams.app.recall_addresses(id, now);
+        Some(id)
+    }
+
+    /// Makes room for an origin: one that nothing hangs on is forgotten.
+    pub(crate) fn forget_origin(&mut self, now: Instant) -> bool {
+        let unused = self.upstreams.app.origins.iter().find(|(id, origin)| {
+            let pool = self.upstreams.clusters.pool(PoolKey { cluster: **id, pool: 0 });
+            let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
+            is_free && origin.race.running() == 0
+        });
+        let Some((id, key)) = unused.map(|(id, origin)| (*id, origin.key.clone())) else {
+            return false;
+        };
+        self.upstreams.app.names.remove(&key);
+        self.upstreams.app.origins.remove(&id);
+        self.upstreams.app.queries.retain(|_, asked| *asked != id);
+        self.env.timers.clear(TimerSlot::Origin(id.0).number());
+        self.retire_cluster(id, now);
+        true
+    }
+
+    /// An attempt came to nothing.
+    pub(crate) fn on_race_lost(
+        &mut self,
+        id: ClusterId,
+        attempt: AttemptId,
+        reason: ResetReason,
+        now: Instant,
+    ) {
+        let Some(origin) = self.upstreams.app.origins.get_mut(&id) else { return };
+        // A handshake that fails is an answer: the same peer will answer the same.
+        let (failure, outcome, error) = if let ResetReason::Tls(fault) = reason {
+            (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
+        } else {
+            let failure = reason.failure();
+            (failure, AttemptOutcome::Failed(failure), None)
+        };
+        origin.note_end(attempt.0, outcome, now);
+        if let Some(address) = origin.race.failed(attempt.0, failure, now) {
+            self.upstreams.app.memory.failed(address, now);
+        }
+        self.fail_if_refused(id, error, now);
+        self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+    }
+
+    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last word.
+    pub(crate) fn fail_if_refused(&mut self, id: ClusterId, error: Option<Error>, now: Instant) {
+        let Some(origin) = self.upstreams.app.origins.get(&id) else { return };
+        let asks = match origin.names {
+            Names::Name { asking, .. } => asking.is_some(),
+            Names::Literal => false,
+        };
+        match origin.race.outlook() {
+            Outlook::Refused(failure) if !asks => {
+                let error = error.unwrap_or(Error::Connect(failure));
+                self.fail_waiting_calls(id, error, now);
+            }
+            Outlook::Refused(_) | Outlook::Open => {}
+        }
+    }
+
+    /// Nobody who waits for this origin can be helped.
+    pub(crate) fn fail_waiting_calls(&mut self, id: ClusterId, error: Error, now: Instant) {
+        for index in self.upstreams.waiting_for(id) {
+            match self.streams.get(index).map(|stream| stream.upstream) {
+                // It is on a connection that may still answer.
+                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
+                Some(UpstreamState::Pending(_)) => self.fail_call(index, error, now),
+                Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
+            }
+        }
+    }
+
+    /// The resolver answered.
+    pub(crate) fn on_resolved(
+        &mut self,
+        query: QueryId,
+        outcome: Result<Vec<IpAddr>, Failure>,
+        now: Instant,
+    ) {
+        if self.upstreams.app.on_find_resolved(query, &outcome, &mut self.env, now) {
+            return;
+        }
+        let Some(id) = self.upstreams.app.queries.remove(&query) else { return };
+        let Some(origin) = self.upstreams.app.origins.get_mut(&id) else { return };
+        let outcome = match outcome {
+            Ok(found) if found.is_empty() => Err(Failure::NoSuchName),
+            Ok(mut found) => {
+                found.truncate(MOST_ADDRESSES);
+                Ok(found)
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Some(lookup) = origin.lookups.back_mut() {
+            lookup.answered = Some(now);
+            lookup.outcome = Some(outcome.as_ref().map(Vec::len).map_err(|failure| *failure));
+        }
+        match outcome {
+            Ok(found) => {
+                origin.take_addresses(&found);
+                let network = self.upstreams.app.memory.network();
+                self.upstreams.app.answers.learn(network, &origin.key.host, &found, now);
+                origin.names =
+                    Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
+                self.upstreams.app.order_candidates(id, now);
+            }
+            Err(failure) => {
+                let unknown = origin.addresses.is_empty();
+                origin.names = Names::Name { answered: None, asking: None, again: now + ASK_AGAIN };
+                // A name that does not exist is an answer; a resolver that cannot be reached may be later.
+                if unknown && failure == Failure::NoSuchName {
+                    self.fail_waiting_calls(id, Error::Resolve(failure), now);
+                }
+            }
+        }
+        self.fail_if_refused(id, None, now);
+        self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+    }
+
+    /// The platform says what has become of the network.
+    pub(crate) fn on_network_change(&mut self, change: NetworkChange, now: Instant) {
+        let same = **self.upstreams.app.memory.network() == *change.label;
+        if same {
+            self.upstreams.app.memory.forgive();
+        } else {
+            self.upstreams.app.memory.set_network(&change.label);
+        }
+        self.upstreams.app.kind = change.kind;
+        self.upstreams.app.online = change.online;
+        self.upstreams.app.spares_loopback = change.spares_loopback;
+        let mut ids: Vec<ClusterId> = self.upstreams.app.origins.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            if self.upstreams.spare_origin(id, &mut self.conns, &mut self.env, now) {
+                continue;
+            }
+            if let Some(origin) = self.upstreams.app.origins.get_mut(&id) {
+                origin.race.set_online(change.online);
+                if let Names::Name { answered, again, .. } = &mut origin.names {
+                    (*answered, *again) = (None, Instant::ZERO);
+                }
+            }
+            self.upstreams.app.recall_addresses(id, now);
+            if !change.online {
+                self.fail_calls_that_do_not_wait(id, now);
+            }
+            self.drain_origin(id, now);
+            self.upstreams.app.order_candidates(id, now);
+            self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    pub(crate) fn fail_calls_that_do_not_wait(&mut self, id: ClusterId, now: Instant) {
+        for index in self.upstreams.waiting_for(id) {
+            let waits = self.call(index).is_some_and(|call| call.options.waits);
+            let is_pending = self
+                .streams
+                .get(index)
+                .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Pending(_)));
+            if is_pending && !waits {
+                self.fail_call(index, Error::Offline, now);
+            }
+        }
+    }
+
+    /// Connections of the network before are not used for anything new; what is on them may finish, or move to a
+    /// connection of the new one, whichever is first.
+    pub(crate) fn drain_origin(&mut self, id: ClusterId, now: Instant) {
+        for connection in self.conns.table.ids() {
+            let Some(state) = self.conns.table.get_mut(connection) else { continue };
+            let stream = state.stream;
+            let Some(upstream) = state.upstream_mut() else { continue };
+            if upstream.pool_key.cluster != id {
+                continue;
+            }
+            upstream.retired = true;
+            match stream {
+                None => self.upstreams.close_upstream(
+                    connection,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                ),
+                Some(index) => self.want_spare(index, SpareReason::Stuck, now),
+            }
+        }
+    }
+}

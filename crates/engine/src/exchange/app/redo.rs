@@ -1,0 +1,317 @@
+//! Whether an app's request is sent again, and where.
+//!
+//! Arrives: a try that failed, a connection that does not move, a spare one that is usable. Leaves: the stream placed
+//! again, moved, or ended.
+//!
+//! Nothing whose bytes may have been processed is repeated, unless its method or its key allows it (RFC 9110 §9.2.2).
+//! Every repetition but one spends a token of the engine's budget: the exception is a reused connection that its
+//! server was closing as we used it.
+//!
+//! A connection is suspected on the kernel's evidence: bytes that nobody acknowledges. Where all is acknowledged and no
+//! answer comes, the server may be slow or its answer lost; a spare connection tells them apart. If it is usable at
+//! once the network is well, and the request stays where it is; if it had to wait, so had everything else. Then it is
+//! sent anew beside the one that is out, for the server's kernel may be about to repeat the answer: the first one counts.
+
+use std::time::Duration;
+
+use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
+
+use crate::client::progress;
+use crate::client::progress::Verdict;
+use crate::conn::spans::Part;
+use crate::env::Env;
+use crate::exchange::Exchange;
+use crate::exchange::stream::{StreamTimer, Streams, UpstreamState};
+use crate::ids::{ResetReason, StreamIndex};
+use crate::local::message::{Error, Layer};
+use crate::local::{Call, Spare, SpareReason};
+
+impl Exchange {
+    /// The upstream side of an app's stream is over before its response was; the stream has left it.
+    pub(crate) fn reset_call(
+        &mut self,
+        index: StreamIndex,
+        reason: ResetReason,
+        silent: bool,
+        request_sent: bool,
+        now: Instant,
+    ) {
+        self.note_trouble(index, reason);
+        let Some(stream) = self.streams.get(index) else { return };
+        let (unanswered, whole) = (stream.is_unanswered(), stream.body.whole);
+        let may_repeat = unanswered && whole && (!request_sent || stream.retries.repeatable);
+        let spare = self.call_mut(index).and_then(|call| call.spare.take());
+        if let Some(spare) = spare {
+            if may_repeat {
+                return self.wait_for_spare(index, spare, now);
+            }
+            self.upstreams.leave_queue(index, spare.pool_key);
+        }
+        if silent {
+            return self.place_again(index, now);
+        }
+        let error = self.error_of(index, reason);
+        let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
+        if self.call(index).is_some_and(|call| call.twin.is_some()) {
+            // The other one goes on.
+            return self.fail_call(index, error, now);
+        }
+        let again = if unanswered { may_repeat && left } else { self.may_resume(index) };
+        let worth = matches!(
+            reason,
+            ResetReason::Terminated
+                | ResetReason::Reset
+                | ResetReason::Protocol
+                | ResetReason::PerTryTimeout
+        );
+        if !(again && worth && self.upstreams.app.budget.spend()) {
+            return self.fail_call(index, error, now);
+        }
+        if !unanswered {
+            self.ask_for_rest(index, error, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.remaining = stream.retries.remaining.saturating_sub(1);
+        stream.retries.done += 1;
+        stream.retries.wants_fresh = true;
+        stream.upstream = UpstreamState::BackingOff;
+        stream.trace_part(Part::BackOff);
+        let bound = FIRST_BACK_OFF.saturating_mul(1 << stream.retries.done.min(10)).min(LONGEST);
+        if let Some(call) = self.call_mut(index) {
+            call.report.retries += 1;
+            call.report.fired = None;
+        }
+        let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        let wait = Duration::from_nanos(self.env.random.below(most));
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
+    }
+
+    /// It was on its way to a spare connection already: it waits for that one alone.
+    pub(crate) fn wait_for_spare(&mut self, index: StreamIndex, spare: Spare, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.upstream = UpstreamState::Pending(spare.pool_key);
+            stream.retries.wants_fresh = true;
+            stream.trace_part(Part::PoolWait);
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.report.redone += 1;
+        }
+        self.upstreams.advance_origin(spare.pool_key.cluster, &mut self.conns, &mut self.env, now);
+    }
+
+    pub(crate) fn place_again(&mut self, index: StreamIndex, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.retries.wants_fresh = true;
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.report.retries += 1;
+        }
+        self.place_call(index, now);
+    }
+
+    pub(crate) fn note_trouble(&mut self, index: StreamIndex, reason: ResetReason) {
+        let Some(call) = self.call_mut(index) else { return };
+        if let Some(last) = call.report.tries.last_mut().filter(|last| last.trouble.is_empty()) {
+            last.trouble = reason.reset().reason();
+        }
+    }
+
+    pub(crate) fn error_of(&self, index: StreamIndex, reason: ResetReason) -> Error {
+        match reason {
+            ResetReason::Connect(failure) => Error::Connect(failure),
+            ResetReason::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
+            ResetReason::Tls(fault) => Error::Tls(fault),
+            ResetReason::Terminated | ResetReason::Reset => Error::Disconnected,
+            ResetReason::Protocol => Error::Protocol,
+            ResetReason::PerTryTimeout => {
+                let fired = self.call(index).and_then(|call| call.report.fired);
+                Error::TimedOut(fired.unwrap_or(Layer::FirstByte))
+            }
+            ResetReason::Overflow
+            | ResetReason::NoHost
+            | ResetReason::ClusterGone
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => Error::Overflow,
+        }
+    }
+
+    pub(crate) fn watch(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let UpstreamState::Active(connection) = stream.upstream else { return };
+        if stream.is_unanswered() {
+            self.conns.push(Output::Inspect { connection }, &mut self.env);
+        } else {
+            self.watch_response(index, now);
+        }
+    }
+
+    /// What the kernel knows of a connection.
+    pub(crate) fn on_inspected(
+        &mut self,
+        id: ConnectionId,
+        facts: Option<PathFacts>,
+        now: Instant,
+    ) {
+        let Some(index) = self.conns.table.get(id).and_then(|connection| connection.stream) else {
+            return;
+        };
+        let Some(stream) = self.streams.get(index) else { return };
+        if !stream.is_local() || !stream.is_unanswered() {
+            return;
+        }
+        let began = stream.record.upstream_first_sent.unwrap_or(now);
+        let soon = facts.and_then(|facts| self.pace(index, &facts, now));
+        let verdict =
+            facts.map_or(Verdict::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
+        match verdict {
+            Verdict::Suspect(_) => {
+                if let Some(upstream) =
+                    self.conns.table.get_mut(id).and_then(|connection| connection.upstream_mut())
+                {
+                    upstream.retired = true;
+                }
+                self.want_spare(index, SpareReason::Stuck, now);
+                self.streams.watch_at(index, now + AGAIN, &mut self.env);
+            }
+            Verdict::Fine(again) => {
+                if now - began >= SILENT_AFTER {
+                    self.want_spare(index, SpareReason::Silent, now);
+                }
+                let again = again.max(now + SOONEST);
+                self.streams.watch_at(
+                    index,
+                    soon.map_or(again, |soon| again.min(now + soon)),
+                    &mut self.env,
+                );
+            }
+        }
+    }
+
+    /// Asks for a connection to move a request to, where it may be repeated.
+    pub(crate) fn want_spare(&mut self, index: StreamIndex, reason: SpareReason, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let UpstreamState::Active(id) = stream.upstream else { return };
+        let repeats = stream.is_unanswered()
+            && stream.body.whole
+            && stream.retries.repeatable
+            && !self.conns.response_has_begun(stream);
+        let movable = repeats || self.may_resume(index);
+        let Some(pool_key) = self
+            .conns
+            .table
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.pool_key)
+        else {
+            return;
+        };
+        let Some(call) = self.call_mut(index) else { return };
+        if let Some(spare) = &mut call.spare {
+            if reason == SpareReason::Stuck {
+                spare.reason = reason;
+            }
+            return;
+        }
+        // One that is mute has a better one beside it.
+        let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
+        let rests = self.upstreams.app.is_resting(pool_key.cluster, now);
+        if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
+            return;
+        }
+        if let Some(call) = self.call_mut(index) {
+            call.spare = Some(Spare { pool_key, since: now, reason });
+            call.silent_asked |= reason == SpareReason::Silent;
+        }
+        let turn = self.place_in_queue(index, pool_key);
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.joined_queue(pool_key);
+        if let (Some(pool), Some(turn)) = (cluster.pool_mut(pool_key), turn) {
+            pool.pending.insert(turn, index);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            // Another that lies idle may be as dead as the one it is on.
+            stream.retries.wants_fresh = true;
+        }
+        self.upstreams.race_for(pool_key.cluster, &mut self.conns, &mut self.env, now);
+    }
+
+    /// Whether a request waits where it is because no other connection can be had.
+    pub(crate) fn finds_no_network(&self, index: StreamIndex, now: Instant) -> bool {
+        let spare = self.call(index).and_then(|call| call.spare);
+        spare.is_some_and(|it| it.reason == SpareReason::Silent && now - it.since >= OUT_AFTER)
+    }
+
+    /// A spare connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
+    pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+        let is_on = self
+            .streams
+            .get(index)
+            .is_some_and(|stream| matches!(stream.upstream, UpstreamState::Active(_)));
+        if !is_on {
+            return Some(index);
+        }
+        let has_moved = self.has_moved(index);
+        let (resumes, unanswered) = (
+            self.may_resume(index),
+            self.streams.get(index).is_some_and(|stream| stream.is_unanswered()),
+        );
+        let Some(call) = self.call_mut(index) else { return Some(index) };
+        let spare = call.spare.take()?;
+        let moves = (unanswered || resumes)
+            && match spare.reason {
+                SpareReason::Stuck => true,
+                SpareReason::Silent => now - spare.since >= OUT_AFTER && !has_moved,
+            };
+        if !moves {
+            return None;
+        }
+        call.report.redone += 1;
+        call.waited_until = Some(now);
+        if spare.reason == SpareReason::Silent
+            && let Some(again) = self.begin_beside(index, now)
+        {
+            return Some(again);
+        }
+        if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
+            last.trouble = match spare.reason {
+                SpareReason::Stuck => "nothing was acknowledged",
+                SpareReason::Silent => "the network was away",
+            };
+        }
+        if !unanswered {
+            self.ask_for_rest(index, Error::Disconnected, now);
+        }
+        Some(index)
+    }
+
+    /// The request needs no other connection any more.
+    pub(crate) fn withdraw_spare(&mut self, index: StreamIndex) {
+        let spare = self.call_mut(index).and_then(|call: &mut Call| call.spare.take());
+        if let Some(spare) = spare {
+            self.upstreams.leave_queue(index, spare.pool_key);
+        }
+    }
+}
+
+impl Streams {
+    /// Looks at the connection of a request at that time, as long as it waits for an answer.
+    pub(crate) fn watch_at(&mut self, index: StreamIndex, at: Instant, env: &mut Env) {
+        self.set_stream_timer(index, StreamTimer::PerTryIdle, at, env);
+    }
+}
+
+/// The first wait before another try, doubled for each; the wait is drawn below it.
+pub(crate) const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
+
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long to let a suspected connection be before it is looked at again.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
+
+pub(crate) const SOONEST: Duration = Duration::from_millis(100);
+
+/// No answer for so long, though all is acknowledged: a spare is opened to see whether the network is there.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(2);
+
+/// A spare that took so long to connect says that there was no network.
+pub(crate) const OUT_AFTER: Duration = Duration::from_secs(1);

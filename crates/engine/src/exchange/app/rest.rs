@@ -1,0 +1,156 @@
+//! Requests to an origin that answered 429 or 503.
+
+use towpath_proto::name::Name;
+use towpath_proto::{ConnectionId, Instant};
+
+use crate::client::retry_after;
+use crate::conn::spans::Part;
+use crate::exchange::Exchange;
+use crate::exchange::stream::{StreamTimer, UpstreamState};
+use crate::ids::{PoolKey, StreamIndex};
+use crate::local::message::Error;
+use crate::local::report::Rested;
+use crate::snapshot::ClusterId;
+
+impl Exchange {
+    /// Looks for a connection, unless the origin rests or there is no network.
+    pub(crate) fn place_call(&mut self, index: StreamIndex, now: Instant) {
+        let Some(cluster) = self.streams.get(index).map(|stream| stream.cluster) else { return };
+        let Some(call) = self.call(index) else { return };
+        let origin = self.upstreams.app.origins.get(&cluster);
+        let reached = origin.is_none_or(|origin| self.upstreams.app.reaches(&origin.key));
+        if !reached && !call.options.waits {
+            return self.fail_call(index, Error::Offline, now);
+        }
+        let fails = call.options.fails_at_rest;
+        let Some((until, asked)) = self.upstreams.app.end_of_rest(cluster, &mut self.env, now)
+        else {
+            return self.place_stream(index, now);
+        };
+        if fails || !self.is_in_time(index, until) {
+            return self.fail_call(index, Error::Resting(until - now), now);
+        }
+        self.park(index, Rested { began: now, until, asked, status: None });
+    }
+
+    /// An answer of 400 or above begins: whether the request is sent again later in its place.
+    pub(crate) fn rest_after(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        status: u16,
+        now: Instant,
+    ) -> bool {
+        if !asks_for_rest(status) || self.upstreams.app.settings.max_rest.is_zero() {
+            return false;
+        }
+        self.begin_rest(index, now);
+        let Some(stream) = self.streams.get(index) else { return false };
+        let (cluster, retries) = (stream.cluster, &stream.retries);
+        let may_repeat = stream.body.whole && retries.repeatable && retries.remaining > 0;
+        let fails = self.call(index).is_none_or(|call| call.options.fails_at_rest);
+        let (until, asked) =
+            self.upstreams.app.end_of_rest(cluster, &mut self.env, now).unwrap_or((now, false));
+        if !may_repeat
+            || fails
+            || !self.is_in_time(index, until)
+            || !self.upstreams.app.budget.spend()
+        {
+            self.hold_waiting(cluster, now);
+            return false;
+        }
+        self.withdraw_spare(index);
+        if let Some(call) = self.call_mut(index) {
+            call.report.retries += 1;
+            if let Some(last) = call.report.tries.last_mut() {
+                last.trouble = "the server has too much to do";
+            }
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.retries.remaining -= 1;
+            stream.retries.done += 1;
+            stream.record.upstream_first_received = None;
+        }
+        self.park(index, Rested { began: now, until, asked, status: Some(status) });
+        self.leave_answer(index, id, now);
+        self.hold_waiting(cluster, now);
+        true
+    }
+
+    pub(crate) fn begin_rest(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let response = &stream.response;
+        let unix_s = self.env.clock.since_1970(now).as_secs();
+        let asked = response
+            .get(Name::RetryAfter)
+            .and_then(|value| retry_after::parse(value, response.get(Name::Date), unix_s));
+        let sent = stream.record.upstream_first_sent.unwrap_or(now);
+        let (most, random) = (self.upstreams.app.settings.max_rest, self.env.random.next());
+        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
+            origin.rest.begin(sent, asked, most, random, now);
+        }
+    }
+
+    /// An answer that the app gets: whether its origin is well again.
+    pub(crate) fn note_answer(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let (Some(sent), false) =
+            (stream.record.upstream_first_sent, asks_for_rest(stream.response.status()))
+        else {
+            return;
+        };
+        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
+            origin.rest.recovered(sent);
+        }
+    }
+
+    /// Whether the time for everything goes on beyond a moment.
+    pub(crate) fn is_in_time(&self, index: StreamIndex, moment: Instant) -> bool {
+        let Some(call) = self.call(index) else { return false };
+        call.options.total.is_none_or(|total| moment < call.began + total)
+    }
+
+    pub(crate) fn park(&mut self, index: StreamIndex, rest: Rested) {
+        if let Some(call) = self.call_mut(index)
+            && call.report.rests.len() < MOST_NOTES
+        {
+            call.report.rests.push(rest);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.upstream = UpstreamState::BackingOff;
+        stream.trace_part(Part::BackOff);
+        for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::Response] {
+            stream.deadlines.clear(timer as usize);
+        }
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, rest.until, &mut self.env);
+    }
+
+    /// Requests that wait for a connection to an origin wait for its rest to be over first, or fail.
+    pub(crate) fn hold_waiting(&mut self, cluster: ClusterId, now: Instant) {
+        if !self.upstreams.app.is_resting(cluster, now) {
+            return;
+        }
+        let pool_key = PoolKey { cluster, pool: 0 };
+        for index in self.upstreams.waiting_for(cluster) {
+            match self.streams.get(index).map(|stream| stream.upstream) {
+                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
+                Some(UpstreamState::Pending(_)) => {
+                    self.upstreams.leave_queue(index, pool_key);
+                    if let Some(stream) = self.streams.get_mut(index) {
+                        stream.upstream = UpstreamState::None;
+                    }
+                    self.place_call(index, now);
+                }
+                Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
+            }
+        }
+        self.upstreams.advance_origin(cluster, &mut self.conns, &mut self.env, now);
+    }
+}
+
+pub(crate) const fn asks_for_rest(status: u16) -> bool {
+    matches!(status, 429 | 503)
+}
+
+/// Waits that are remembered for a report.
+pub(crate) const MOST_NOTES: usize = 32;

@@ -1,0 +1,222 @@
+//! What connects come to, for the streams that wait for them.
+
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output, http1};
+
+use crate::conn::mux::{Codec, Raw};
+use crate::conn::tls::Secured;
+use crate::conn::{Connection, ConnectionTimer, Role, Upstream};
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
+use crate::exchange::stream::UpstreamState;
+use crate::ids::{Closer, Protocol, ResetReason, StreamIndex};
+use crate::record::details::Reset;
+use crate::upstream::connect::{Attempt, Attempts};
+
+impl Exchange {
+    /// The driver connected.
+    pub(crate) fn on_connected(
+        &mut self,
+        id: AttemptId,
+        connection: ConnectionId,
+        local: Address,
+        now: Instant,
+    ) {
+        if !self.begin_handshake(id, connection, &local, now) {
+            self.establish(id, connection, local, None, now);
+        } else if let Some(attempt) =
+            self.upstreams.attempts.get(id).filter(|one| one.target.is_some())
+        {
+            self.upstreams.app.on_race_moved(attempt.pool_key.cluster, now);
+        }
+    }
+
+    /// A connection is usable.
+    pub(crate) fn establish(
+        &mut self,
+        id: AttemptId,
+        connection: ConnectionId,
+        local: Address,
+        secured: Option<Secured>,
+        now: Instant,
+    ) {
+        let Some(attempt) = self.upstreams.attempts.close(id) else {
+            self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
+            return;
+        };
+        self.env.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
+        let pool_key = attempt.pool_key;
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
+            self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
+            return;
+        };
+        cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
+        let codec = match attempt.protocol {
+            Protocol::Http1 => Codec::Client(http1::Client::new(cluster.config.http1.clone())),
+            Protocol::Raw => Codec::Raw(Raw::default()),
+            Protocol::Bolt => cluster.bolt_client(),
+        };
+        let (limit, max_age) =
+            (cluster.config.buffer_limit, cluster.config.max_connection_duration);
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        pool.counts.connections_total += 1;
+        pool.open.push(connection);
+        let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
+        if attempt.stream.is_none() {
+            pool.connecting -= 1;
+        } else {
+            cluster.left_queue(pool_key);
+        }
+        self.conns.push(Output::ReadLimit { connection, bytes: limit }, &mut self.env);
+        let serial = self.env.serial.next_connection();
+        let role = Role::Upstream(Upstream {
+            pool_key,
+            requests: 0,
+            retired: false,
+            serial,
+            slow_start: None,
+        });
+        let made = self.conns.table.insert(Connection::new(
+            connection,
+            codec,
+            role,
+            local,
+            peer.clone(),
+            limit,
+            now,
+        ));
+        let connected = secured.as_ref().map_or(now, |secured| secured.connected);
+        let handshake_since = secured.as_ref().and_then(|secured| secured.since);
+        if let Some(secured) = secured {
+            made.outstanding = secured.outstanding;
+            made.tls = Some(secured.layer);
+        }
+        if let Some(age) = max_age {
+            let slot = TimerSlot::of_connection(connection);
+            made.deadlines.set(
+                ConnectionTimer::MaxDuration as usize,
+                now + age,
+                slot,
+                &mut self.env.timers,
+            );
+        }
+        match attempt.stream {
+            Some(stream) => {
+                if let Some(stream) = self.streams.get_mut(stream) {
+                    stream.record.connect = Some((attempt.started, connected));
+                    stream.trace_connect(attempt.since, &peer, CONNECTED);
+                    stream.on_secured(handshake_since, made.tls.as_deref(), now);
+                }
+                self.attach(stream, connection, now);
+            }
+            None => {
+                let waiting = self
+                    .upstreams
+                    .clusters
+                    .pool(pool_key)
+                    .and_then(|pool| pool.pending.front().copied());
+                if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
+                    stream.record.connect = Some((attempt.started, connected));
+                    stream.trace_connect(attempt.since, &peer, CONNECTED);
+                    stream.on_secured(handshake_since, made.tls.as_deref(), now);
+                }
+                if attempt.target.is_some() {
+                    self.conns.begin_slowly(
+                        connection,
+                        connected - attempt.started,
+                        &mut self.env,
+                        now,
+                    );
+                    self.upstreams.app.on_race_won(pool_key.cluster, id, now);
+                }
+                self.upstreams.begin_pulse(connection, &mut self.conns, &mut self.env, now);
+                self.offer(connection, now);
+                if attempt.target.is_some() {
+                    self.upstreams.advance_origin(
+                        pool_key.cluster,
+                        &mut self.conns,
+                        &mut self.env,
+                        now,
+                    );
+                }
+            }
+        }
+    }
+
+    /// The driver could not connect.
+    pub(crate) fn on_connect_failed(&mut self, id: AttemptId, failure: Failure, now: Instant) {
+        let reason = ResetReason::Connect(failure);
+        let closer = match reason.reset() {
+            Reset::LocalConnectionFailure(_) => Closer::Local,
+            Reset::Overflow
+            | Reset::RemoteConnectionFailure(_)
+            | Reset::Tls(_)
+            | Reset::ConnectionTimeout
+            | Reset::ConnectionTermination
+            | Reset::ProtocolError
+            | Reset::LocalReset
+            | Reset::RemoteReset => Closer::Remote,
+        };
+        self.fail_connect(id, closer, reason, now);
+    }
+
+    /// A connect came to nothing.
+    pub(crate) fn fail_connect(
+        &mut self,
+        id: AttemptId,
+        closer: Closer,
+        reason: ResetReason,
+        now: Instant,
+    ) {
+        if let Some(attempt) = self.upstreams.end_attempt(id, closer, &mut self.env) {
+            self.fail_waiting(attempt, reason, now);
+        }
+    }
+
+    /// `connect_timeout` has passed.
+    pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
+        let Some(id) = self.upstreams.attempts.in_slot(slot) else { return };
+        self.upstreams.take_back(id, &mut self.conns, &mut self.env);
+        let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
+            return;
+        };
+        if let Some(cluster) = self.upstreams.clusters.get_mut(attempt.pool_key.cluster) {
+            cluster.stats.upstream_cx_connect_timeout.inc();
+        }
+        self.fail_waiting(attempt, ResetReason::ConnectTimeout, now);
+    }
+
+    /// Everything that waited for a host that cannot be reached fails at once, so that each stream can decide
+    /// for itself whether to try another.
+    pub(crate) fn fail_waiting(&mut self, attempt: Attempt, reason: ResetReason, now: Instant) {
+        let pool_key = attempt.pool_key;
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.stats.upstream_cx_connect_fail.inc();
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        pool.counts.connect_failures += 1;
+        if attempt.target.is_some() {
+            return self.on_race_lost(pool_key.cluster, attempt.id, reason, now);
+        }
+        let peer = pool.address.clone();
+        let waiting: Vec<StreamIndex> = match attempt.stream {
+            Some(stream) => vec![stream],
+            None => {
+                let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
+                waiting.iter().for_each(|_| cluster.left_queue(pool_key));
+                waiting
+            }
+        };
+        cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
+        for index in waiting {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.trace_connect(attempt.since, &peer, reason.reset().reason());
+                // It left the queue; nothing is cancelled.
+                stream.upstream = UpstreamState::None;
+                self.reset_upstream(index, reason, now);
+            }
+        }
+        self.upstreams.clusters.drop_if_unused(pool_key);
+    }
+}
+
+/// The outcome of a connect in traces, of one that came about.
+pub(crate) const CONNECTED: &str = "connected";

@@ -1,0 +1,404 @@
+//! The client's side of a connection: requests in, ends of connections, deadlines.
+//!
+//! Arrives: request heads from `forward.rs`, the peer's FIN or reset, deadlines. Leaves: an open stream on its way
+//! to `router.rs`, or an answer and a closed connection.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use towpath_proto::head::{Head, Version};
+use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
+
+use crate::conn::context::ChainContext;
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::conn::{ConnectionTimer, Role};
+use crate::env::{TimerSlot, Work};
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Direction, StreamTimer, Streams};
+use crate::ids::{Closer, StreamIndex};
+use crate::record::{Flags, details};
+
+impl Exchange {
+    /// A request begins.
+    pub(crate) fn on_request_head(
+        &mut self,
+        id: ConnectionId,
+        head: Head,
+        end: bool,
+        now: Instant,
+    ) {
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let Some(http) = context.http() else { return };
+        let config = &http.config;
+        http.stats.downstream_rq_total.inc();
+        http.stats.downstream_rq_http1_total.inc();
+        http.stats.downstream_rq_active.inc();
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
+        let Some(downstream) = connection.downstream_mut() else { return };
+        downstream.requests += 1;
+        let limit = config.max_requests_per_connection;
+        if limit > 0 && downstream.requests >= limit && !downstream.closing {
+            downstream.closing = true;
+            http.stats.downstream_cx_max_requests_reached.inc();
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let unused = std::mem::replace(&mut stream.request, head);
+        self.env.heads.give(unused);
+        stream.trace_begin(Part::Filters);
+        stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
+        stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
+        if end {
+            stream.record.request_end = Some(now);
+        }
+        if let Some(idle) = config.stream_idle_timeout {
+            self.streams.set_idle(index, Some(idle), &mut self.env, now);
+        }
+        if let Some(duration) = config.max_stream_duration {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            );
+        }
+        if let Some(timeout) = config.request_timeout.filter(|_| !end) {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::Request,
+                now + timeout,
+                &mut self.env,
+            );
+        }
+        if let Some(interval) = config.log_flush_interval {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::LogFlush,
+                now + interval,
+                &mut self.env,
+            );
+        }
+        self.route_request(index, now);
+    }
+
+    /// A stream on a connection, with what its record knows from the start.
+    pub(crate) fn open_stream(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+    ) -> Option<(StreamIndex, Rc<ChainContext>)> {
+        let connection = self.conns.table.get_mut(id)?;
+        let downstream = connection.downstream()?;
+        let (context, serial) = (downstream.context.clone(), downstream.serial);
+        let index = self.streams.open(id, context.clone(), now);
+        if !connection.carries_many() {
+            connection.stream = Some(index);
+        }
+        let (received, sent) = (connection.accounted, connection.encoded);
+        let number = self.env.serial.next_stream();
+        let stream = self.streams.get_mut(index)?;
+        stream.trail = connection.open_trail(number);
+        stream.wire.downstream_received = received;
+        stream.wire.downstream_sent = sent;
+        let record = &mut stream.record;
+        record.connection = serial;
+        record.stream = number;
+        record.downstream_local = Some(connection.local.clone());
+        record.downstream_remote = Some(connection.peer.clone());
+        record.downstream_direct_remote = Some(connection.peer.clone());
+        Some((index, context))
+    }
+
+    /// The whole request is in.
+    pub(crate) fn on_request_ended(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.deadlines.clear(StreamTimer::Request as usize);
+        if stream.is_complete() {
+            self.finish(index, now);
+            return;
+        }
+        self.streams.start_response_timer(index, &mut self.env, now);
+        self.end_collecting(index, now);
+        if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
+            self.update_reading(downstream);
+        }
+    }
+
+    /// What came from the client is not HTTP, or too much of it.
+    pub(crate) fn on_request_error(
+        &mut self,
+        id: ConnectionId,
+        stream: Option<StreamIndex>,
+        error: http1::Error,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let refused = connection.codec.refused();
+        let Some(downstream) = connection.downstream() else { return };
+        // A head that is well-formed and says too little is answered as any other request, except that the connection
+        // ends with it.
+        let formed = error.is_formed();
+        if let Some(http) = downstream.context.http() {
+            if error == http1::Error::FragmentInTarget {
+                http.stats.downstream_rq_failed_path_normalization.inc();
+            }
+            if !formed {
+                http.stats.downstream_cx_protocol_error.inc();
+            }
+        }
+        // A broken body belongs to the stream under way; a broken head is a stream of its own, so that it is counted
+        // and logged.
+        let index = match stream {
+            Some(index) => index,
+            None => {
+                let Some((index, context)) = self.open_stream(id, now) else { return };
+                if let Some(http) = context.http() {
+                    http.stats.downstream_rq_total.inc();
+                    http.stats.downstream_rq_http1_total.inc();
+                    http.stats.downstream_rq_active.inc();
+                }
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.request = refused.unwrap_or_else(Head::unread);
+                    stream.trace_begin(Part::Reply);
+                    stream.record.protocol = Some(Version::Http11);
+                    if formed {
+                        stream.request_end = Direction::Ended;
+                    }
+                }
+                index
+            }
+        };
+        self.conns.close_after_response(id);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !formed {
+            stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+        }
+        if stream.is_unanswered() {
+            let body = if formed { b"" } else { reason(error.status()) };
+            self.local_reply(index, error.status(), body, error.details(), now);
+        } else {
+            self.abandon(index, error.details(), now);
+        }
+    }
+
+    /// The client sent FIN.
+    pub(crate) fn on_downstream_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.codec.ended();
+        match (&connection.codec, connection.stream) {
+            (Codec::Raw(_), Some(_)) => self.pump(id, now),
+            (_, Some(index)) => {
+                self.streams.mark_gone(index);
+                self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
+            }
+            // Its last call ends it.
+            (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
+            (_, None) => {
+                self.listeners.count_downstream_close(
+                    id,
+                    Closer::Remote,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                );
+                self.conns.end_connection(id, Close::Flush, &mut self.env);
+                self.listeners.check_drained(&mut self.env);
+            }
+        }
+    }
+
+    /// The client's connection is gone.
+    pub(crate) fn on_downstream_closed(
+        &mut self,
+        id: ConnectionId,
+        _failure: Failure,
+        now: Instant,
+    ) {
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Remote,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        let Some(connection) = self.conns.table.remove(id) else { return };
+        let calls = match &connection.codec {
+            Codec::BoltServer(server) => server.calls(),
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltClient(_) => Vec::new(),
+        };
+        for index in connection.stream.into_iter().chain(calls) {
+            self.streams.mark_gone(index);
+            self.finish(index, now);
+        }
+        self.listeners.check_drained(&mut self.env);
+    }
+
+    pub(crate) fn on_downstream_deadline(
+        &mut self,
+        id: ConnectionId,
+        timer: ConnectionTimer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
+        if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
+            return;
+        }
+        let stream = connection.is_busy().then_some(());
+        let Some(downstream) = connection.downstream_mut() else { return };
+        let context = downstream.context.clone();
+        let Some(http) = context.http() else { return };
+        match (timer, stream) {
+            (ConnectionTimer::Heartbeat, _) => {}
+            (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
+                http.stats.downstream_cx_idle_timeout.inc();
+                self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+            }
+            (ConnectionTimer::RequestHead, None) => {
+                downstream.closing = true;
+                http.stats.downstream_rq_header_timeout.inc();
+                let Some((index, _)) = self.open_stream(id, now) else { return };
+                http.stats.downstream_rq_total.inc();
+                http.stats.downstream_rq_http1_total.inc();
+                http.stats.downstream_rq_active.inc();
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.request = Head::unread();
+                    stream.record.protocol = Some(Version::Http11);
+                    stream.trace_begin(Part::Reply);
+                }
+                self.local_reply(
+                    index,
+                    408,
+                    b"request header timeout",
+                    details::REQUEST_HEADER_TIMEOUT,
+                    now,
+                );
+            }
+            (ConnectionTimer::MaxDuration, stream) => {
+                http.stats.downstream_cx_max_duration_reached.inc();
+                downstream.closing = true;
+                if stream.is_none() {
+                    self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+                }
+            }
+            (
+                ConnectionTimer::Idle
+                | ConnectionTimer::RequestHead
+                | ConnectionTimer::DelayedClose,
+                Some(_),
+            ) => {}
+        }
+    }
+
+    /// Between two requests of a connection.
+    pub(crate) fn rest_downstream(&mut self, id: ConnectionId, now: Instant) {
+        let draining = self.env.draining.is_on();
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.rested = now;
+        let Some(downstream) = connection.downstream() else { return };
+        let Some(http) = downstream.context.http() else { return };
+        let idle = http.config.idle_timeout;
+        let slot = TimerSlot::of_connection(id);
+        if let Some(idle) = idle {
+            connection.deadlines.set(
+                ConnectionTimer::Idle as usize,
+                now + idle,
+                slot,
+                &mut self.env.timers,
+            );
+        }
+        if draining {
+            connection.deadlines.set(
+                ConnectionTimer::DelayedClose as usize,
+                now + crate::conn::drain::QUIET,
+                slot,
+                &mut self.env.timers,
+            );
+        }
+        if connection.codec.buffered() > 0 && !connection.carries_many() {
+            self.env.work.push_back(Work::Read(id));
+        } else {
+            self.update_reading(id);
+        }
+    }
+
+    /// Ends a connection whose peer may still be sending: our FIN first, the rest when the peer has seen it.
+    pub(crate) fn linger(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
+        else {
+            return;
+        };
+        let wait = context.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
+        self.linger_for(id, wait, now);
+    }
+
+    /// The same, with the time that the peer has for it.
+    pub(crate) fn linger_for(&mut self, id: ConnectionId, wait: Duration, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
+        else {
+            return;
+        };
+        let ended = connection.ended;
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        if ended || wait.is_zero() {
+            self.conns.end_connection(id, Close::Flush, &mut self.env);
+            self.listeners.check_drained(&mut self.env);
+            return;
+        }
+        self.conns
+            .push(towpath_proto::Output::Close { connection: id, how: Close::Half }, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(id) {
+            connection.role = Role::Closing(context);
+            connection.stream = None;
+            connection.deadlines = crate::deadlines::Deadlines::new();
+        }
+        self.conns.set_connection_timer(
+            id,
+            ConnectionTimer::DelayedClose,
+            now + wait,
+            &mut self.env,
+        );
+        self.update_reading(id);
+        self.listeners.check_drained(&mut self.env);
+    }
+}
+
+impl Streams {
+    pub(crate) fn mark_gone(&mut self, index: StreamIndex) {
+        let Some(stream) = self.get_mut(index) else { return };
+        stream.record.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
+            stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
+        }
+        if let Some(http) = stream.context.http() {
+            http.stats.downstream_cx_destroy_active_rq.inc();
+            http.stats.downstream_cx_destroy_remote_active_rq.inc();
+        }
+    }
+}
+
+/// The body of an answer to something that is not HTTP.
+pub(crate) const fn reason(status: u16) -> &'static [u8] {
+    match status {
+        408 => b"Request Timeout",
+        426 => b"Upgrade Required",
+        431 => b"Request Header Fields Too Large",
+        501 => b"Not Implemented",
+        505 => b"HTTP Version Not Supported",
+        _ => b"Bad Request",
+    }
+}

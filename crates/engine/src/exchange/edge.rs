@@ -1,0 +1,304 @@
+//! What a proxy owes to both sides' heads: who the client is, request ids, and the fields that name us.
+//!
+//! Arrives: a head as the peer sent it. Leaves: the head as it goes on. Follows Envoy's
+//! `ConnectionManagerUtility::mutateRequestHeaders` and `mutateResponseHeaders` as its documentation of
+//! `x-forwarded-for`, `x-request-id`, `server` and the internal/external distinction describes them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_proto::head::{Head, Method, Version};
+use towpath_proto::name::Name;
+use towpath_proto::{Address, Instant};
+
+use crate::conn::mux::Codec;
+use crate::exchange::Exchange;
+use crate::exchange::log::Setting;
+use crate::exchange::stream::{Direction, Upgrade};
+use crate::header_ops::Subject;
+use crate::ids::StreamIndex;
+use crate::number::{AddressText, Decimal};
+use crate::record::Record;
+use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
+
+/// Where a request comes from, in Envoy's sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From inside: its `x-envoy-*` fields are believed.
+    Internal,
+    /// From outside, and we are the first proxy: they are taken away.
+    Edge,
+    /// From another proxy: they are believed.
+    Forwarded,
+}
+
+/// Writes the fields that say who the client is; fills the record's address of the client.
+pub(crate) fn mark_request(
+    head: &mut Head,
+    record: &mut Record,
+    config: &Http,
+    random_id: impl FnOnce() -> [u8; 36],
+) -> Origin {
+    if head.scheme().is_empty() {
+        head.set_scheme(b"http");
+    }
+    let direct = record
+        .downstream_direct_remote
+        .as_ref()
+        .and_then(Address::ip)
+        .map(|peer| canonical(peer, config));
+    let hops = config.xff_trusted_hops as usize;
+    let mut from_one_hop = config.use_remote_address;
+    let client = if config.use_remote_address {
+        let trusted = (hops > 0).then(|| forwarded_for(head, hops - 1)).flatten();
+        if let Some(direct) = direct.filter(|_| !config.skip_xff_append) {
+            append_forwarded_for(head, direct.ip());
+        }
+        if hops == 0 || head.get(Name::XForwardedProto).is_none() {
+            head.set(Name::XForwardedProto, b"http");
+        }
+        trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
+    } else {
+        let named = forwarded_for(head, hops);
+        from_one_hop = named.is_some() && forwarded_for(head, hops + 1).is_none();
+        named.map(|ip| SocketAddr::new(ip, 0)).or(direct)
+    };
+    if let Some(client) = client {
+        record.downstream_remote = Some(Address::Ip(client));
+    }
+    if head.get(Name::XForwardedProto).is_none() {
+        head.set(Name::XForwardedProto, b"http");
+    }
+    if let Some(scheme) = &config.scheme {
+        head.set_scheme(scheme.as_bytes());
+        head.set(Name::XForwardedProto, scheme.as_bytes());
+    }
+    let internal = from_one_hop
+        && match (client, &record.downstream_direct_remote) {
+            (Some(client), _) => config.internal_addresses.contains(client.ip()),
+            (None, Some(Address::Unix(_))) => config.internal_addresses.unix_sockets,
+            (None, _) => false,
+        };
+    let origin = match (internal, config.use_remote_address) {
+        (true, _) => Origin::Internal,
+        (false, true) => Origin::Edge,
+        (false, false) => Origin::Forwarded,
+    };
+    match origin {
+        Origin::Internal => {
+            head.set(Name::XEnvoyInternal, b"true");
+        }
+        Origin::Edge => {
+            strip_edge(head);
+            strip_external(head);
+            if let Some(client) = client {
+                head.set(Name::XEnvoyExternalAddress, AddressText::of(client.ip()).as_bytes());
+            }
+        }
+        Origin::Forwarded => {
+            head.remove(Name::XEnvoyInternal);
+            strip_external(head);
+        }
+    }
+    if config.append_forwarded_port
+        && (hops == 0 || !config.use_remote_address || head.get(Name::XForwardedPort).is_none())
+        && let Some(Address::Ip(local)) = &record.downstream_local
+    {
+        head.set(Name::XForwardedPort, Decimal::new().write(local.port().into()));
+    }
+    if config.generate_request_id {
+        let keep = origin != Origin::Edge || config.preserve_external_request_id;
+        if !keep || head.get(Name::XRequestId).is_none() {
+            head.set(Name::XRequestId, &random_id());
+        }
+    }
+    if !config.via.is_empty() {
+        head.append(Name::Via, config.via.as_bytes());
+    }
+    origin
+}
+
+/// What a client of the first proxy must not say.
+pub(crate) fn strip_edge(head: &mut Head) {
+    const OURS: [Name; 5] = [
+        Name::XEnvoyInternal,
+        Name::XEnvoyDecoratorOperation,
+        Name::XEnvoyDownstreamServiceCluster,
+        Name::XEnvoyDownstreamServiceNode,
+        Name::XEnvoyOriginalPath,
+    ];
+    head.remove_each(&OURS);
+}
+
+/// What only a peer from inside may say, whatever stands between it and us.
+pub(crate) fn strip_external(head: &mut Head) {
+    const OURS: [Name; 10] = [
+        Name::XEnvoyRetryOn,
+        Name::XEnvoyRetryGrpcOn,
+        Name::XEnvoyMaxRetries,
+        Name::XEnvoyUpstreamAltStatName,
+        Name::XEnvoyUpstreamRqTimeoutMs,
+        Name::XEnvoyUpstreamRqPerTryTimeoutMs,
+        Name::XEnvoyUpstreamRqTimeoutAltResponse,
+        Name::XEnvoyExpectedRqTimeoutMs,
+        Name::XEnvoyForceTrace,
+        Name::XEnvoyIpTags,
+    ];
+    head.remove_each(&OURS);
+}
+
+/// The address that stands `from_last` places before the last one in `x-forwarded-for`.
+pub(crate) fn forwarded_for(head: &Head, from_last: usize) -> Option<IpAddr> {
+    let mut values = head.values(Name::XForwardedFor);
+    let (first, second) = (values.next()?, values.next());
+    let all: Vec<u8>;
+    let value = if second.is_some() {
+        all = head.values(Name::XForwardedFor).collect::<Vec<_>>().join(&b","[..]);
+        &all[..]
+    } else {
+        first
+    };
+    let address = value.rsplit(|&byte| byte == b',').nth(from_last)?.trim_ascii();
+    std::str::from_utf8(address).ok()?.parse().ok()
+}
+
+pub(crate) fn append_forwarded_for(head: &mut Head, address: IpAddr) {
+    let address = AddressText::of(address);
+    if head.get(Name::XForwardedFor).is_none() {
+        head.append(Name::XForwardedFor, address.as_bytes());
+        return;
+    }
+    let mut value = Vec::new();
+    for field in head.values(Name::XForwardedFor) {
+        value.extend_from_slice(field);
+        value.push(b',');
+    }
+    value.extend_from_slice(address.as_bytes());
+    head.set(Name::XForwardedFor, &value);
+}
+
+pub(crate) fn canonical(peer: SocketAddr, config: &Http) -> SocketAddr {
+    match peer.ip() {
+        IpAddr::V4(address) if config.ipv4_mapped => {
+            SocketAddr::new(address.to_ipv6_mapped().into(), peer.port())
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+    }
+}
+
+impl Exchange {
+    /// Completes `stream.response` and encodes it.
+    pub(crate) fn send_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_local() {
+            return self.deliver_head(index, now);
+        }
+        if stream.context.bolt().is_some() {
+            self.send_answer(index, now);
+            return;
+        }
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        let config = &*http.config;
+        let downstream = stream.downstream;
+        let mut head = std::mem::replace(&mut stream.response, self.env.heads.take());
+        stream.record.status = head.status();
+        stream.record.response_start = Some(now);
+        if !stream.local
+            && stream.request_end == Direction::Ended
+            && stream.upgrade == Upgrade::No
+            && !config.router.suppress_envoy_headers
+            && let (Some(sent), Some(received)) =
+                (stream.record.upstream_first_sent, stream.record.upstream_first_received)
+        {
+            let elapsed = u64::try_from((received - sent).as_millis()).unwrap_or(u64::MAX);
+            head.set(Name::XEnvoyUpstreamServiceTime, Decimal::new().write(elapsed));
+        }
+        if let Some(routed) = stream.routed() {
+            if routed.host.attempt_count_in_response && stream.record.attempts > 0 {
+                head.set(
+                    Name::XEnvoyAttemptCount,
+                    Decimal::new().write(stream.record.attempts.into()),
+                );
+            }
+            crate::exchange::router::apply_header_ops(
+                routed,
+                Subject::Response,
+                stream,
+                &mut head,
+                Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
+                &mut self.env.scratch,
+                now,
+            );
+        }
+        for filter in config.filters.iter().rev() {
+            match filter {
+                HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
+                    let setting =
+                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+                    let facts = crate::exchange::log::facts(stream, None, setting, now);
+                    response.apply(&mut head, Subject::Response, &facts, &mut self.env.scratch);
+                }
+                HttpFilter::HealthCheck { .. } if self.env.draining.health_fails() => {
+                    head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
+                }
+                HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
+            }
+        }
+        match config.server_header {
+            ServerHeader::Overwrite => {
+                head.set(Name::Server, config.server_name.as_bytes());
+            }
+            ServerHeader::AppendIfAbsent if head.get(Name::Server).is_none() => {
+                head.set(Name::Server, config.server_name.as_bytes());
+            }
+            ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => {}
+        }
+        if head.get(Name::Date).is_none() {
+            head.set(Name::Date, self.env.clock.http_date(now));
+        }
+        if !config.via.is_empty() {
+            head.append(Name::Via, config.via.as_bytes());
+        }
+        let asked = || stream.request.get(Name::XEnvoyForceTrace).is_some();
+        if (config.request_id_in_response || asked())
+            && let Some(id) = stream.request.get(Name::XRequestId)
+        {
+            head.set(Name::XRequestId, id);
+        }
+        let refused = match stream.upgrade {
+            Upgrade::No | Upgrade::Done => false,
+            Upgrade::Requested => head.status() != 101,
+            Upgrade::Connect | Upgrade::ConnectHere => !(200..300).contains(&head.status()),
+        };
+        // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
+        let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
+        let early = refused || unread;
+        let draining = self.env.draining.closes(&context.listener, &mut self.env.random, now);
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
+            if let Codec::Server(server) = &mut connection.codec
+                && (closing || early || draining)
+            {
+                if draining && !closing {
+                    http.stats.downstream_cx_drain_close.inc();
+                }
+                server.close_after_response();
+            }
+        }
+        self.conns.encode_for(downstream, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.codec.encode_head(&head, end, &mut self.conns.out);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            self.env.heads.give(std::mem::replace(&mut stream.response, head));
+        }
+    }
+}
+
+/// Whether the request asks to leave HTTP, and for what.
+pub(crate) fn wanted_upgrade(head: &Head) -> Option<&[u8]> {
+    if head.method() == Method::Connect {
+        return Some(b"connect");
+    }
+    head.get(Name::Upgrade).filter(|_| head.version() != Version::Http10)
+}

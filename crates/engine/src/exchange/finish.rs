@@ -1,0 +1,490 @@
+//! The end of a stream: our own replies, resets, and what is left to do when all is said.
+//!
+//! Arrives: a stream that is complete, or that cannot be completed. Leaves: its record in counters and logs, its
+//! upstream connection in the pool or closed, its downstream connection ready for the next request or closed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::Head;
+use towpath_proto::name::Name;
+use towpath_proto::{Close, Instant, Next};
+
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::env::{Env, TimerSlot};
+use crate::exchange::Exchange;
+use crate::exchange::forward::Item;
+use crate::exchange::log::Setting;
+use crate::exchange::rpc::{Call, Crossing};
+use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
+use crate::header_ops::Subject;
+use crate::ids::{Closer, ResetReason, StreamIndex};
+use crate::number::Decimal;
+use crate::record::{Flags, details};
+use crate::upstream::passive_health::HostOutcome;
+
+impl Exchange {
+    /// Answers a request ourselves.
+    pub(crate) fn local_reply(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        body: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !stream.is_unanswered() {
+            self.abandon(index, details, now);
+            return;
+        }
+        let mut head = self.env.heads.take();
+        head.set_status(status);
+        self.answer(index, head, body.to_vec(), details, now);
+    }
+
+    /// Sends an answer of our own, worded as the listener wants it (`local_reply_config`) and as the client can read it.
+    pub(crate) fn answer(
+        &mut self,
+        index: StreamIndex,
+        head: Head,
+        mut body: Vec<u8>,
+        details: &'static str,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.context.bolt().is_some() {
+            self.answer_call(index, head.status(), details, now);
+            self.env.heads.give(head);
+            return;
+        }
+        stream.record.details = details;
+        stream.local = true;
+        let unused = std::mem::replace(&mut stream.response, head);
+        self.env.heads.give(unused);
+        self.map_local_reply(index, &mut body, now);
+        if let Some(stream) = self.streams.get_mut(index)
+            && crate::grpc::is_grpc(&stream.request)
+        {
+            word_for_grpc(&mut stream.response, &mut body);
+        }
+        self.reply(index, Bytes::from(body), now);
+    }
+
+    /// Sends `stream.response` with a whole body.
+    pub(crate) fn reply(&mut self, index: StreamIndex, body: Bytes, now: Instant) {
+        self.detach(index, Close::Abort, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Reply);
+        if !body.is_empty() {
+            if stream.response.get(Name::ContentType).is_none() {
+                stream.response.set(Name::ContentType, b"text/plain");
+            }
+            let mut digits = Decimal::new();
+            stream.response.set(Name::ContentLength, digits.write(body.len() as u64));
+        }
+        let silent = body.is_empty() || stream.head_only;
+        stream.response_end = Direction::Ended;
+        stream.record.upstream_last_received = None;
+        self.send_response_head(index, silent, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let downstream = stream.downstream;
+        if !silent {
+            stream.record.bytes_sent += body.len() as u64;
+            self.write(downstream, Item::Data(body), now);
+            self.write(downstream, Item::End, now);
+        }
+        self.on_response_ended(index, now);
+    }
+
+    /// The client cannot be told properly any more: its connection is reset.
+    pub(crate) fn reset_downstream(
+        &mut self,
+        index: StreamIndex,
+        reason: ResetReason,
+        now: Instant,
+    ) {
+        let details = reason.reset().after_response();
+        self.streams.count_tx_reset(index);
+        self.abandon(index, details, now);
+    }
+
+    /// Ends a stream in the middle. What was sent so far is flushed when the peer can still use it: a client that
+    /// sees its connection end before the promised length knows that the response is not whole.
+    pub(crate) fn abandon(&mut self, index: StreamIndex, details: &'static str, now: Instant) {
+        self.weigh(index);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.details = details;
+        if stream.context.bolt().is_some() {
+            // An answer is out whole or not at all: the client's other calls go on.
+            self.finish(index, now);
+            return;
+        }
+        let downstream = stream.downstream;
+        // A response whose end is only told by closing (HTTP/1.0) or opaque bytes must not look complete.
+        let how =
+            if stream.response_end == Direction::Streaming { Close::Abort } else { Close::Flush };
+        self.detach(index, Close::Abort, now);
+        let mut closer = Closer::Local;
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.stream = None;
+            if connection.is_ended_by_peer() {
+                closer = Closer::Remote;
+            }
+        }
+        self.listeners.count_downstream_close(
+            downstream,
+            closer,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        self.close_record(index, now);
+        self.conns.end_connection(downstream, how, &mut self.env);
+        self.listeners.check_drained(&mut self.env);
+    }
+
+    /// Both directions are through, or as far as they will ever be.
+    pub(crate) fn finish(&mut self, index: StreamIndex, now: Instant) {
+        self.weigh(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let (downstream, upstream) = (stream.downstream, stream.upstream);
+        let complete = stream.is_complete();
+        let unchanged = stream.upgrade == Upgrade::No;
+        let opaque = stream.upgrade == Upgrade::Done || stream.context.tcp().is_some();
+        match upstream {
+            UpstreamState::Active(id) if complete && stream.context.tcp().is_some() => {
+                self.sever(index, id, Close::Flush, now);
+            }
+            UpstreamState::Active(id) if complete => {
+                let reusable =
+                    self.conns.table.get(id).is_some_and(crate::conn::Connection::is_reusable);
+                self.release_upstream(index, id, reusable, now);
+            }
+            UpstreamState::Active(_) | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                self.detach(index, Close::Abort, now);
+            }
+            UpstreamState::None => {}
+        }
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.stream = None;
+        }
+        let shared = self.leave_client(index);
+        self.close_record(index, now);
+        if shared {
+            self.after_call(downstream, now);
+            return;
+        }
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
+        if !(complete && unchanged)
+            && let Some(http) =
+                connection.downstream().and_then(|downstream| downstream.context.http())
+        {
+            http.stats.downstream_rq_response_before_rq_complete.inc();
+        }
+        if opaque {
+            self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
+            return;
+        }
+        let next = match &mut connection.codec {
+            Codec::Server(server) if complete => server.next(),
+            Codec::Server(_)
+            | Codec::Client(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => Next::Close,
+        };
+        let quiet = complete && connection.codec.buffered() == 0;
+        match next {
+            Next::KeepAlive => self.rest_downstream(downstream, now),
+            Next::Close if quiet => {
+                self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now)
+            }
+            Next::Close => self.linger(downstream, now),
+        }
+    }
+
+    /// Fills in what a stream weighed on the wire, if a log may ask for it.
+    pub(crate) fn weigh(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let of_bolt = stream.context.bolt().is_some();
+        if of_bolt && stream.call.crossing == Crossing::None {
+            return;
+        }
+        let asked = !stream.context.access_logs().is_empty();
+        let (downstream, upstream) = (stream.downstream, stream.upstream);
+        if asked && self.conns.out_for.is_some() {
+            self.conns.flush_out(&mut self.env);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
+            stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
+            stream.record.wire_sent = connection.encoded - stream.wire.downstream_sent;
+        }
+        // Of a connection that others share its frames tell.
+        if let UpstreamState::Active(id) = upstream
+            && let Some(connection) = self.conns.table.get(id)
+            && !connection.carries_many()
+        {
+            stream.record.upstream_wire_received =
+                connection.bytes_received - stream.wire.upstream_received;
+            stream.record.upstream_wire_sent = connection.encoded - stream.wire.upstream_sent;
+        }
+    }
+
+    /// Counts and logs a stream, and forgets it.
+    pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
+        self.release_retry(index);
+        if self.streams.get(index).is_some_and(Stream::is_local) {
+            self.withdraw_spare(index);
+        }
+        let Some(mut stream) = self.streams.close(index) else { return };
+        self.env.timers.clear(TimerSlot::Stream(index.0).number());
+        stream.trace_part(Part::Record);
+        stream.record.end = Some(now);
+        if let Some(http) = stream.context.http() {
+            let stats = &http.stats;
+            stats.downstream_rq_active.dec();
+            if !stream.is_complete() || stream.upgrade != Upgrade::No {
+                stats.downstream_rq_rx_reset.inc();
+            }
+            if stream.upgrade == Upgrade::Done {
+                stats.downstream_cx_upgrades_active.dec();
+            }
+            let elapsed = now - stream.record.start;
+            stats.downstream_rq_time.record(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+            if !stream.record.health_check {
+                stats.count_response(stream.record.status);
+                http.listener_stats.count_response(stream.record.status);
+            }
+            self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
+        } else {
+            self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
+        }
+        self.env.end_spans(&stream, now);
+        if stream.is_local() {
+            self.end_call(&mut stream, now);
+        }
+        stream.body.reset();
+        stream.request.reset();
+        stream.response.reset();
+        stream.call = Call::default();
+        self.streams.recycle(stream);
+    }
+
+    /// A deadline of a stream has passed.
+    pub(crate) fn on_stream_deadline(
+        &mut self,
+        index: StreamIndex,
+        timer: StreamTimer,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_local() {
+            return self.on_call_deadline(index, timer, now);
+        }
+        let context = stream.context.clone();
+        let Some(http) = context.http() else {
+            self.on_tcp_deadline(index, timer, now);
+            return;
+        };
+        let unanswered = stream.is_unanswered();
+        let (upstream, tried) = (stream.upstream, stream.retries.pool_key);
+        match timer {
+            StreamTimer::Response => {
+                stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
+                if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
+                    self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
+                }
+                if unanswered {
+                    self.charge(index, 504);
+                }
+                self.reply_or_abandon(
+                    index,
+                    504,
+                    b"upstream request timeout",
+                    details::RESPONSE_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::PerTry | StreamTimer::PerTryIdle if unanswered => {
+                let idle = timer == StreamTimer::PerTryIdle;
+                self.count_timeout(index, |stats| {
+                    if idle {
+                        stats.upstream_rq_per_try_idle_timeout.inc();
+                    } else {
+                        stats.upstream_rq_per_try_timeout.inc();
+                    }
+                });
+                self.reset_upstream(index, ResetReason::PerTryTimeout, now);
+            }
+            StreamTimer::PerTry | StreamTimer::PerTryIdle => {}
+            StreamTimer::Idle => {
+                http.stats.downstream_rq_idle_timeout.inc();
+                stream.record.flags.set(Flags::STREAM_IDLE_TIMEOUT);
+                let waiting_for_upstream = stream.request_end == Direction::Ended;
+                let status = if waiting_for_upstream { 504 } else { 408 };
+                self.reply_or_abandon(
+                    index,
+                    status,
+                    b"stream timeout",
+                    details::STREAM_IDLE_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::MaxDuration => {
+                http.stats.downstream_rq_max_duration_reached.inc();
+                let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
+                self.reply_or_abandon(
+                    index,
+                    status,
+                    b"downstream duration timeout",
+                    details::MAX_DURATION_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::Request => {
+                http.stats.downstream_rq_timeout.inc();
+                self.reply_or_abandon(
+                    index,
+                    408,
+                    b"request timeout",
+                    details::REQUEST_OVERALL_TIMEOUT,
+                    now,
+                );
+            }
+            StreamTimer::LogFlush => {
+                self.log_under_way(index, crate::exchange::log::DOWNSTREAM_PERIODIC, now);
+                if let Some(interval) = http.config.log_flush_interval {
+                    self.streams.set_stream_timer(
+                        index,
+                        StreamTimer::LogFlush,
+                        now + interval,
+                        &mut self.env,
+                    );
+                }
+            }
+            StreamTimer::BackOff => {
+                stream.upstream = UpstreamState::None;
+                self.place_stream(index, now);
+            }
+        }
+    }
+
+    pub(crate) fn reply_or_abandon(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        body: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        if self.streams.get(index).is_some_and(Stream::is_unanswered) {
+            self.local_reply(index, status, body, details, now);
+        } else {
+            self.streams.count_tx_reset(index);
+            self.abandon(index, details, now);
+        }
+    }
+
+    pub(crate) fn count_timeout(
+        &mut self,
+        index: StreamIndex,
+        count: impl Fn(&crate::stats::ClusterStats),
+    ) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let Some(pool_key) = stream.retries.pool_key else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        count(&cluster.stats);
+        if let Some(pool) = cluster.pool_mut(pool_key) {
+            pool.counts.requests_timeout += 1;
+        }
+    }
+
+    /// Applies `local_reply_config` to `stream.response` and its text.
+    pub(crate) fn map_local_reply(&mut self, index: StreamIndex, text: &mut Vec<u8>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(config) = context.http().and_then(|http| http.config.local_reply.as_ref()) else {
+            return;
+        };
+        let random = self.env.random.next();
+        let mut response = std::mem::replace(&mut stream.response, self.env.heads.take());
+        stream.record.status = response.status();
+        let before = response.clone();
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let mut facts = crate::exchange::log::facts(stream, Some(&before), setting, now);
+        let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
+        if let Some(mapper) = mapper {
+            if let Some(body) = &mapper.body {
+                text.clear();
+                text.extend_from_slice(body.as_bytes());
+            }
+            // What is added sees the answer as it was.
+            facts.local_reply_body = text;
+            mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.env.scratch);
+            if let Some(status) = mapper.status {
+                response.set_status(status);
+                stream.record.status = status;
+            }
+        }
+        let format = mapper.and_then(|mapper| mapper.format.as_ref()).or(config.body.as_ref());
+        if let Some(format) = format {
+            let mut facts = crate::exchange::log::facts(stream, Some(&response), setting, now);
+            facts.local_reply_body = text;
+            let mut made = Vec::new();
+            format.format.write(&mut made, &facts);
+            if !made.is_empty() {
+                response.set(Name::ContentType, format.content_type.as_bytes());
+            }
+            *text = made;
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            self.env.heads.give(std::mem::replace(&mut stream.response, response));
+        }
+    }
+}
+
+impl Streams {
+    pub(crate) fn count_tx_reset(&self, index: StreamIndex) {
+        if let Some(http) = self.get(index).and_then(|stream| stream.context.http()) {
+            http.stats.downstream_rq_tx_reset.inc();
+        }
+    }
+
+    /// Sets (or, with `None`, takes away) a stream's idle timeout.
+    pub(crate) fn set_idle(
+        &mut self,
+        index: StreamIndex,
+        idle: Option<Duration>,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(stream) = self.get_mut(index) else { return };
+        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        match idle {
+            Some(idle) => self.set_stream_timer(index, StreamTimer::Idle, now + idle, env),
+            None => stream.deadlines.clear(StreamTimer::Idle as usize),
+        }
+    }
+}
+
+/// What gRPC clients read: the status and the text in their own fields, and no body.
+pub(crate) fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
+    let status = crate::grpc::of_http(response.status());
+    response.set_status(200);
+    response.set(Name::ContentType, b"application/grpc");
+    if response.get(Name::GrpcStatus).is_none() {
+        response.set(Name::GrpcStatus, Decimal::new().write(status.into()));
+    }
+    if !body.is_empty() && response.get(Name::GrpcMessage).is_none() {
+        let mut message = Vec::with_capacity(body.len());
+        crate::grpc::encode_message(body, &mut message);
+        response.set(Name::GrpcMessage, &message);
+    }
+    body.clear();
+}

@@ -1,0 +1,94 @@
+//! Access-log lines.
+//!
+//! Arrives: a finished stream. Leaves: whole lines for the control thread, many at a time.
+
+use towpath_proto::Instant;
+use towpath_proto::head::Head;
+
+use crate::exchange::Exchange;
+use crate::exchange::stream::Stream;
+use crate::format::Facts;
+use crate::ids::StreamIndex;
+use crate::upstream::cluster::Clusters;
+use crate::wall_clock::WallClock;
+
+impl Exchange {
+    /// Writes a stream's lines.
+    pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
+        let logs = stream.context.access_logs();
+        if !logs.is_empty() {
+            let response = (stream.record.status != 0).then_some(&stream.response);
+            let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+            let mut facts = facts(stream, response, setting, now);
+            facts.log_type = kind;
+            let full = self.env.logs.write(logs, &facts, self.env.random.next());
+            self.env.after_lines(full, now);
+        }
+    }
+
+    /// Writes lines for a stream that goes on.
+    pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
+        if let Some(stream) = self.streams.close(index) {
+            self.log(&stream, kind, now);
+            self.streams.put_back(index, stream);
+        }
+    }
+
+    /// Writes lines for a stream whose route has been chosen, if they are wanted.
+    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
+        let http = self.streams.get(index).and_then(|stream| stream.context.http());
+        if http.is_some_and(|http| http.config.log_on_new_request) {
+            self.log_under_way(index, DOWNSTREAM_START, now);
+        }
+    }
+}
+
+/// What a stream's facts lie in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) clusters: &'a Clusters,
+    pub(crate) clock: &'a WallClock,
+}
+
+/// What a format can ask about a stream.
+pub(crate) fn facts<'a>(
+    stream: &'a Stream,
+    response: Option<&'a Head>,
+    setting: Setting<'a>,
+    now: Instant,
+) -> Facts<'a> {
+    let Setting { clusters, clock } = setting;
+    let mut facts = Facts::new(&stream.record, now);
+    if stream.context.http().is_some() {
+        facts.request = Some(&stream.request);
+    }
+    facts.response = response;
+    facts.trailers = stream.trailers.as_ref();
+    facts.epoch_unix_ns = clock.epoch_unix_ns;
+    facts.listener = &stream.context.listener.name;
+    facts.filter_chain = &stream.context.chain.name;
+    if let Some(cluster) = clusters.get(stream.cluster) {
+        facts.cluster = &cluster.config.name;
+        facts.cluster_stat_name = &cluster.config.stat_name;
+    }
+    if stream.record.upstream_host.is_some()
+        && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
+    {
+        facts.upstream_hostname = &host.hostname;
+    }
+    facts.hostname = &clock.hostname;
+    if let Some(routed) = stream.routed() {
+        facts.route = &routed.route.name;
+        facts.virtual_host = &routed.host.name;
+    }
+    facts
+}
+
+/// Envoy's `AccessLogType`: why a line is written.
+pub(crate) const DOWNSTREAM_START: &str = "DownstreamStart";
+
+pub(crate) const DOWNSTREAM_PERIODIC: &str = "DownstreamPeriodic";
+
+pub(crate) const DOWNSTREAM_END: &str = "DownstreamEnd";
+
+pub(crate) const TCP_CONNECTION_END: &str = "TcpConnectionEnd";

@@ -1,0 +1,112 @@
+//! The life of streams, from head to record, with all that it needs beside it.
+//!
+//! Arrives: events of connections, and timers. Leaves: what the owners below make of it. This is the top of the worker: it
+//! may use every owner, and none of them knows of it.
+
+pub(crate) mod accept;
+pub(crate) mod app;
+pub(crate) mod connect;
+pub(crate) mod downstream;
+pub(crate) mod drain;
+pub(crate) mod edge;
+pub(crate) mod finish;
+pub(crate) mod forward;
+pub(crate) mod log;
+pub(crate) mod offer;
+pub(crate) mod replace;
+pub(crate) mod retry;
+pub(crate) mod router;
+pub(crate) mod rpc;
+pub(crate) mod spans;
+pub(crate) mod stream;
+pub(crate) mod tcp;
+pub(crate) mod tls;
+pub(crate) mod upstream;
+
+use std::sync::Arc;
+
+use towpath_proto::tls::Fault;
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::conn::mux::Codec;
+use crate::conn::{ConnectionTimer, Connections, Role};
+use crate::downstream::listener::Listeners;
+use crate::env::Env;
+use crate::exchange::stream::Streams;
+use crate::snapshot::Snapshot;
+use crate::upstream::{Congestion, Upstreams};
+
+/// The streams of a worker, and the owners of what they run on.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) streams: Streams,
+    pub(crate) conns: Connections,
+    pub(crate) upstreams: Upstreams,
+    pub(crate) listeners: Listeners,
+    pub(crate) env: Env,
+}
+
+impl Exchange {
+    /// One that waits for its first snapshot.
+    pub(crate) fn new(env: Env) -> Self {
+        Self {
+            snapshot: Arc::default(),
+            streams: Streams::default(),
+            conns: Connections::default(),
+            upstreams: Upstreams::default(),
+            listeners: Listeners::default(),
+            env,
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) fn on_connection_deadline(
+        &mut self,
+        id: ConnectionId,
+        timer: ConnectionTimer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        match (&connection.role, timer) {
+            (Role::Closing(context), _) => {
+                if let Some(http) = context.http() {
+                    http.stats.downstream_cx_delayed_close_timeout.inc();
+                }
+                self.conns.end_connection(id, Close::Flush, &mut self.env);
+            }
+            (Role::Downstream(_), timer) => self.on_downstream_deadline(id, timer, now),
+            (Role::Upstream(_), timer) => self.on_upstream_deadline(id, timer, now),
+        }
+    }
+
+    pub(crate) fn on_sent(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else {
+            return self.conns.on_handshake_sent(id, bytes);
+        };
+        connection.bytes_sent += bytes as u64;
+        connection.outstanding = connection.outstanding.saturating_sub(bytes);
+        let carries_calls = matches!(connection.codec, Codec::BoltClient(_));
+        if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
+            connection.congested = false;
+            self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
+            self.on_room(id, now);
+        }
+        if carries_calls {
+            self.let_frames_go(id);
+        }
+    }
+
+    pub(crate) fn on_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else {
+            return self.on_handshake_ended(id, Fault::Ended, now);
+        };
+        connection.ended = true;
+        match &connection.role {
+            Role::Closing(_) => self.conns.end_connection(id, Close::Flush, &mut self.env),
+            Role::Downstream(_) => self.on_downstream_ended(id, now),
+            Role::Upstream(_) => self.on_upstream_ended(id, now),
+        }
+    }
+}

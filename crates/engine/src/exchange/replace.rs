@@ -1,0 +1,122 @@
+//! Clusters of another configuration, and what becomes of the streams on the ones before.
+
+use std::sync::Arc;
+
+use towpath_proto::{Close, Instant};
+
+use crate::exchange::Exchange;
+use crate::ids::{PoolKey, ResetReason};
+use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::{Cluster, ClusterId};
+use crate::upstream::cluster::ClusterState;
+
+impl Exchange {
+    /// Takes the clusters of a new snapshot; those that did not change keep everything.
+    pub(crate) fn update_clusters(&mut self, now: Instant) {
+        let snapshot = Arc::clone(&self.snapshot);
+        for index in 0..snapshot.clusters.len().max(self.upstreams.clusters.len()) {
+            let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
+            let live = self.upstreams.clusters.get(id);
+            match (snapshot.cluster(id), live) {
+                (None, None) => {}
+                (Some(wanted), Some(live)) if Arc::ptr_eq(wanted, &live.config) => {}
+                (Some(wanted), Some(live)) if live.may_become(wanted) => {
+                    self.replace_cluster(id, wanted, now);
+                }
+                (None, Some(_)) => self.leave_cluster(id, now),
+                (Some(wanted), _) => {
+                    self.retire_cluster(id, now);
+                    self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env);
+                }
+            }
+        }
+    }
+
+    /// Takes another configuration for a cluster: pools of addresses that stay are kept, and connections where they would be
+    /// made alike now; the others end with their streams.
+    pub(crate) fn replace_cluster(&mut self, id: ClusterId, config: &Arc<Cluster>, now: Instant) {
+        let tls = config.tls.as_ref();
+        let tls = tls.map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        let is_alike = cluster.config.connects_like(config);
+        let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());
+        if self.env.index == 0 {
+            cluster.stats.membership_change.inc();
+            cluster.show_membership();
+        }
+        let pools = if is_alike { Vec::new() } else { cluster.pool_keys() };
+        for pool in gone {
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
+        }
+        for pool_key in pools {
+            self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// A cluster is in no configuration any more: what was on its way to it goes on to its end, and nothing new begins.
+    pub(crate) fn leave_cluster(&mut self, id: ClusterId, now: Instant) {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        if std::mem::replace(&mut cluster.leaves, true) {
+            return;
+        }
+        cluster.update(&[], 0);
+        for pool_key in cluster.pool_keys() {
+            self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
+            self.upstreams.clusters.drop_if_unused(pool_key);
+        }
+        self.upstreams.clusters.drop_if_left(id);
+    }
+
+    /// Takes the endpoints of a DNS cluster.
+    pub(crate) fn update_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        let gone = cluster.update(endpoints, self.env.random.next());
+        if self.env.index == 0 {
+            cluster.stats.membership_change.inc();
+            cluster.show_membership();
+        }
+        for pool in gone {
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
+        }
+    }
+
+    /// A cluster is gone: what waits fails, what is idle is closed, what is busy ends with its stream.
+    pub(crate) fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
+        let gone = cluster.update(&[], 0);
+        for pool in gone {
+            self.retire_pool(PoolKey { cluster: id, pool }, now);
+        }
+        let open = self.upstreams.clusters.get(id).map(ClusterState::open_connections);
+        for connection in open.unwrap_or_default() {
+            if self.conns.is_shared(connection) {
+                self.fail_shared(connection, ResetReason::ClusterGone, now);
+                let (conns, env) = (&mut self.conns, &mut self.env);
+                self.upstreams.close_upstream(connection, Close::Flush, conns, env, now);
+            } else if let Some(stream) = self.conns.table.get(connection).and_then(|it| it.stream) {
+                self.reset_upstream(stream, ResetReason::ClusterGone, now);
+            }
+        }
+        for attempt in self.upstreams.attempts.of_cluster(id) {
+            self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
+        }
+        self.upstreams.clusters.put(id, None);
+    }
+
+    /// The host of a pool is gone: idle connections are closed, the queue moves on.
+    pub(crate) fn retire_pool(&mut self, pool_key: PoolKey, now: Instant) {
+        self.upstreams.close_idle(pool_key, &mut self.conns, &mut self.env, now);
+        self.upstreams.retire_shared_of(pool_key, &mut self.conns, &mut self.env, now);
+        let waiting = self
+            .upstreams
+            .clusters
+            .pool(pool_key)
+            .map(|pool| pool.pending.clone())
+            .unwrap_or_default();
+        for stream in waiting {
+            self.upstreams.leave_queue(stream, pool_key);
+            self.place_stream(stream, now);
+        }
+        self.upstreams.clusters.drop_if_unused(pool_key);
+    }
+}

@@ -1,0 +1,428 @@
+//! What happens to a stream whose upstream side failed: another try, or an answer of our own.
+//!
+//! Arrives: a stream and its [`ResetReason`]. Leaves: the stream placed again (at once or after a back-off), a local
+//! reply, or, when part of a response is out already, a reset of the client.
+//!
+//! Two kinds of repetition are kept apart. The *route's policy* is what the operator asked for. The *silent* one
+//! mends a race that is nobody's mistake: a pooled connection that its peer was closing when we used it. It
+//! happens once, before any byte of a response, and only if no byte of the request left us or if the method may
+//! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+
+use std::time::Duration;
+
+use towpath_proto::head::{Head, Method};
+use towpath_proto::name::Name;
+use towpath_proto::{Close, Instant};
+
+use crate::conn::Connections;
+use crate::conn::spans::Part;
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Stream, StreamTimer, Upgrade, UpstreamState};
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::record::details::Reset;
+use crate::record::{Flags, details};
+use crate::snapshot::route::{RetryOn, RetryPolicy};
+use crate::upstream::passive_health::HostOutcome;
+
+impl Exchange {
+    /// Notes why a stream was reset, where that is its host's doing.
+    pub(crate) fn blame_host(&mut self, index: StreamIndex, reason: ResetReason) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let Some(pool_key) = stream.retries.pool_key else { return };
+        let sign = match reason {
+            ResetReason::ConnectTimeout | ResetReason::PerTryTimeout => HostOutcome::Late,
+            ResetReason::Connect(_) | ResetReason::Tls(_) => HostOutcome::Lost,
+            // A connection of opaque bytes has served when it was made.
+            ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol
+                if stream.context.tcp().is_some() =>
+            {
+                return;
+            }
+            ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol => {
+                HostOutcome::Lost
+            }
+            ResetReason::Overflow
+            | ResetReason::NoHost
+            | ResetReason::ClusterGone
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => return,
+        };
+        self.upstreams.note(pool_key, sign, &mut self.env);
+    }
+}
+
+/// The retry state of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    pub(crate) on: RetryOn,
+    pub(crate) remaining: u32,
+    /// Retries by the policy so far.
+    pub(crate) done: u32,
+    /// The next try wants a connection of its own.
+    pub(crate) wants_fresh: bool,
+    /// The method may be repeated.
+    pub(crate) repeatable: bool,
+    /// Where the last try went.
+    pub(crate) pool_key: Option<PoolKey>,
+    /// Hosts that were tried, if they are to be avoided.
+    pub(crate) tried: Vec<PoolKey>,
+    pub(crate) avoids_tried: bool,
+    pub(crate) host_attempts: u32,
+    /// How much of a body is kept for another try.
+    pub(crate) buffer_limit: usize,
+    /// This stream is counted in the cluster's retries.
+    pub(crate) counted: Option<PoolKey>,
+    /// The try under way: on a connection that its peer may have been closing, and how much had been sent on it before.
+    pub(crate) reused: bool,
+    pub(crate) sent_before: u64,
+}
+
+impl Retries {
+    /// What the route and the request's own headers ask for.
+    pub(crate) fn begin(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
+        self.repeatable = is_repeatable(request.method());
+        if let Some(policy) = policy {
+            self.on = policy.on;
+            self.remaining = policy.retries;
+            self.avoids_tried = policy.avoid_previous_hosts;
+            self.host_attempts = policy.host_attempts;
+        }
+        if !trusted {
+            return;
+        }
+        if let Some(on) = request.get(Name::XEnvoyRetryOn) {
+            self.on = self.on.with(parse_retry_on(on));
+            self.remaining = self.remaining.max(1);
+        }
+        if self.on != RetryOn::default()
+            && let Some(retries) = request.get(Name::XEnvoyMaxRetries).and_then(parse_number)
+        {
+            self.remaining = retries;
+        }
+    }
+
+    /// As new, with its memory.
+    pub(crate) fn renew(&mut self) {
+        let mut tried = std::mem::take(&mut self.tried);
+        tried.clear();
+        *self = Self { tried, ..Self::default() };
+    }
+
+    /// Whether a second try may ever be made, so that the body must be kept.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.remaining > 0 || self.repeatable
+    }
+
+    pub(crate) fn wants(
+        &self,
+        policy: Option<&RetryPolicy>,
+        reason: ResetReason,
+        request_sent: bool,
+    ) -> bool {
+        let on = self.on;
+        match reason {
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => on.has(
+                RetryOn::CONNECT_FAILURE
+                    .with(RetryOn::STATUS_5XX)
+                    .with(RetryOn::GATEWAY_ERROR)
+                    .with(RetryOn::RESET)
+                    .with(RetryOn::RESET_BEFORE_REQUEST),
+            ),
+            ResetReason::Terminated | ResetReason::Reset => {
+                on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
+                    || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
+            }
+            ResetReason::Protocol | ResetReason::PerTryTimeout => {
+                on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
+            }
+            ResetReason::Overflow | ResetReason::NoHost | ResetReason::ClusterGone => false,
+            ResetReason::RateLimited => on.has(RetryOn::RATE_LIMITED),
+            ResetReason::Status(status) => {
+                (on.has(RetryOn::STATUS_5XX) && (500..600).contains(&status))
+                    || (on.has(RetryOn::GATEWAY_ERROR) && (502..=504).contains(&status))
+                    || (on.has(RetryOn::STATUS_4XX) && status == 409)
+                    || (on.has(RetryOn::STATUS_CODES)
+                        && policy
+                            .is_some_and(|policy| policy.statuses.binary_search(&status).is_ok()))
+            }
+        }
+    }
+}
+
+/// Whether a request with this method may be sent again when nobody knows what became of it (RFC 9110 §9.2.2).
+pub(crate) fn is_repeatable(method: Method) -> bool {
+    match method {
+        Method::Get
+        | Method::Head
+        | Method::Put
+        | Method::Delete
+        | Method::Options
+        | Method::Trace => true,
+        Method::Post | Method::Connect | Method::Patch | Method::Other => false,
+    }
+}
+
+/// `x-envoy-retry-on`: names that are not known are ignored, as in Envoy.
+pub(crate) fn parse_retry_on(value: &[u8]) -> RetryOn {
+    let names = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    names.fold(RetryOn::default(), |on, name| on.with(retry_on(name)))
+}
+
+pub(crate) fn retry_on(name: &[u8]) -> RetryOn {
+    match name {
+        b"5xx" => RetryOn::STATUS_5XX,
+        b"gateway-error" => RetryOn::GATEWAY_ERROR,
+        b"reset" => RetryOn::RESET,
+        b"reset-before-request" => RetryOn::RESET_BEFORE_REQUEST,
+        b"connect-failure" => RetryOn::CONNECT_FAILURE,
+        b"refused-stream" => RetryOn::REFUSED_STREAM,
+        b"retriable-4xx" => RetryOn::STATUS_4XX,
+        b"retriable-status-codes" => RetryOn::STATUS_CODES,
+        b"envoy-ratelimited" => RetryOn::RATE_LIMITED,
+        _ => RetryOn::default(),
+    }
+}
+
+/// A decimal number in a header.
+pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
+    std::str::from_utf8(value.trim_ascii()).ok()?.parse().ok()
+}
+
+impl Exchange {
+    /// The upstream side of a stream is over before its response was.
+    pub(crate) fn reset_upstream(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
+        self.end_waiting(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let silent = may_repeat_silently(stream, reason, self.conns.request_bytes_sent(stream))
+            && !self.conns.response_has_begun(stream);
+        let request_sent = self.conns.request_bytes_sent(stream) > 0;
+        if !silent {
+            self.blame_host(index, reason);
+        }
+        self.detach(index, Close::Abort, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.context.tcp().is_some() {
+            self.retry_tcp(index, reason, now);
+            return;
+        }
+        if stream.is_local() {
+            return self.reset_call(index, reason, silent, request_sent, now);
+        }
+        if !stream.is_unanswered() {
+            mark(stream, reason);
+            self.reset_downstream(index, reason, now);
+            return;
+        }
+        let retried = self.retry(index, reason, request_sent, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.retries.wants_fresh |= silent;
+        match (retried, silent) {
+            (true, _) => {}
+            (false, true) => {
+                stream.record.flags = Flags::default();
+                self.place_stream(index, now);
+            }
+            (false, false) => {
+                mark(stream, reason);
+                self.reply_for(index, reason, now);
+            }
+        }
+    }
+
+    /// Tries again by the route's policy; false if that is not wanted or not allowed.
+    pub(crate) fn retry(
+        &mut self,
+        index: StreamIndex,
+        reason: ResetReason,
+        request_sent: bool,
+        now: Instant,
+    ) -> bool {
+        let succeeded = self.release_retry(index);
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let context = stream.context.clone();
+        let policy =
+            stream.route.and_then(|route| crate::exchange::stream::Routed::of(&context, route));
+        let policy =
+            policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
+        if !stream.retries.wants(policy, reason, request_sent) {
+            if let Some(pool_key) = succeeded {
+                self.upstreams.count_retry_success(pool_key);
+            }
+            return false;
+        }
+        let Some(pool_key) = stream.retries.pool_key else { return false };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return false };
+        if stream.retries.remaining == 0 {
+            stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            cluster.stats.upstream_rq_retry_limit_exceeded.inc();
+            return false;
+        }
+        if !stream.body.whole || stream.upgrade != Upgrade::No {
+            cluster.stats.retry_or_shadow_abandoned.inc();
+            return false;
+        }
+        let (limits, load) = (cluster.limits(pool_key), cluster.load(pool_key));
+        let allowed = limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
+            let share =
+                u64::from(load.requests + load.pending) * u64::from(percent_hundredths) / 10_000;
+            u32::try_from(share).unwrap_or(u32::MAX).max(least)
+        });
+        if load.retries >= allowed {
+            stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
+            cluster.stats.upstream_rq_retry_overflow.inc();
+            return false;
+        }
+        cluster.load_mut(pool_key).retries += 1;
+        cluster.show_breakers(pool_key);
+        stream.retries.counted = Some(pool_key);
+        cluster.stats.upstream_rq_retry.inc();
+        stream.retries.remaining -= 1;
+        let (base, most) =
+            policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
+        let bound = base.saturating_mul(1 << stream.retries.done.min(20)).min(most);
+        stream.retries.done += 1;
+        stream.upstream = UpstreamState::BackingOff;
+        stream.trace_part(Part::BackOff);
+        let wait = Duration::from_nanos(
+            self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
+        );
+        cluster.stats.upstream_rq_retry_backoff_exponential.inc();
+        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
+        true
+    }
+
+    /// A retry got what the policy takes for an answer.
+    pub(crate) fn settle_retry(&mut self, index: StreamIndex) {
+        if let Some(pool_key) = self.release_retry(index) {
+            self.upstreams.count_retry_success(pool_key);
+        }
+    }
+
+    /// The stream does not count as a retry any more; answers where it did.
+    pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<PoolKey> {
+        let pool_key = self.streams.get_mut(index)?.retries.counted.take()?;
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+            cluster.load_mut(pool_key).retries -= 1;
+            cluster.show_breakers(pool_key);
+        }
+        Some(pool_key)
+    }
+
+    /// Answers for an upstream that failed.
+    pub(crate) fn reply_for(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let retried = stream.retries.done > 0;
+        let status = if reason == ResetReason::Protocol { 502 } else { 503 };
+        let reset = match reason {
+            ResetReason::PerTryTimeout => {
+                self.charge(index, 504);
+                self.local_reply(
+                    index,
+                    504,
+                    b"upstream request timeout",
+                    details::UPSTREAM_PER_TRY_TIMEOUT,
+                    now,
+                );
+                return;
+            }
+            ResetReason::NoHost => {
+                self.charge(index, 503);
+                self.local_reply(
+                    index,
+                    503,
+                    b"no healthy upstream",
+                    details::NO_HEALTHY_UPSTREAM,
+                    now,
+                );
+                return;
+            }
+            ResetReason::ClusterGone => {
+                self.local_reply(index, 503, b"", details::CLUSTER_NOT_FOUND, now);
+                return;
+            }
+            ResetReason::Status(_) | ResetReason::RateLimited => return,
+            ResetReason::Connect(_)
+            | ResetReason::ConnectTimeout
+            | ResetReason::Tls(_)
+            | ResetReason::Terminated
+            | ResetReason::Reset
+            | ResetReason::Protocol
+            | ResetReason::Overflow => reason.reset(),
+        };
+        let lead = if retried {
+            "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
+        } else {
+            "upstream connect error or disconnect/reset before headers. reset reason: "
+        };
+        let body = [lead, reset.reason()].concat().into_bytes();
+        let quiet =
+            stream.context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+        self.charge(index, status);
+        let mut head = self.env.heads.take();
+        head.set_status(status);
+        if reset == Reset::Overflow && !quiet {
+            head.set(Name::XEnvoyOverloaded, b"true");
+        }
+        self.answer(index, head, body, reset.before_response(), now);
+    }
+
+    /// Counts a status that we answer for a cluster as if it had come from there.
+    pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+        if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
+            cluster.stats.count_response(status, internal);
+        }
+    }
+}
+
+impl Connections {
+    /// How much of this stream's request the kernel has taken.
+    pub(crate) fn request_bytes_sent(&self, stream: &Stream) -> u64 {
+        let UpstreamState::Active(id) = stream.upstream else { return 0 };
+        self.table.get(id).map_or(0, |connection| {
+            connection.bytes_sent.saturating_sub(stream.retries.sent_before)
+        })
+    }
+
+    /// Whether anything came back for this stream's request: a part of a head, or an interim response.
+    pub(crate) fn response_has_begun(&self, stream: &Stream) -> bool {
+        let UpstreamState::Active(id) = stream.upstream else { return false };
+        self.table.get(id).is_some_and(|connection| {
+            // Answers that many share a connection for come whole, and others' are no sign.
+            !connection.carries_many() && connection.bytes_received > stream.wire.upstream_received
+        })
+    }
+}
+
+/// See the module's text; that no byte of a response has come is up to the caller.
+pub(crate) fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_sent: u64) -> bool {
+    reason == ResetReason::Terminated
+        && stream.retries.reused
+        && !stream.retries.wants_fresh
+        && stream.is_unanswered()
+        && stream.body.whole
+        && (bytes_sent == 0 || stream.retries.repeatable)
+}
+
+/// Sets the response flag of a reset.
+pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
+    let flag = match reason {
+        ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
+            Flags::UPSTREAM_CONNECTION_FAILURE
+        }
+        ResetReason::Terminated | ResetReason::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        ResetReason::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
+        ResetReason::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
+        ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
+        ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+        ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
+        ResetReason::Status(_) | ResetReason::RateLimited => return,
+    };
+    stream.record.flags.set(flag);
+    stream.record.transport_failure = reason.reset().transport_failure();
+}
+
+/// Envoy's default: 25 ms, at most ten times that.
+pub(crate) const DEFAULT_BACK_OFF: (Duration, Duration) =
+    (Duration::from_millis(25), Duration::from_millis(250));

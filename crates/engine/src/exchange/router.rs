@@ -1,0 +1,650 @@
+//! Where a request goes: normalised, filtered, routed, placed on a host.
+//!
+//! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
+
+use std::time::Duration;
+
+use towpath_proto::head::{Head, Method};
+use towpath_proto::name::Name;
+use towpath_proto::{Address, Instant};
+
+use crate::conn::context::HttpContext;
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::env::Env;
+use crate::exchange::edge::Origin;
+use crate::exchange::log::Setting;
+use crate::exchange::retry::parse_number;
+use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::downstream::is_head_read;
+use crate::exchange::stream::{
+    Direction, RouteRef, Routed, Stream, StreamTimer, Streams, Upgrade, UpstreamState,
+};
+use crate::exchange::{Exchange, edge};
+use crate::header_ops;
+use crate::header_ops::{Scratch, Subject};
+use crate::ids::{NO_CLUSTER, Priority, ResetReason, StreamIndex};
+use crate::number::Decimal;
+use crate::record::{Flags, details};
+use crate::route::{Picked, path};
+use crate::snapshot::ClusterId;
+use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
+use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
+use crate::upstream::pool::{Lease, Wish};
+
+impl Exchange {
+    /// From a request's head to a place for it.
+    pub(crate) fn route_request(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        stream.record.protocol = Some(stream.request.version());
+        if stream.request.method() == Method::Connect {
+            stream.upgrade = Upgrade::Connect;
+        }
+        match normalize(&mut stream.request, http, stream.record.downstream_local.as_ref()) {
+            Normalized::Fine => {}
+            Normalized::Refused => {
+                http.stats.downstream_rq_failed_path_normalization.inc();
+                let downstream = stream.downstream;
+                self.conns.close_after_response(downstream);
+                self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
+                return;
+            }
+            Normalized::Redirect => {
+                http.stats.downstream_rq_redirected_with_normalized_path.inc();
+                let location = stream.request.path().to_vec();
+                self.redirect_to(index, 307, &location, details::PATH_NORMALIZATION_FAILED, now);
+                return;
+            }
+        }
+        let path = stream.request.path();
+        if !path.is_empty() && !path.starts_with(b"/") {
+            self.local_reply(index, 404, b"", details::ABSOLUTE_PATH_REJECTED, now);
+            return;
+        }
+        let random = &mut self.env.random;
+        let origin =
+            edge::mark_request(&mut stream.request, &mut stream.record, &http.config, || {
+                random.uuid()
+            });
+        let random = self.env.random.next();
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        // Before the filters: what they change does not lead elsewhere, as in Envoy.
+        let picked = http.config.routes.pick(&stream.request, random);
+        if let Picked::Route { host_index, route_index, route, .. } = &picked {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "tables have fewer than 2^32 entries"
+            )]
+            let chosen =
+                RouteRef { host: *host_index as u32, route: *route_index as u32, weighted: None };
+            stream.route = Some(chosen);
+            if let Action::Forward(forward) = &route.action
+                && let ClusterChoice::One(id) = &forward.cluster
+            {
+                stream.cluster = *id;
+            }
+        }
+        if self.answered_by_filter(index, http, now) {
+            return;
+        }
+        let forwards = matches!(picked, Picked::Route { route, .. } if matches!(route.action, Action::Forward(_)));
+        if !forwards {
+            self.log_new_request(index, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Route);
+        match picked {
+            Picked::NoHost | Picked::NoRoute { .. } => {
+                http.stats.rq_total.inc();
+                stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                http.stats.no_route.inc();
+                self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
+            }
+            Picked::TlsRequired { .. } => {
+                http.stats.rq_total.inc();
+                http.stats.rq_direct_response.inc();
+                let request = &stream.request;
+                let location = [b"https://", request.authority(), request.path()].concat();
+                self.redirect_to(index, 301, &location, details::DIRECT_RESPONSE, now);
+            }
+            Picked::Route { route, .. } => match &route.action {
+                Action::Direct { status, body } => {
+                    let body = body.to_vec();
+                    http.stats.rq_total.inc();
+                    http.stats.rq_direct_response.inc();
+                    self.direct_response(index, *status, body, now);
+                }
+                Action::Redirect(redirect) => {
+                    let location = path::redirect_location(redirect, &route.path, &stream.request);
+                    http.stats.rq_total.inc();
+                    http.stats.rq_direct_response.inc();
+                    self.redirect_to(
+                        index,
+                        redirect.status,
+                        &location,
+                        details::DIRECT_RESPONSE,
+                        now,
+                    );
+                }
+                Action::Forward(forward) => self.begin_forward(index, forward, origin, random, now),
+            },
+        }
+    }
+
+    /// HTTP filters before the router; true if one of them answered.
+    pub(crate) fn answered_by_filter(
+        &mut self,
+        index: StreamIndex,
+        http: &HttpContext,
+        now: Instant,
+    ) -> bool {
+        for filter in &http.config.filters {
+            let Some(stream) = self.streams.get_mut(index) else { return true };
+            match filter {
+                HttpFilter::HealthCheck { headers } => {
+                    if headers.iter().all(|header| header.matches(&stream.request)) {
+                        self.answer_health_check(index, now);
+                        return true;
+                    }
+                }
+                HttpFilter::HeaderMutation { request, .. } => {
+                    let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
+                    let setting =
+                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+                    let facts = crate::exchange::log::facts(stream, None, setting, now);
+                    request.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
+                    if let Some(stream) = self.streams.get_mut(index) {
+                        self.env.heads.give(std::mem::replace(&mut stream.request, head));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Answers whether this proxy wants traffic.
+    pub(crate) fn answer_health_check(&mut self, index: StreamIndex, now: Instant) {
+        self.log_new_request(index, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.health_check = true;
+        let mut head = self.env.heads.take();
+        let fails = self.env.draining.is_on() || self.env.draining.health_fails();
+        let (status, details) = if fails {
+            stream.record.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
+            (503, details::HEALTH_CHECK_FAILED)
+        } else {
+            (200, details::HEALTH_CHECK_OK)
+        };
+        head.set_status(status);
+        head.set(Name::XEnvoyUpstreamHealthCheckedCluster, self.snapshot.node.cluster.as_bytes());
+        self.answer(index, head, Vec::new(), details, now);
+    }
+
+    /// A `direct_response` route.
+    pub(crate) fn direct_response(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        body: Vec<u8>,
+        now: Instant,
+    ) {
+        let mut head = self.env.heads.take();
+        head.set_status(status);
+        self.answer(index, head, body, details::DIRECT_RESPONSE, now);
+    }
+
+    /// Answers with a `location`.
+    pub(crate) fn redirect_to(
+        &mut self,
+        index: StreamIndex,
+        status: u16,
+        location: &[u8],
+        details: &'static str,
+        now: Instant,
+    ) {
+        let mut head = self.env.heads.take();
+        head.set_status(status);
+        head.set(Name::Location, location);
+        self.answer(index, head, Vec::new(), details, now);
+    }
+
+    /// A route that forwards: cluster, limits, rewrites; then a place.
+    pub(crate) fn begin_forward(
+        &mut self,
+        index: StreamIndex,
+        forward: &Forward,
+        origin: Origin,
+        random: u64,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        let (cluster, weighted) = match &forward.cluster {
+            ClusterChoice::One(id) => (Some(*id), None),
+            ClusterChoice::Header(name) => {
+                let named =
+                    stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
+                (named.and_then(|name| self.snapshot.cluster_id(name)), None)
+            }
+            ClusterChoice::Weighted { clusters, .. } => {
+                let chosen = forward.cluster.weighted(random);
+                let at = chosen
+                    .and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
+                (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u32::try_from(at).ok()))
+            }
+        };
+        if let Some(route) = &mut stream.route {
+            route.weighted = weighted;
+        }
+        // What is routed by a header can name any cluster.
+        let speaks = |id: &ClusterId| {
+            let cluster = self.upstreams.clusters.get(*id);
+            let wanted = context.bolt().is_some() != forward.bridge.is_some();
+            cluster.is_some_and(|it| it.config.bolt.is_some() == wanted)
+        };
+        let cluster = cluster.filter(speaks);
+        stream.cluster = cluster.unwrap_or(NO_CLUSTER);
+        self.log_new_request(index, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(cluster) = cluster else {
+            stream.record.flags.set(Flags::NO_CLUSTER_FOUND);
+            http.stats.rq_total.inc();
+            http.stats.no_cluster.inc();
+            self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
+            return;
+        };
+        stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        if !self.begin_crossing(index, forward, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
+            let allowed = allowed(wanted, &forward.upgrades, &http.config.upgrades);
+            stream.upgrade = match allowed {
+                Some(AllowedUpgrade { ends_connect: true, .. }) => Upgrade::ConnectHere,
+                Some(_) | None if wanted == b"connect" => Upgrade::Connect,
+                Some(_) | None => Upgrade::Requested,
+            };
+            if !allowed.is_some_and(|allowed| allowed.enabled) {
+                stream.record.cluster =
+                    self.upstreams.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
+                http.stats.downstream_rq_ws_on_non_ws_route.inc();
+                self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
+                return;
+            }
+        }
+        http.stats.rq_total.inc();
+        stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
+        let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
+        stream.retries.buffer_limit = buffer_limit.unwrap_or(context.listener.buffer_limit);
+        stream.response_timeout = forward.timeout;
+        stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
+        timeouts_from_headers(stream, origin);
+        if let Some(timeout) = stream.call.timeout() {
+            stream.response_timeout = Some(timeout);
+        }
+        if let Some(idle) = forward.idle_timeout {
+            self.streams.set_idle(index, idle, &mut self.env, now);
+        }
+        match forward.max_stream_duration {
+            Some(Some(duration)) => self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            ),
+            Some(None) => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+                }
+            }
+            None => {}
+        }
+        self.answer_expectation(index, http);
+        self.rewrite(index, forward, now);
+        if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
+            self.streams.start_response_timer(index, &mut self.env, now);
+        }
+        self.place_crossing(index, now);
+    }
+
+    /// Tells a client that waits for it to send its body, unless the upstream is asked (RFC 9110 §10.1.1).
+    pub(crate) fn answer_expectation(&mut self, index: StreamIndex, http: &HttpContext) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let downstream = stream.downstream;
+        if http.config.proxy_100_continue || stream.request.get(Name::Expect).is_none() {
+            return;
+        }
+        stream.request.remove(Name::Expect);
+        self.conns.encode_for(downstream, &mut self.env);
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
+        if let Codec::Server(server) = &mut connection.codec
+            && server.wants_continue()
+        {
+            server.encode_informational(&Head::response(100), &mut self.conns.out);
+            self.streams.count_informational(index, 100);
+        }
+    }
+
+    /// Header operations, host and path as the route has them.
+    pub(crate) fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(routed) = stream.route.and_then(|route| Routed::of(&context, route)) else {
+            return;
+        };
+        if !is_rewritten(routed, forward) {
+            return;
+        }
+        let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
+        apply_header_ops(
+            routed,
+            Subject::Request,
+            stream,
+            &mut head,
+            Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
+            &mut self.env.scratch,
+            now,
+        );
+        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
+        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
+            (_, Some(host)) => Some(host.to_vec()),
+            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
+            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
+            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
+            (HostRewrite::PathRegex { pattern, substitution }, None) => {
+                Some(path::substitute(pattern, substitution, path::without_query(head.path())))
+            }
+        };
+        if let Some(host) = host.filter(|host| !host.is_empty()) {
+            let quiet =
+                context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+            set_host(&mut head, &host, forward, quiet);
+        }
+        if !matches!(forward.path, PathRewrite::Keep) {
+            let rewritten = path::rewrite(&forward.path, &routed.route.path, head.path());
+            if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
+                let original = head.path().to_vec();
+                head.set(Name::XEnvoyOriginalPath, &original);
+            }
+            head.set_path(&rewritten);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            self.env.heads.give(std::mem::replace(&mut stream.request, head));
+        }
+    }
+
+    /// Chooses a host for a stream (again) and asks its pool for a connection.
+    pub(crate) fn place_stream(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.context.tcp().is_some() {
+            let cluster = stream.cluster;
+            self.place_tcp(index, cluster, now);
+            return;
+        }
+        stream.trace_part(Part::PoolWait);
+        let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else {
+            self.reset_upstream(index, ResetReason::ClusterGone, now);
+            return;
+        };
+        if stream.record.cluster.is_none() {
+            stream.record.cluster = Some(cluster.config.name.clone());
+        }
+        stream.record.attempts = 1 + stream.retries.done;
+        let avoids = stream.retries.avoids_tried;
+        let (avoid, attempts) = if avoids {
+            (&stream.retries.tried[..], stream.retries.host_attempts)
+        } else {
+            (&[][..], 1)
+        };
+        let Some(pool_key) = cluster.pick(self.env.random.next(), stream.priority, avoid, attempts)
+        else {
+            cluster.stats.upstream_cx_none_healthy.inc();
+            self.reset_upstream(index, ResetReason::NoHost, now);
+            return;
+        };
+        stream.retries.pool_key = Some(pool_key);
+        stream.record.upstream_host = cluster.pool(pool_key).map(|pool| pool.address.clone());
+        if avoids {
+            stream.retries.tried.push(pool_key);
+        }
+        let lease = if stream.upgrade == Upgrade::ConnectHere {
+            self.lease_raw(index, pool_key, now)
+        } else {
+            let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
+            let turn = cluster.races.then(|| self.place_in_queue(index, pool_key)).flatten();
+            let wish = Wish { stream: index, reuses, repeatable, turn };
+            self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now)
+        };
+        match lease {
+            Lease::Ready(connection) => self.attach(index, connection, now),
+            Lease::Pending => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.upstream = UpstreamState::Pending(pool_key);
+                }
+                self.begin_waiting(index);
+            }
+            Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
+            Lease::QueueFull => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.record.upstream_host = None;
+                }
+                self.reset_upstream(index, ResetReason::Overflow, now);
+            }
+        }
+    }
+
+    /// What is decided anew for each try.
+    pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        // A call that stays one leaves as its frame.
+        let is_call = stream.context.bolt().is_some() && stream.call.crossing == Crossing::None;
+        if is_call && !is_head_read(stream, self.env.slow_after) {
+            return;
+        }
+        let context = stream.context.clone();
+        let (Some(http), Some(routed)) =
+            (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))
+        else {
+            return;
+        };
+        if routed.host.attempt_count_in_request {
+            let mut digits = Decimal::new();
+            stream
+                .request
+                .set(Name::XEnvoyAttemptCount, digits.write(stream.record.attempts.into()));
+        }
+        if !http.config.router.suppress_envoy_headers {
+            let first = stream.retries.done == 0;
+            let elapsed = stream.record.request_end.filter(|_| !first).map(|end| now - end);
+            let left = stream
+                .response_timeout
+                .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
+            let expected = [stream.per_try_timeout, left].into_iter().flatten().min();
+            if let Some(expected) = expected {
+                let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+                stream.request.set(Name::XEnvoyExpectedRqTimeoutMs, Decimal::new().write(ms));
+            }
+        }
+        let Some(forward) = routed.forward() else { return };
+        if matches!(forward.host, HostRewrite::Auto)
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
+            && !pool.hostname.is_empty()
+        {
+            let name = pool.hostname.clone();
+            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
+            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
+        }
+    }
+
+    /// Starts what bounds one try.
+    pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if stream.is_local() {
+            return self.begin_try(index, now);
+        }
+        let per_try = stream.per_try_timeout;
+        let idle = stream
+            .routed()
+            .and_then(|routed| routed.forward())
+            .and_then(|forward| forward.retry.as_deref());
+        let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
+        if let Some(per_try) = per_try {
+            self.streams.set_stream_timer(index, StreamTimer::PerTry, now + per_try, &mut self.env);
+        }
+        if let Some(idle) = idle {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::PerTryIdle,
+                now + idle,
+                &mut self.env,
+            );
+        }
+    }
+}
+
+impl Streams {
+    /// Starts the route's timeout: it runs from the end of the request.
+    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, env: &mut Env, now: Instant) {
+        let timeout = self.get(index).filter(|stream| stream.upgrade == Upgrade::No);
+        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
+            self.set_stream_timer(index, StreamTimer::Response, now + timeout, env);
+        }
+    }
+}
+
+/// Applies the operations of all levels.
+pub(crate) fn apply_header_ops(
+    routed: Routed<'_>,
+    subject: Subject,
+    stream: &Stream,
+    head: &mut Head,
+    setting: Setting<'_>,
+    scratch: &mut Scratch,
+    now: Instant,
+) {
+    let Routed { table, host, route, weighted } = routed;
+    let ops = match subject {
+        Subject::Request => header_ops::request_ops(table, host, route, weighted),
+        Subject::Response => header_ops::response_ops(table, host, route, weighted),
+    };
+    if ops.iter().all(|ops| ops.is_empty()) {
+        return;
+    }
+    let facts = crate::exchange::log::facts(stream, None, setting, now);
+    for ops in ops {
+        ops.apply(head, subject, &facts, scratch);
+    }
+}
+
+/// Whether a route changes requests at all: most do not.
+pub(crate) fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
+    let Routed { table, host, route, weighted } = routed;
+    let ops = header_ops::request_ops(table, host, route, weighted);
+    !matches!(
+        (&forward.path, &forward.host),
+        (PathRewrite::Keep, HostRewrite::Keep | HostRewrite::Auto)
+    ) || weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
+        || ops.iter().any(|ops| !ops.is_empty())
+}
+
+pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
+    if !quiet && head.authority() != host {
+        let original = head.authority().to_vec();
+        head.set(Name::XEnvoyOriginalHost, &original);
+    }
+    if forward.append_forwarded_host {
+        let original = head.authority().to_vec();
+        if !original.is_empty() && original != host {
+            head.append(Name::XForwardedHost, &original);
+        }
+    }
+    head.set_authority(host);
+}
+
+/// What is said of an upgrade: the route's word counts before the listener's.
+pub(crate) fn allowed<'a>(
+    wanted: &[u8],
+    route: &'a [AllowedUpgrade],
+    listener: &'a [AllowedUpgrade],
+) -> Option<&'a AllowedUpgrade> {
+    let find = |upgrades: &'a [AllowedUpgrade]| {
+        upgrades.iter().find(|upgrade| wanted.eq_ignore_ascii_case(upgrade.kind.as_bytes()))
+    };
+    find(route).or_else(|| find(listener))
+}
+
+/// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.
+pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
+    let milliseconds =
+        |head: &Head, name| head.get(name).and_then(parse_number::<u64>).map(Duration::from_millis);
+    if origin != Origin::Edge {
+        if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqTimeoutMs) {
+            stream.response_timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+        if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqPerTryTimeoutMs)
+        {
+            stream.per_try_timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+    }
+    if let (Some(per_try), Some(whole)) = (stream.per_try_timeout, stream.response_timeout)
+        && per_try >= whole
+    {
+        stream.per_try_timeout = None;
+    }
+    const SPENT: [Name; 5] = [
+        Name::XEnvoyUpstreamRqTimeoutMs,
+        Name::XEnvoyUpstreamRqPerTryTimeoutMs,
+        Name::XEnvoyRetryOn,
+        Name::XEnvoyRetryGrpcOn,
+        Name::XEnvoyMaxRetries,
+    ];
+    stream.request.remove_each(&SPENT);
+}
+
+/// What path normalisation came to.
+pub(crate) enum Normalized {
+    Fine,
+    Refused,
+    Redirect,
+}
+
+/// Host and path as the listener wants them before routing.
+pub(crate) fn normalize(
+    head: &mut Head,
+    http: &HttpContext,
+    local: Option<&Address>,
+) -> Normalized {
+    let config = &http.config;
+    if config.strip_trailing_dot {
+        path::strip_trailing_dot(head);
+    }
+    match config.strip_port {
+        StripPort::No => {}
+        StripPort::Any => path::strip_port(head, None),
+        StripPort::Matching => {
+            if let Some(local) = local.and_then(Address::ip) {
+                path::strip_port(head, Some(local.port()));
+            }
+        }
+    }
+    if !config.normalize_path
+        && !config.merge_slashes
+        && config.escaped_slashes == EscapedSlashes::Keep
+    {
+        return Normalized::Fine;
+    }
+    match path::normalize(head, config.normalize_path, config.merge_slashes, config.escaped_slashes)
+    {
+        path::Normalization::Done => Normalized::Fine,
+        path::Normalization::Refused => Normalized::Refused,
+        path::Normalization::Redirect => Normalized::Redirect,
+    }
+}
+
+/// What is told of a timeout that has passed already: 0 would mean none.
+pub(crate) const SHORTEST_WAIT: Duration = Duration::from_millis(1);

@@ -1,0 +1,256 @@
+//! Clients that speak Bolt.
+//!
+//! Arrives: request heads from the forwarding loop, ends of connections. Leaves: an open stream for each request on its
+//! way to `router.rs`; answers to heartbeats; connections closed when their last call is over.
+
+use std::time::Duration;
+
+use towpath_proto::bolt::Error;
+use towpath_proto::head::Head;
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::conn::ConnectionTimer;
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::env::Work;
+use crate::exchange::Exchange;
+use crate::exchange::edge::Origin;
+use crate::exchange::rpc::{Asked, Call};
+use crate::exchange::stream::{Direction, RouteRef, Stream};
+use crate::ids::{Closer, StreamIndex};
+use crate::record::{Flags, details};
+use crate::snapshot::route::Action;
+
+impl Exchange {
+    /// A request came, whole.
+    pub(crate) fn on_call(&mut self, id: ConnectionId, mut head: Head, now: Instant) {
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
+        http.stats.downstream_rq_total.inc();
+        http.stats.downstream_rq_active.inc();
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        connection.deadlines.clear(ConnectionTimer::DelayedClose as usize);
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.requests += 1;
+        }
+        let Codec::BoltServer(server) = &mut connection.codec else { return };
+        let frame = server.take_frame();
+        let asked = frame.as_ref().map(Asked::of);
+        let position = server.add(index, asked.map_or(0, |asked| asked.len));
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        // No call may be repeated as GET may.
+        head.set_method(b"POST");
+        if let Some(frame) = frame.as_ref().filter(|_| is_head_read(stream, self.env.slow_after)) {
+            let whole = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
+            self.env.heads.give(std::mem::replace(&mut head, whole));
+        }
+        let unused = std::mem::replace(&mut stream.request, head);
+        self.env.heads.give(unused);
+        stream.trace_begin(Part::Filters);
+        if let Some(frame) = &frame {
+            stream.record.wire_received = frame.bytes().len() as u64;
+            stream.record.bytes_received = frame.content().len() as u64;
+        }
+        stream.call = Call { asked, frame, position, ..Call::default() };
+        if stream.call.is_oneway() {
+            bolt.stats.downstream_rq_oneway.inc();
+        }
+        stream.request_end = Direction::Ended;
+        stream.record.request_end = Some(now);
+        self.route_call(index, now);
+    }
+
+    /// Finds the route of a call.
+    pub(crate) fn route_call(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
+        stream.trace_part(Part::Route);
+        let picked = stream.call.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
+        let route = picked.and_then(|picked| u32::try_from(picked).ok());
+        stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
+        let random = self.env.random.next();
+        let action = self.streams.get(index).and_then(|stream| stream.routed());
+        let table = &http.config.routes;
+        let action = action
+            .and(picked)
+            .and_then(|picked| table.hosts.first()?.routes.get(picked))
+            .map(|route| &route.action);
+        match action {
+            Some(Action::Forward(forward)) => {
+                self.begin_forward(index, forward, Origin::Edge, random, now);
+            }
+            Some(Action::Redirect(_) | Action::Direct { .. }) | None => {
+                http.stats.rq_total.inc();
+                http.stats.no_route.inc();
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                }
+                self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
+            }
+        }
+    }
+
+    /// A call waits for a place upstream: its client may have only so many of them.
+    pub(crate) fn begin_waiting(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(connection) = self.conns.table.get_mut(stream.downstream) else { return };
+        if let Codec::BoltServer(server) = &mut connection.codec
+            && !stream.call.waits
+        {
+            stream.call.waits = true;
+            server.waits(true);
+        }
+    }
+
+    /// A call has its place, or needs none any more.
+    pub(crate) fn end_waiting(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if !std::mem::take(&mut stream.call.waits) {
+            return;
+        }
+        let downstream = stream.downstream;
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
+        if let Codec::BoltServer(server) = &mut connection.codec {
+            server.waits(false);
+            if server.may_resume() {
+                self.env.work.push_back(Work::Read(downstream));
+            }
+        }
+    }
+
+    /// Takes a call that is over out of its client's list; whether its client speaks Bolt at all.
+    pub(crate) fn leave_client(&mut self, index: StreamIndex) -> bool {
+        self.end_waiting(index);
+        let Some(stream) = self.streams.get(index) else { return false };
+        let (downstream, call) = (stream.downstream, &stream.call);
+        let position = call.position;
+        let speaks_bolt = stream.context.bolt().is_some();
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return speaks_bolt };
+        let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
+        let moved = server.remove(call);
+        if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
+            moved.call.position = position;
+        }
+        true
+    }
+
+    /// A call is over: reads on, rests, or closes the connection.
+    pub(crate) fn after_call(&mut self, id: ConnectionId, now: Instant) {
+        self.drain_client(id, now);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Codec::BoltServer(server) = &mut connection.codec else { return };
+        if server.may_resume() {
+            self.env.work.push_back(Work::Read(id));
+        } else if self.conns.is_through(id) {
+            self.leave(id, now);
+            return;
+        }
+        if self.conns.table.get(id).is_some_and(|connection| !connection.is_busy()) {
+            self.rest_downstream(id, now);
+        }
+    }
+
+    /// What a connection has received is read: one that should end, and has no call, does.
+    pub(crate) fn end_if_through(&mut self, id: ConnectionId, now: Instant) {
+        if self.conns.is_through(id) {
+            self.leave(id, now);
+        }
+    }
+
+    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
+    /// reset would take answers with it that it has not read.
+    pub(crate) fn leave(&mut self, id: ConnectionId, now: Instant) {
+        self.linger_for(id, LINGER, now);
+    }
+
+    /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.
+    pub(crate) fn drain_client(&mut self, id: ConnectionId, now: Instant) {
+        if !self.env.draining.is_on() {
+            return;
+        }
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        let context = downstream.context.clone();
+        if downstream.closing
+            || !self.env.draining.closes(&context.listener, &mut self.env.random, now)
+        {
+            return;
+        }
+        self.conns.bid_farewell(id, &mut self.env, now);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if server.had_notice(now)
+            && let Some(downstream) = connection.downstream_mut()
+        {
+            downstream.closing = true;
+            self.update_reading(id);
+        }
+    }
+
+    /// Answers every call of a connection that must end before their answers come.
+    pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        for index in server.calls() {
+            self.local_reply(index, 502, b"", details, now);
+        }
+    }
+
+    /// Cuts off a client that does not read its answers.
+    pub(crate) fn check_reader(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        if connection.outstanding + self.conns.out.len() <= server.max_unread() {
+            return;
+        }
+        if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
+        {
+            bolt.stats.downstream_cx_slow_reader.inc();
+        }
+        self.cut_off(id, details::SLOW_READER, now);
+    }
+
+    /// What came from a client is not Bolt: where the next frame begins is not known.
+    pub(crate) fn on_frame_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        if let Some(http) = connection.downstream().and_then(|downstream| downstream.context.http())
+        {
+            http.stats.downstream_cx_protocol_error.inc();
+        }
+        self.cut_off(id, details::BOLT_CODEC_ERROR, now);
+    }
+
+    /// Ends a connection at once, and its calls with it.
+    pub(crate) fn cut_off(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        self.listeners.count_downstream_close(
+            id,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Codec::BoltServer(server) = &connection.codec else { return };
+        let calls = server.calls();
+        // The connection goes first, so that nothing that ends with it is answered or read on.
+        self.conns.end_connection(id, Close::Abort, &mut self.env);
+        for index in calls {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.record.details = details;
+                self.finish(index, now);
+            }
+        }
+        self.listeners.check_drained(&mut self.env);
+    }
+}
+
+/// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the rest.
+pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
+    !stream.context.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
+}
+
+/// How long a client has to see the end of its connection; Envoy's `delayed_close_timeout`.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,110 @@
+//! Where the time of a stream went, as spans on a track of its own, while somebody records.
+//!
+//! Arrives: a stream at the moments when it passes from one [`Part`] of its life to the next. Leaves: records in the
+//! trace ring of the thread.
+//!
+//! Whether a stream is traced is decided when it opens; a place on the path of one that is not costs a test of its
+//! [`Trail`]. Stamps are read from the processor's counter, never handed to anything that decides: a simulated run
+//! is the same with and without.
+
+use towpath_proto::Instant;
+use towpath_proto::tls::{CipherSuite, Layer, Version};
+use towpath_trace::{Stamp, Value, emit};
+
+use crate::conn::spans::{CONNECT, HANDSHAKE, Part, REQUEST, SLOW, TCP, name_of};
+use crate::env::Env;
+use crate::exchange::stream::{Stream, Upgrade};
+use crate::message::{FromWorker, SlowStream};
+
+impl Stream {
+    /// Begins the span of the whole stream; what it does next is `part`.
+    #[inline]
+    pub(crate) fn trace_begin(&mut self, part: Part) {
+        if let Some(trail) = &mut self.trail {
+            let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
+            trail.begin(site, &self.request, part);
+        }
+    }
+
+    /// From here on it does this.
+    #[inline]
+    pub(crate) fn trace_part(&mut self, part: Part) {
+        if let Some(trail) = &mut self.trail {
+            trail.enter(part);
+        }
+    }
+
+    /// The request is with the driver, whole. If its response has begun already nothing is waited for.
+    #[inline]
+    pub(crate) fn trace_sent(&mut self) {
+        if let Some(trail) = self.trail.as_mut().filter(|trail| trail.part == Part::Send) {
+            trail.enter(Part::Wait);
+        }
+    }
+
+    /// A connect that it waited for is over.
+    pub(crate) fn trace_connect(
+        &self,
+        since: Option<Stamp>,
+        upstream: &towpath_proto::Address,
+        outcome: &str,
+    ) {
+        if let (Some(trail), Some(since)) = (&self.trail, since) {
+            // It may have been begun for a stream before this one.
+            let since = since.later(trail.since);
+            let upstream = upstream.to_string();
+            let values = [Value::Text(&upstream), Value::Text(outcome)];
+            if CONNECT.enabled() {
+                emit::complete(&CONNECT, trail.track, since, Stamp::now(), values);
+            }
+        }
+    }
+
+    /// A handshake that it waited for is over.
+    pub(crate) fn trace_handshake(&self, since: Option<Stamp>, layer: &Layer) {
+        if let (Some(trail), Some(since)) = (&self.trail, since) {
+            let since = since.later(trail.since);
+            let version = layer.version().map(Version::name);
+            let cipher = layer.cipher_suite().map(CipherSuite::name);
+            if HANDSHAKE.enabled() {
+                let values = [version.into(), cipher.into()];
+                emit::complete(&HANDSHAKE, trail.track, since, Stamp::now(), values);
+            }
+        }
+    }
+
+    /// It is over; when that was, if it was as slow as somebody wants to know.
+    #[inline]
+    pub(crate) fn trace_end(&self, slow: bool) -> Option<(Stamp, Stamp)> {
+        self.trail.is_some().then(|| self.end_trail(slow)).flatten()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_trail(&self, slow: bool) -> Option<(Stamp, Stamp)> {
+        let trail = self.trail.as_ref()?;
+        let now = Stamp::now();
+        trail.leave(now);
+        if slow && SLOW.enabled() {
+            // Stands for the whole in a file whose ring did not keep the begin.
+            let [method, path] = name_of(&self.request);
+            let values = [method, path, self.record.status.into()];
+            emit::complete(&SLOW, trail.track, trail.began, now, values);
+        }
+        let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
+        trail.end(site, &self.record);
+        slow.then_some((trail.began, now))
+    }
+}
+
+impl Env {
+    /// Ends the spans of a stream, and tells of it if it took too long and was traced.
+    pub(crate) fn end_spans(&mut self, stream: &Stream, now: Instant) {
+        let duration = now.since(stream.record.start);
+        let is_request = stream.context.tcp().is_none() && stream.upgrade != Upgrade::Done;
+        let slow = is_request && duration >= self.slow_after;
+        if let Some((from, until)) = stream.trace_end(slow) {
+            self.tell(FromWorker::Slow(SlowStream { duration, from, until }));
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! One request and its response (or one TCP connection's two directions), whatever the protocol.
+//!
+//! Arrives: heads, data and ends of either side, through `forward.rs`. Leaves: a [`Record`] when it ends.
+//!
+//! ```text
+//!   open ──▶ route ──▶ pick ──▶ lease ──▶ streaming ──▶ finished
+//!     │         │        │    ▲    │          │             ▲
+//!     └─────────┴────────┴────┼────┴──────────┴─ local reply┘
+//!                             └── retry (until the first byte of a response went down)
+//! ```
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::Head;
+use towpath_proto::{ConnectionId, Instant};
+
+use crate::conn::context::ChainContext;
+use crate::conn::spans::Trail;
+use crate::deadlines::Deadlines;
+use crate::env::{Env, TimerSlot};
+use crate::exchange::retry::Retries;
+use crate::exchange::rpc::Call;
+use crate::ids::{NO_CLUSTER, PoolKey, Priority, StreamIndex};
+use crate::record::Record;
+use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
+use crate::snapshot::{ClusterId, RouteTable};
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) downstream: ConnectionId,
+    pub(crate) context: Rc<ChainContext>,
+    pub(crate) upstream: UpstreamState,
+    pub(crate) request: Head,
+    pub(crate) response: Head,
+    /// The response's trailers, if a log may ask for them.
+    pub(crate) trailers: Option<Head>,
+    pub(crate) route: Option<RouteRef>,
+    pub(crate) request_end: Direction,
+    pub(crate) response_end: Direction,
+    /// Request body that has not gone upstream, or that a retry would need again.
+    pub(crate) body: Body,
+    pub(crate) retries: Retries,
+    /// Where the request goes; [`NO_CLUSTER`] until that is known.
+    pub(crate) cluster: ClusterId,
+    pub(crate) priority: Priority,
+    /// The route's `timeout`, or the request's own.
+    pub(crate) response_timeout: Option<Duration>,
+    pub(crate) per_try_timeout: Option<Duration>,
+    /// What the client asked to change to, if anything.
+    pub(crate) upgrade: Upgrade,
+    pub(crate) deadlines: Deadlines<{ StreamTimer::COUNT }>,
+    /// `stream_idle_timeout` or the route's own, in ns; 0 means none.
+    pub(crate) idle_ns: u64,
+    pub(crate) record: Record,
+    pub(crate) wire: Wire,
+    /// Its frames, where Bolt is spoken.
+    pub(crate) call: Call,
+    /// Where its spans go, if it is traced.
+    pub(crate) trail: Option<Trail>,
+    /// The request is HEAD.
+    pub(crate) head_only: bool,
+    /// The response was made by us.
+    pub(crate) local: bool,
+}
+
+/// What the connections had carried when the stream came to them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wire {
+    pub(crate) downstream_received: u64,
+    pub(crate) downstream_sent: u64,
+    pub(crate) upstream_received: u64,
+    pub(crate) upstream_sent: u64,
+}
+
+/// How far the upstream side of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpstreamState {
+    /// Not wanted yet, or over.
+    None,
+    /// In a pool's queue.
+    Pending(PoolKey),
+    /// On a connection.
+    Active(ConnectionId),
+    /// Waits for its next try.
+    BackingOff,
+}
+
+/// How far one direction of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// No head yet.
+    AwaitingHead,
+    /// The head is through, the body is under way.
+    Streaming,
+    /// All of it is through.
+    Ended,
+}
+
+/// What a stream changes into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    #[default]
+    No,
+    /// `Upgrade:` to something that is let through.
+    Requested,
+    /// CONNECT that is let through.
+    Connect,
+    /// CONNECT that ends here: the host is given the tunnel's bytes and sees no request.
+    ConnectHere,
+    /// Bytes are opaque in both directions.
+    Done,
+}
+
+/// The request's body as far as it is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    /// Chunks in order.
+    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) trailers: Option<Head>,
+    pub(crate) len: usize,
+    /// Everything from the first byte is still here.
+    pub(crate) whole: bool,
+}
+
+impl Body {
+    pub(crate) fn reset(&mut self) {
+        self.chunks.clear();
+        self.trailers = None;
+        self.len = 0;
+        self.whole = true;
+    }
+
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        self.len += chunk.len();
+        self.chunks.push(chunk);
+    }
+
+    /// Lets go of what is kept: it cannot be sent again.
+    pub(crate) fn forget(&mut self) {
+        if self.len > 0 {
+            self.chunks.clear();
+            self.len = 0;
+        }
+        self.whole = false;
+    }
+}
+
+/// Which route a stream took, in its chain's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteRef {
+    pub(crate) host: u32,
+    pub(crate) route: u32,
+    /// Which of the weighted clusters.
+    pub(crate) weighted: Option<u32>,
+}
+
+/// A [`RouteRef`], looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed<'a> {
+    pub(crate) table: &'a RouteTable,
+    pub(crate) host: &'a VirtualHost,
+    pub(crate) route: &'a Route,
+    pub(crate) weighted: Option<&'a WeightedCluster>,
+}
+
+impl<'a> Routed<'a> {
+    pub(crate) fn of(context: &'a ChainContext, chosen: RouteRef) -> Option<Self> {
+        let table = &*context.http()?.config.routes;
+        let host = table.hosts.get(chosen.host as usize)?;
+        let route = &**host.routes.get(chosen.route as usize)?;
+        let weighted = match (&route.action, chosen.weighted) {
+            (Action::Forward(forward), Some(index)) => match &forward.cluster {
+                ClusterChoice::Weighted { clusters, .. } => clusters.get(index as usize),
+                ClusterChoice::One(_) | ClusterChoice::Header(_) => None,
+            },
+            (Action::Forward(_) | Action::Redirect(_) | Action::Direct { .. }, _) => None,
+        };
+        Some(Self { table, host, route, weighted })
+    }
+
+    pub(crate) fn forward(&self) -> Option<&'a Forward> {
+        match &self.route.action {
+            Action::Forward(forward) => Some(forward),
+            Action::Redirect(_) | Action::Direct { .. } => None,
+        }
+    }
+}
+
+/// Deadlines of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum StreamTimer {
+    /// The route's `timeout`.
+    Response,
+    /// `per_try_timeout`.
+    PerTry,
+    /// `per_try_idle_timeout`.
+    PerTryIdle,
+    /// `stream_idle_timeout`, `idle_timeout` of a route or of the TCP proxy.
+    Idle,
+    /// `max_stream_duration`, `max_downstream_connection_duration` of the TCP proxy.
+    MaxDuration,
+    /// `request_timeout`.
+    Request,
+    /// The next try.
+    BackOff,
+    /// `access_log_flush_interval`.
+    LogFlush,
+}
+
+impl StreamTimer {
+    pub(crate) const COUNT: usize = 8;
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::Response,
+        Self::PerTry,
+        Self::PerTryIdle,
+        Self::Idle,
+        Self::MaxDuration,
+        Self::Request,
+        Self::BackOff,
+        Self::LogFlush,
+    ];
+}
+
+/// All streams of a worker; a slot is used again when its stream is over.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) slots: Vec<Option<Box<Stream>>>,
+    pub(crate) free: Vec<u32>,
+    /// Boxes of streams that are over.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept: a stream never moves")]
+    pub(crate) spare: Vec<Box<Stream>>,
+}
+
+impl Streams {
+    /// Makes a stream, in the memory of an earlier one when there is some.
+    pub(crate) fn open(
+        &mut self,
+        downstream: ConnectionId,
+        context: Rc<ChainContext>,
+        now: Instant,
+    ) -> StreamIndex {
+        let stream = match self.spare.pop() {
+            Some(mut stream) => {
+                stream.renew(downstream, context, now);
+                stream
+            }
+            None => Box::new(Stream::new(downstream, context, now)),
+        };
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(stream);
+            return StreamIndex(index);
+        }
+        let index = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.slots.push(Some(stream));
+        StreamIndex(index)
+    }
+
+    pub(crate) fn get(&self, index: StreamIndex) -> Option<&Stream> {
+        self.slots.get(index.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: StreamIndex) -> Option<&mut Stream> {
+        self.slots.get_mut(index.0 as usize)?.as_deref_mut()
+    }
+
+    /// Takes a stream out; give it back with [`Streams::recycle`].
+    pub(crate) fn close(&mut self, index: StreamIndex) -> Option<Box<Stream>> {
+        let stream = self.slots.get_mut(index.0 as usize)?.take()?;
+        self.free.push(index.0);
+        Some(stream)
+    }
+
+    /// Undoes [`Streams::close`], right after it.
+    pub(crate) fn put_back(&mut self, index: StreamIndex, stream: Box<Stream>) {
+        self.free.retain(|free| *free != index.0);
+        if let Some(slot) = self.slots.get_mut(index.0 as usize) {
+            *slot = Some(stream);
+        }
+    }
+
+    pub(crate) fn recycle(&mut self, stream: Box<Stream>) {
+        if self.spare.len() < SPARE_STREAMS {
+            self.spare.push(stream);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// As many as are under way at once on busy connections that carry many.
+pub(crate) const SPARE_STREAMS: usize = 4096;
+
+impl Stream {
+    pub(crate) fn new(downstream: ConnectionId, context: Rc<ChainContext>, now: Instant) -> Self {
+        Self {
+            downstream,
+            context,
+            upstream: UpstreamState::None,
+            request: Head::default(),
+            response: Head::default(),
+            trailers: None,
+            route: None,
+            request_end: Direction::AwaitingHead,
+            response_end: Direction::AwaitingHead,
+            body: Body { whole: true, ..Body::default() },
+            retries: Retries::default(),
+            cluster: NO_CLUSTER,
+            priority: Priority::Default,
+            response_timeout: None,
+            per_try_timeout: None,
+            upgrade: Upgrade::No,
+            deadlines: Deadlines::new(),
+            idle_ns: 0,
+            record: Record { start: now, ..Record::default() },
+            wire: Wire::default(),
+            call: Call::default(),
+            trail: None,
+            head_only: false,
+            local: false,
+        }
+    }
+
+    pub(crate) fn renew(
+        &mut self,
+        downstream: ConnectionId,
+        context: Rc<ChainContext>,
+        now: Instant,
+    ) {
+        self.downstream = downstream;
+        self.context = context;
+        self.upstream = UpstreamState::None;
+        self.route = None;
+        self.request_end = Direction::AwaitingHead;
+        self.response_end = Direction::AwaitingHead;
+        self.body.reset();
+        self.retries.renew();
+        self.trailers = None;
+        self.wire = Wire::default();
+        self.call = Call::default();
+        self.trail = None;
+        self.cluster = NO_CLUSTER;
+        self.response_timeout = None;
+        self.per_try_timeout = None;
+        self.upgrade = Upgrade::No;
+        self.deadlines = Deadlines::new();
+        self.idle_ns = 0;
+        self.record = Record { start: now, ..Record::default() };
+        self.head_only = false;
+        self.local = false;
+    }
+
+    /// The route that was taken, looked up.
+    pub(crate) fn routed(&self) -> Option<Routed<'_>> {
+        Routed::of(&self.context, self.route?)
+    }
+
+    /// Whether nothing of a response went downstream.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.response_end == Direction::AwaitingHead
+    }
+
+    /// Whether its host is to blame for what became of it, as `/clusters` counts.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.response.status() >= 500 || self.is_unanswered()
+    }
+
+    /// Whether both directions are through.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.request_end == Direction::Ended && self.response_end == Direction::Ended
+    }
+}
+
+impl Streams {
+    pub(crate) fn set_stream_timer(
+        &mut self,
+        index: StreamIndex,
+        timer: StreamTimer,
+        at: Instant,
+        env: &mut Env,
+    ) {
+        if let Some(stream) = self.get_mut(index) {
+            let slot = TimerSlot::Stream(index.0).number();
+            stream.deadlines.set(timer as usize, at, slot, &mut env.timers);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Opaque bytes: a TCP connection as a stream without heads.
+//!
+//! Arrives: an accepted connection of a TCP chain. Leaves: a stream with a place; from there on everything is as
+//! for HTTP, through the one forwarding loop.
+
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::conn::spans::Part;
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Direction, StreamTimer, UpstreamState};
+use crate::ids::{Closer, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
+use crate::record::Flags;
+use crate::snapshot::ClusterId;
+use crate::snapshot::route::ClusterChoice;
+use crate::upstream::pool::Lease;
+
+impl Exchange {
+    /// Opens the stream of a TCP connection.
+    pub(crate) fn open_tcp(&mut self, id: ConnectionId, now: Instant) {
+        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let Some(tcp) = context.tcp() else { return };
+        if let Some(duration) = tcp.config.max_duration {
+            self.streams.set_stream_timer(
+                index,
+                StreamTimer::MaxDuration,
+                now + duration,
+                &mut self.env,
+            );
+        }
+        self.streams.set_idle(index, tcp.config.idle_timeout, &mut self.env, now);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.trace_begin(Part::Route);
+            stream.request_end = Direction::Streaming;
+            stream.response_end = Direction::AwaitingHead;
+            stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
+        }
+        let random = self.env.random.next();
+        let cluster = match &tcp.config.cluster {
+            ClusterChoice::One(cluster) => Some(*cluster),
+            ClusterChoice::Weighted { .. } => {
+                tcp.config.cluster.weighted(random).map(|choice| choice.cluster)
+            }
+            ClusterChoice::Header(_) => None,
+        };
+        match cluster {
+            Some(cluster) => self.place_tcp(index, cluster, now),
+            None => self.end_tcp(index, ResetReason::ClusterGone, now),
+        }
+    }
+
+    /// Chooses a host for a TCP stream and connects to it.
+    pub(crate) fn place_tcp(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.cluster = id;
+        stream.trace_part(Part::PoolWait);
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else {
+            self.end_tcp(index, ResetReason::ClusterGone, now);
+            return;
+        };
+        stream.record.cluster = Some(cluster.config.name.clone());
+        let random = self.env.random.next();
+        let Some(pool_key) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3)
+        else {
+            cluster.stats.upstream_cx_none_healthy.inc();
+            self.end_tcp(index, ResetReason::NoHost, now);
+            return;
+        };
+        stream.retries.tried.push(pool_key);
+        stream.retries.pool_key = Some(pool_key);
+        if self.lease_raw(index, pool_key, now) == Lease::Overflow {
+            self.end_tcp(index, ResetReason::Overflow, now);
+        }
+    }
+
+    /// A connection of its own for a stream of opaque bytes.
+    pub(crate) fn lease_raw(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        now: Instant,
+    ) -> Lease {
+        let (Some(stream), Some(cluster)) =
+            (self.streams.get_mut(index), self.upstreams.clusters.get_mut(pool_key.cluster))
+        else {
+            return Lease::Overflow;
+        };
+        if cluster.load(pool_key).connections >= cluster.limits(pool_key).connections {
+            cluster.stats.upstream_cx_overflow.inc();
+            // As Envoy's pools, which CONNECT takes and the TCP proxy asks past: a host without any gets one.
+            let has_some = cluster.pool(pool_key).is_some_and(|pool| pool.connections > 0);
+            if has_some || stream.context.tcp().is_some() {
+                return Lease::Overflow;
+            }
+        }
+        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            return Lease::Overflow;
+        }
+        cluster.joined_queue(pool_key);
+        stream.upstream = UpstreamState::Pending(pool_key);
+        self.upstreams.start_connect(pool_key, Protocol::Raw, Some(index), &mut self.env, now);
+        Lease::Pending
+    }
+
+    /// The connect for a TCP stream failed: another host, or the end.
+    pub(crate) fn retry_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let cluster = stream.retries.pool_key.map(|pool_key| pool_key.cluster);
+        let connecting = matches!(
+            reason,
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_)
+        );
+        match cluster {
+            Some(cluster) if connecting && stream.retries.remaining > 0 => {
+                stream.retries.remaining -= 1;
+                self.place_tcp(index, cluster, now);
+            }
+            Some(_) | None => {
+                if connecting
+                    && let Some(cluster) =
+                        cluster.and_then(|cluster| self.upstreams.clusters.get_mut(cluster))
+                {
+                    cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
+                    let host = stream.retries.pool_key.and_then(|pool_key| cluster.pool(pool_key));
+                    stream.record.upstream_host = host.map(|host| host.address.clone());
+                    stream.record.transport_failure = reason.reset().transport_failure();
+                    stream.record.flags.set_last_try_failed();
+                }
+                self.end_tcp(index, reason, now);
+            }
+        }
+    }
+
+    /// A TCP stream cannot go on.
+    pub(crate) fn end_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let flag = match reason {
+            ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
+            ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
+            ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
+            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
+                Flags::UPSTREAM_CONNECTION_FAILURE
+            }
+            ResetReason::Reset => Flags::UPSTREAM_REMOTE_RESET,
+            ResetReason::Terminated
+            | ResetReason::Protocol
+            | ResetReason::PerTryTimeout
+            | ResetReason::RateLimited
+            | ResetReason::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        };
+        stream.record.flags.set(flag);
+        if let Some(tcp) = stream.context.tcp() {
+            match reason {
+                ResetReason::ClusterGone => tcp.stats.downstream_cx_no_route.inc(),
+                ResetReason::NoHost
+                | ResetReason::Overflow
+                | ResetReason::Connect(_)
+                | ResetReason::ConnectTimeout
+                | ResetReason::Tls(_)
+                | ResetReason::Terminated
+                | ResetReason::Reset
+                | ResetReason::Protocol
+                | ResetReason::PerTryTimeout
+                | ResetReason::RateLimited
+                | ResetReason::Status(_) => {}
+            }
+        }
+        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end.
+        let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
+        let how = if broken || stream.body.len > 0 { Close::Abort } else { Close::Flush };
+        self.close_tcp(index, how, now);
+    }
+
+    pub(crate) fn on_tcp_deadline(&mut self, index: StreamIndex, timer: StreamTimer, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(tcp) = context.tcp() else { return };
+        match timer {
+            StreamTimer::Idle => {
+                tcp.stats.idle_timeout.inc();
+                self.close_tcp(index, Close::Flush, now);
+            }
+            StreamTimer::MaxDuration => {
+                tcp.stats.max_downstream_connection_duration.inc();
+                stream.record.flags.set(Flags::DURATION_TIMEOUT);
+                self.close_tcp(index, Close::Flush, now);
+            }
+            StreamTimer::Response
+            | StreamTimer::PerTry
+            | StreamTimer::PerTryIdle
+            | StreamTimer::Request
+            | StreamTimer::LogFlush
+            | StreamTimer::BackOff => {}
+        }
+    }
+
+    /// Ends both connections of a TCP stream.
+    pub(crate) fn close_tcp(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        self.detach(index, how, now);
+        let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) else {
+            return;
+        };
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
+            connection.stream = None;
+        }
+        self.listeners.count_downstream_close(
+            downstream,
+            Closer::Local,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
+        self.close_record(index, now);
+        self.conns.end_connection(downstream, how, &mut self.env);
+        self.listeners.check_drained(&mut self.env);
+    }
+}

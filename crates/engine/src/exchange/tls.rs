@@ -1,0 +1,221 @@
+//! Handshakes and records, for connects and streams.
+
+use bytes::Bytes;
+use towpath_proto::tls::{Fault, Layer};
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
+use towpath_trace::Stamp;
+
+use crate::conn::tls::{Handshake, Handshakes, Secured};
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Direction, Stream};
+use crate::ids::{Closer, Protocol, ResetReason};
+
+impl Exchange {
+    /// Begins the handshake on a connection that the driver has made; false if its cluster is spoken to in plain text.
+    pub(crate) fn begin_handshake(
+        &mut self,
+        id: AttemptId,
+        connection: ConnectionId,
+        local: &Address,
+        now: Instant,
+    ) -> bool {
+        let Some((pool_key, _)) = self.upstreams.attempts.purpose(id) else { return false };
+        let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
+        let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
+        let layer = tls.client.connect(&tls.name.of(&pool.hostname));
+        self.upstreams.attempts.secure(id, connection);
+        match layer {
+            Ok(mut layer) => {
+                let hello = layer.take_output();
+                let handshake = Handshake {
+                    attempt: id,
+                    layer: Box::new(layer),
+                    local: local.clone(),
+                    connected: now,
+                    outstanding: hello.len(),
+                    since: crate::conn::spans::handshake_begins(),
+                };
+                self.conns.handshakes.open.insert(connection, handshake);
+                self.conns.send_records(connection, hello, &mut self.env);
+            }
+            Err(fault) => self.fail_handshake(id, connection, fault, now),
+        }
+        true
+    }
+
+    /// Records for a connection that is no other's, in its handshake perhaps.
+    pub(crate) fn on_handshake_received(&mut self, id: ConnectionId, chunk: &[u8], now: Instant) {
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
+        let Handshakes { open, plain, .. } = &mut self.conns.handshakes;
+        let Some(handshake) = open.get_mut(&id) else { return };
+        let attempt = handshake.attempt;
+        let received = handshake.layer.receive(chunk, plain);
+        let early = plain.split().freeze();
+        let output = handshake.layer.take_output();
+        handshake.outstanding += output.len();
+        let established = handshake.layer.is_established();
+        self.conns.send_records(id, output, &mut self.env);
+        match received {
+            Err(fault) => self.fail_handshake(attempt, id, fault, now),
+            Ok(()) if established => self.end_handshake(id, early, now),
+            Ok(()) => {}
+        }
+    }
+
+    /// The peer has ended a connection, or it is gone, in its handshake perhaps.
+    pub(crate) fn on_handshake_ended(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
+        if let Some(attempt) = self.conns.handshakes.attempt(id) {
+            self.fail_handshake(attempt, id, fault, now);
+        }
+    }
+
+    /// The connection is usable; `early` is what its server has said already.
+    pub(crate) fn end_handshake(&mut self, id: ConnectionId, early: Bytes, now: Instant) {
+        let Some(handshake) = self.conns.handshakes.open.remove(&id) else { return };
+        let attempt = handshake.attempt;
+        let Some((pool_key, protocol)) = self.upstreams.attempts.purpose(attempt) else { return };
+        // A server that speaks HTTP before it is asked would answer a request that it has not seen.
+        if !early.is_empty() && protocol == Protocol::Http1 {
+            self.fail_handshake(attempt, id, Fault::Violation, now);
+            return;
+        }
+        if let Some(tls) =
+            self.upstreams.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
+        {
+            tls.stats.count_handshake(&handshake.layer);
+        }
+        let ended = handshake.layer.is_ended();
+        let secured = Secured {
+            layer: handshake.layer,
+            connected: handshake.connected,
+            outstanding: handshake.outstanding,
+            since: handshake.since,
+        };
+        self.establish(attempt, id, handshake.local, Some(secured), now);
+        self.receive_plain(id, early, now);
+        if ended {
+            self.on_ended(id, now);
+        }
+    }
+
+    /// The handshake came to nothing, and with it the connect.
+    pub(crate) fn fail_handshake(
+        &mut self,
+        attempt: AttemptId,
+        id: ConnectionId,
+        fault: Fault,
+        now: Instant,
+    ) {
+        self.conns.handshakes.open.remove(&id);
+        if let Some((pool_key, _)) = self.upstreams.attempts.purpose(attempt)
+            && let Some(tls) = self
+                .upstreams
+                .clusters
+                .get(pool_key.cluster)
+                .and_then(|cluster| cluster.tls.as_ref())
+        {
+            tls.stats.count_fault(fault);
+        }
+        // The alert goes out first. A connection that is gone already is closed once more, which nobody minds.
+        self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+        // Whoever refused whom, Envoy counts it as the peer's doing.
+        self.fail_connect(attempt, Closer::Remote, ResetReason::Tls(fault), now);
+    }
+
+    /// Records for an established connection: opens them and hands on what is in them, a piece at a time, so that a
+    /// slice that somebody keeps holds a piece at most.
+    pub(crate) fn on_sealed(&mut self, id: ConnectionId, chunk: &Bytes, now: Instant) {
+        self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
+        self.receive_slowly(id, chunk.len(), now);
+        for piece in chunk.chunks(PIECE_BYTES) {
+            let Some(connection) = self.conns.table.get_mut(id) else { return };
+            let Some(layer) = &mut connection.tls else { return };
+            let received = layer.receive(piece, &mut self.conns.handshakes.plain);
+            let (output, ended) = (layer.take_output(), layer.is_ended() && !connection.ended);
+            connection.outstanding += output.len();
+            let plain = self.conns.handshakes.plain.split().freeze();
+            self.conns.send_records(id, output, &mut self.env);
+            self.receive_plain(id, plain, now);
+            match received {
+                Err(fault) => return self.on_tls_fault(id, fault, now),
+                Ok(()) if ended => return self.on_ended(id, now),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Hands plain bytes to the codec.
+    pub(crate) fn receive_plain(&mut self, id: ConnectionId, plain: Bytes, now: Instant) {
+        if plain.is_empty() {
+            return;
+        }
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.bytes_received += plain.len() as u64;
+        connection.codec.receive(plain);
+        self.pump(id, now);
+    }
+
+    /// An established connection failed: it is of no more use.
+    pub(crate) fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.ended = true;
+        let (stream, pool_key) = (connection.stream, connection.upstream().map(|up| up.pool_key));
+        if let Some(tls) = pool_key
+            .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
+            .and_then(|cluster| cluster.tls.as_ref())
+        {
+            tls.stats.count_fault(fault);
+        }
+        if self.conns.is_shared(id) {
+            self.fail_shared(id, ResetReason::Terminated, now);
+        }
+        match stream {
+            Some(index) => self.reset_upstream(index, ResetReason::Terminated, now),
+            None => {
+                self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now)
+            }
+        }
+    }
+
+    /// The end of an established connection came without `close_notify`: anybody on the way may have cut it
+    /// (RFC 8446 §6.1). So it does not end a message that is ended by nothing else.
+    pub(crate) fn on_cut(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(stream) =
+            connection.stream.and_then(|index| Some((index, self.streams.get(index)?)))
+        else {
+            return self.on_upstream_end(id, now);
+        };
+        let (index, stream) = stream;
+        let opaque = matches!(connection.codec, crate::conn::mux::Codec::Raw(_));
+        match stream.response_end {
+            Direction::Ended | Direction::AwaitingHead if !opaque => self.on_upstream_end(id, now),
+            Direction::Ended => self.on_upstream_end(id, now),
+            Direction::Streaming | Direction::AwaitingHead => {
+                let reason = if opaque { ResetReason::Reset } else { ResetReason::Protocol };
+                self.reset_upstream(index, reason, now);
+            }
+        }
+    }
+
+    /// Ends connections that cannot be written to any more.
+    pub(crate) fn end_broken(&mut self, now: Instant) {
+        while let Some((id, fault)) = self.conns.handshakes.broken.pop() {
+            self.on_tls_fault(id, fault, now);
+        }
+    }
+}
+
+impl Stream {
+    /// The connection that it waited for is usable.
+    pub(crate) fn on_secured(&mut self, since: Option<Stamp>, layer: Option<&Layer>, now: Instant) {
+        if let Some(layer) = layer {
+            self.record.secured = Some(now);
+            self.trace_handshake(since, layer);
+        }
+    }
+}
+
+/// How much of what arrived is opened at once.
+pub(crate) const PIECE_BYTES: usize = 32 * 1024;

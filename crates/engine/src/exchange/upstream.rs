@@ -1,0 +1,560 @@
+//! The server's side of a stream: a connection for it, the response in, the connection back to its pool.
+//!
+//! Arrives: a stream with a connection, response heads from `forward.rs`, ends and deadlines of upstream connections.
+//! Leaves: response heads on their way down, connections offered to their pool or closed.
+
+use towpath_proto::head::{Head, Method};
+use towpath_proto::name::Name;
+use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
+
+use crate::conn::mux::Codec;
+use crate::conn::spans::Part;
+use crate::conn::{Connection, ConnectionTimer};
+use crate::env::Work;
+use crate::exchange::Exchange;
+use crate::exchange::retry::parse_number;
+use crate::exchange::stream::{Direction, StreamTimer, Streams, Upgrade, UpstreamState};
+use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::record::{UpstreamTls, details};
+use crate::upstream::passive_health::HostOutcome;
+
+impl Exchange {
+    /// Gives a stream its connection and sends what there is of the request.
+    pub(crate) fn attach(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        let (Some(connection), Some(stream)) =
+            (self.conns.table.get_mut(id), self.streams.get_mut(index))
+        else {
+            return;
+        };
+        if let UpstreamState::Active(before) = stream.upstream {
+            // It moves to a spare connection.
+            stream.upstream = UpstreamState::None;
+            self.sever(index, before, Close::Abort, now);
+            return self.attach(index, id, now);
+        }
+        let tunnels = stream.context.tcp().is_some();
+        stream.trace_part(if tunnels { Part::Tunnel } else { Part::Send });
+        let sent_before = connection.bytes_sent;
+        stream.wire.upstream_received = connection.bytes_received;
+        stream.wire.upstream_sent = connection.encoded;
+        let waited = connection.opened < now;
+        let Some(upstream) = connection.upstream_mut() else { return };
+        let pool_key = upstream.pool_key;
+        // One that was opened ahead of need has lain idle as well.
+        stream.retries.reused = upstream.requests > 0 || waited;
+        stream.retries.sent_before = sent_before;
+        upstream.requests += 1;
+        let requests = upstream.requests;
+        stream.record.upstream_connection = upstream.serial;
+        stream.upstream = UpstreamState::Active(id);
+        stream.record.upstream_host = Some(connection.peer.clone());
+        stream.record.upstream_local = Some(connection.local.clone());
+        stream.record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
+        stream.record.upstream_first_sent = Some(now);
+        if stream.request_end == Direction::Ended {
+            stream.record.upstream_last_sent = Some(now);
+        }
+        if let Codec::BoltClient(client) = &mut connection.codec {
+            stream.call.number = client.open(index);
+        } else {
+            connection.stream = Some(index);
+        }
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        let downstream = stream.downstream;
+        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+            cluster.request_began(pool_key);
+            let limit = cluster.config.max_requests_per_connection;
+            if limit > 0
+                && requests >= limit
+                && let Some(upstream) = connection.upstream_mut()
+            {
+                upstream.retired = true;
+                cluster.stats.upstream_cx_max_requests.inc();
+            }
+        }
+        let ends_connect = stream.upgrade == Upgrade::ConnectHere;
+        self.upstreams.note(
+            pool_key,
+            if tunnels { HostOutcome::Served } else { HostOutcome::Reached },
+            &mut self.env,
+        );
+        if tunnels {
+            self.replay(index, id, now);
+        } else if ends_connect {
+            let mut head = self.env.heads.take();
+            head.set_status(200);
+            self.on_response_head(index, head, false, now);
+        } else {
+            self.send_request(index, id, now);
+        }
+        self.end_waiting(index);
+        self.update_reading(downstream);
+        self.end_oneway(index, now);
+    }
+
+    /// Encodes the request for its connection.
+    pub(crate) fn send_request(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        self.finish_request_head(index, now);
+        let Some(stream) = self.streams.get(index) else { return };
+        let end = stream.request_end == Direction::Ended
+            && stream.body.len == 0
+            && stream.body.trailers.is_none();
+        self.conns.encode_for(id, &mut self.env);
+        let (Some(stream), Some(connection)) =
+            (self.streams.get(index), self.conns.table.get_mut(id))
+        else {
+            return;
+        };
+        let is_first = connection.encoded == 0 && connection.tls.is_none();
+        let carries_many = connection.carries_many();
+        connection.codec.encode_head(&stream.request, end, &mut self.conns.out);
+        if is_first && self.is_large_upload(index) {
+            self.conns.push(towpath_proto::Output::Push { connection: id }, &mut self.env);
+            self.conns.encode_for(id, &mut self.env);
+        }
+        if carries_many {
+            self.encode_call(index, id);
+        } else if !end {
+            self.replay(index, id, now);
+        }
+        if let Some(stream) = self.streams.get_mut(index)
+            && stream.request_end == Direction::Ended
+        {
+            stream.trace_sent();
+        }
+        self.start_try_timers(index, now);
+    }
+
+    /// A response begins.
+    pub(crate) fn on_response_head(
+        &mut self,
+        index: StreamIndex,
+        head: Head,
+        end: bool,
+        now: Instant,
+    ) {
+        self.take_answer(index);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.trace_part(Part::Body);
+        let unused = std::mem::replace(&mut stream.response, head);
+        self.env.heads.give(unused);
+        let has_content = self.streams.become_response(index, &mut self.env);
+        let end = end && !has_content;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
+        let record = &mut stream.record;
+        record.upstream_first_received = record.upstream_first_received.or(Some(now));
+        if end {
+            record.upstream_last_received = Some(now);
+        }
+        let status = stream.response.status();
+        let UpstreamState::Active(id) = stream.upstream else { return };
+        let pool_key = self
+            .conns
+            .table
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.pool_key);
+        if let Some(pool_key) = pool_key {
+            self.upstreams.note(pool_key, HostOutcome::Answered(status), &mut self.env);
+        }
+        if status >= 400 && self.retry_status(index, id, status, now) {
+            return;
+        }
+        self.settle_retry(index);
+        if let Some(pool_key) = pool_key {
+            self.count_response(index, pool_key, status, now);
+        }
+        let Some(stream_mut) = self.streams.get_mut(index) else { return };
+        stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
+        stream_mut.deadlines.clear(StreamTimer::PerTry as usize);
+        stream_mut.record.details = details::VIA_UPSTREAM;
+        stream_mut.retries.remaining = 0;
+        if stream_mut.request_end == Direction::Ended {
+            stream_mut.body.forget();
+        }
+        self.send_response_head(index, end, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let switches = (stream.upgrade == Upgrade::Requested && status == 101)
+            || (matches!(stream.upgrade, Upgrade::Connect | Upgrade::ConnectHere)
+                && (200..300).contains(&status));
+        if switches {
+            stream.upgrade = Upgrade::Done;
+            stream.trace_part(Part::Tunnel);
+            if let Some(http) = stream.context.http() {
+                http.stats.downstream_cx_upgrades_total.inc();
+                http.stats.downstream_cx_upgrades_active.inc();
+            }
+            stream.request_end = Direction::Streaming;
+            stream.response_end = Direction::Streaming;
+            stream.deadlines.clear(StreamTimer::Response as usize);
+            let downstream = stream.downstream;
+            for connection in [downstream, id] {
+                if let Some(connection) = self.conns.table.get_mut(connection) {
+                    connection.codec.upgrade();
+                }
+            }
+            self.env.work.push_back(Work::Read(downstream));
+            self.env.work.push_back(Work::Read(id));
+            return;
+        }
+        if end {
+            self.on_response_ended(index, now);
+        } else if has_content {
+            self.send_content(index, now);
+        }
+    }
+
+    /// Whether a status is answered with another try instead.
+    pub(crate) fn retry_status(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        status: u16,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        if stream.is_local() {
+            return self.rest_after(index, id, status, now);
+        }
+        let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
+        let reason = if limited { ResetReason::RateLimited } else { ResetReason::Status(status) };
+        // Who is overloaded is not asked again.
+        if stream.response.get(Name::XEnvoyOverloaded).is_some()
+            || !self.retry(index, reason, true, now)
+        {
+            return false;
+        }
+        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
+            cluster.stats.retry_upstream_rq.count(status);
+        }
+        self.leave_answer(index, id, now);
+        true
+    }
+
+    /// A stream that will be tried again leaves the connection on which an answer begins.
+    pub(crate) fn leave_answer(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        if self.conns.table.get(id).is_some_and(Connection::is_reusable) {
+            self.release_upstream(index, id, true, now);
+        } else {
+            // The rest of the answer is not waited for.
+            self.sever(index, id, Close::Abort, now);
+        }
+    }
+
+    /// A 1xx other than 101.
+    pub(crate) fn on_informational(&mut self, index: StreamIndex, head: Head, _now: Instant) {
+        self.charge(index, head.status());
+        let Some(stream) = self.streams.get(index) else { return };
+        let downstream = stream.downstream;
+        let passes = stream.is_unanswered()
+            && stream.request.version() != towpath_proto::head::Version::Http10
+            && (head.status() != 100
+                || stream.context.http().is_some_and(|http| http.config.proxy_100_continue));
+        if passes {
+            self.conns.encode_for(downstream, &mut self.env);
+            if let Some(connection) = self.conns.table.get_mut(downstream)
+                && let Codec::Server(server) = &mut connection.codec
+            {
+                server.encode_informational(&head, &mut self.conns.out);
+            }
+            self.streams.count_informational(index, head.status());
+        }
+        self.env.heads.give(head);
+    }
+
+    /// The whole response is out (or in the driver's hands).
+    pub(crate) fn on_response_ended(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.record.response_end = Some(now);
+        // TCP and tunnels are half-closed. What a request was upgraded to is over when its server ends it, as in Envoy:
+        // a client that does not answer the end would hold the stream.
+        let halves = stream.context.tcp().is_some()
+            || (stream.upgrade == Upgrade::Done && stream.request.method() == Method::Connect);
+        if !halves || stream.is_complete() {
+            self.finish(index, now);
+        }
+    }
+
+    /// What came from the server is not HTTP.
+    pub(crate) fn on_response_error(
+        &mut self,
+        id: ConnectionId,
+        stream: Option<StreamIndex>,
+        error: http1::Error,
+        now: Instant,
+    ) {
+        let pool_key = self
+            .conns
+            .table
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.pool_key);
+        let unanswered = error == http1::Error::ClosedBeforeResponse;
+        if let Some(cluster) =
+            pool_key.and_then(|pool_key| self.upstreams.clusters.get_mut(pool_key.cluster))
+            && !unanswered
+        {
+            cluster.stats.upstream_cx_protocol_error.inc();
+        }
+        match stream {
+            Some(index) if unanswered => self.reset_upstream(index, ResetReason::Terminated, now),
+            Some(index) => self.reset_upstream(index, ResetReason::Protocol, now),
+            None => {
+                self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now)
+            }
+        }
+    }
+
+    /// The server sent FIN.
+    pub(crate) fn on_upstream_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        match &connection.tls {
+            Some(layer) if !layer.is_ended() => self.on_cut(id, now),
+            Some(_) | None => self.on_upstream_end(id, now),
+        }
+    }
+
+    /// The server sends nothing more, and nobody else made it look so.
+    pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
+        if self.conns.is_shared(id) {
+            self.fail_shared(id, ResetReason::Terminated, now);
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            return;
+        }
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Some(index) = connection.stream else {
+            self.upstreams.learn_peer_idle(id, &mut self.conns, now);
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            return;
+        };
+        connection.codec.ended();
+        let unanswered = match &connection.codec {
+            Codec::Client(client) => !client.response_started(),
+            Codec::Server(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => false,
+        };
+        if unanswered {
+            self.reset_upstream(index, ResetReason::Terminated, now);
+        } else {
+            self.pump(id, now);
+        }
+    }
+
+    /// The server's connection is gone.
+    pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.gone = true;
+        let started = match &connection.codec {
+            Codec::Client(client) => client.response_started(),
+            Codec::Server(_)
+            | Codec::Raw(_)
+            | Codec::Local(_)
+            | Codec::BoltServer(_)
+            | Codec::BoltClient(_) => false,
+        };
+        if connection.carries_many() {
+            self.fail_shared(id, ResetReason::Terminated, now);
+            self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
+            return;
+        }
+        match connection.stream {
+            Some(index) if started => {
+                if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
+                    cluster.stats.upstream_cx_protocol_error.inc();
+                }
+                self.reset_upstream(index, ResetReason::Protocol, now);
+            }
+            Some(index) => {
+                let opaque =
+                    self.streams.get(index).is_some_and(|stream| stream.context.tcp().is_some());
+                let reset = opaque && failure == Failure::Reset;
+                let reason = if reset { ResetReason::Reset } else { ResetReason::Terminated };
+                self.reset_upstream(index, reason, now);
+            }
+            None => {
+                self.upstreams.learn_peer_idle(id, &mut self.conns, now);
+                self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
+            }
+        }
+    }
+
+    pub(crate) fn on_upstream_deadline(
+        &mut self,
+        id: ConnectionId,
+        timer: ConnectionTimer,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let busy = connection.is_busy();
+        let Some(upstream) = connection.upstream_mut() else { return };
+        let pool_key = upstream.pool_key;
+        match timer {
+            ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
+            ConnectionTimer::Idle if !busy => {
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+                    cluster.stats.upstream_cx_idle_timeout.inc();
+                }
+                self.upstreams.close_upstream(
+                    id,
+                    Close::Flush,
+                    &mut self.conns,
+                    &mut self.env,
+                    now,
+                );
+            }
+            ConnectionTimer::MaxDuration => {
+                upstream.retired = true;
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+                    cluster.stats.upstream_cx_max_duration_reached.inc();
+                }
+                if !busy {
+                    self.upstreams.close_upstream(
+                        id,
+                        Close::Flush,
+                        &mut self.conns,
+                        &mut self.env,
+                        now,
+                    );
+                }
+            }
+            ConnectionTimer::Idle
+            | ConnectionTimer::RequestHead
+            | ConnectionTimer::DelayedClose => {}
+        }
+    }
+
+    /// Separates a stream from its upstream side, whatever state that is in; its connection is of no more use.
+    pub(crate) fn detach(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let state = std::mem::replace(&mut stream.upstream, UpstreamState::None);
+        for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::BackOff] {
+            stream.deadlines.clear(timer as usize);
+        }
+        match state {
+            UpstreamState::Active(id) => self.sever(index, id, how, now),
+            UpstreamState::Pending(pool_key) => {
+                if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+                    cluster.stats.upstream_rq_cancelled.inc();
+                }
+                if let Some(attempt) = self.upstreams.attempts.of_stream(index) {
+                    self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
+                } else {
+                    self.upstreams.leave_queue(index, pool_key);
+                }
+            }
+            UpstreamState::None | UpstreamState::BackingOff => {}
+        }
+    }
+
+    /// Ends a connection together with the stream that it carries.
+    pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
+        if self.conns.is_shared(id) {
+            self.leave_shared(index, id);
+            return;
+        }
+        let by_peer = self.conns.table.get(id).is_some_and(Connection::is_ended_by_peer);
+        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
+            cluster.stats.upstream_cx_destroy_with_active_rq.inc();
+            if by_peer {
+                cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
+            } else {
+                cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
+            }
+        }
+        let pool_key = self
+            .conns
+            .table
+            .get(id)
+            .and_then(|connection| connection.upstream())
+            .map(|up| up.pool_key);
+        if let Some(pool_key) = pool_key {
+            self.request_over(index, pool_key);
+            if let Some(connection) = self.conns.table.get_mut(id) {
+                connection.stream = None;
+            }
+            self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// A stream is through with its connection.
+    pub(crate) fn release_upstream(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        reusable: bool,
+        now: Instant,
+    ) {
+        if self.conns.is_shared(id) {
+            self.leave_shared(index, id);
+            return;
+        }
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.stream = None;
+        connection.rested = now;
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        self.request_over(index, pool_key);
+        if reusable {
+            self.update_reading(id);
+            self.env.work.push_back(Work::Offer(id));
+        } else {
+            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// Takes a request off its host's books.
+    pub(crate) fn request_over(&mut self, index: StreamIndex, pool_key: PoolKey) {
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        let failed = self.streams.get(index).is_none_or(|stream| stream.is_failed());
+        cluster.request_over(pool_key, failed);
+    }
+
+    /// Counters and the peer's own idle timeout.
+    pub(crate) fn count_response(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        status: u16,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
+        let began = stream.record.upstream_first_sent;
+        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.stats.count_response(status, internal);
+        if let Some(began) = began {
+            cluster
+                .stats
+                .upstream_rq_time
+                .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
+        }
+        if let Some(hint) = hint
+            && let Some(pool) = cluster.pool_mut(pool_key)
+        {
+            pool.peer_idle = Some(hint);
+        }
+    }
+}
+
+impl Streams {
+    /// Counts a 1xx that went down.
+    pub(crate) fn count_informational(&self, index: StreamIndex, status: u16) {
+        if let Some(http) = self.get(index).and_then(|stream| stream.context.http()) {
+            http.stats.count_response(status);
+            http.listener_stats.count_response(status);
+        }
+    }
+}
+
+/// `timeout=5` of `Keep-Alive: timeout=5, max=100`.
+pub(crate) fn keep_alive_timeout(value: &[u8]) -> Option<std::time::Duration> {
+    let mut parameters = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let seconds = parameters.find_map(|parameter| parameter.strip_prefix(b"timeout="))?;
+    Some(std::time::Duration::from_secs(parse_number::<u32>(seconds)?.into()))
+}

@@ -1,0 +1,600 @@
+//! Clusters as a worker lives them: hosts, their pools, what is in use, and the choice of a host.
+//!
+//! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use towpath_proto::{Address, Close, ConnectionId, Instant};
+
+use crate::balancer::{Balancer, Host, membership};
+use crate::conn::Connections;
+use crate::conn::mux::{Codec, Raw};
+use crate::conn::tls::ClusterTls;
+use crate::env::Env;
+use crate::ids::{PoolKey, Priority};
+use crate::message::{ClusterDescription, HostCounts, HostDescription};
+use crate::serving::{SERVES, Serving};
+use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
+use crate::snapshot::health::{Findings, Standing};
+use crate::snapshot::{Cluster, ClusterId};
+use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
+use crate::upstream::Upstreams;
+use crate::upstream::pool::Pool;
+
+/// A cluster's live state.
+#[derive(Debug)]
+pub(crate) struct ClusterState {
+    pub(crate) id: ClusterId,
+    pub(crate) config: Arc<Cluster>,
+    pub(crate) stats: Arc<ClusterStats>,
+    /// How its hosts are spoken to, if not in plain text.
+    pub(crate) tls: Option<ClusterTls>,
+    /// Where Bolt is spoken.
+    pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
+    /// What is in use, by [`Priority`].
+    pub(crate) loads: [Load; 2],
+    /// What the balancer sees; `pools_of` says where each host's pools are.
+    pub(crate) hosts: Vec<Host>,
+    /// A host's pool for the default priority, and the one for the high priority once it was wanted.
+    pub(crate) pools_of: Vec<(u32, Option<u32>)>,
+    pub(crate) balancer: Balancer,
+    /// What was found out about its hosts, as it was last told.
+    pub(crate) standing: Option<Arc<Standing>>,
+    /// The monitor knows that it is used.
+    pub(crate) told_traffic: bool,
+    pub(crate) pools: Vec<Option<Pool>>,
+    /// Its connects are raced: it is an origin of the app.
+    pub(crate) races: bool,
+    /// No configuration has it any more: it is gone with its last connection.
+    pub(crate) leaves: bool,
+}
+
+/// What is in use, against the circuit breakers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) connections: u32,
+    pub(crate) pending: u32,
+    pub(crate) requests: u32,
+    pub(crate) retries: u32,
+}
+
+impl ClusterState {
+    pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
+        let balancer = Balancer::new(config.balancer, config.panic_threshold);
+        Self {
+            id,
+            config,
+            stats,
+            tls: None,
+            bolt_stats: None,
+            loads: [Load::default(); 2],
+            hosts: Vec::new(),
+            pools_of: Vec::new(),
+            balancer,
+            standing: None,
+            told_traffic: false,
+            pools: Vec::new(),
+            races: false,
+            leaves: false,
+        }
+    }
+
+    /// The codec of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
+    pub(crate) fn bolt_client(&self) -> Codec {
+        match (&self.config.bolt, &self.bolt_stats) {
+            (Some(config), Some(stats)) if SERVES => {
+                let client = crate::conn::mux::bolt_client::Client::new(
+                    Arc::clone(config),
+                    Arc::clone(stats),
+                );
+                Codec::BoltClient(Serving::new(Box::new(client)))
+            }
+            (_, _) => Codec::Raw(Raw::default()),
+        }
+    }
+
+    pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
+        self.pools.get(pool_key.pool as usize)?.as_ref()
+    }
+
+    pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
+        self.pools.get_mut(pool_key.pool as usize)?.as_mut()
+    }
+
+    /// What is in use of the priority that a pool belongs to.
+    pub(crate) fn load(&self, pool_key: PoolKey) -> &Load {
+        &self.loads[self.priority(pool_key) as usize]
+    }
+
+    pub(crate) fn load_mut(&mut self, pool_key: PoolKey) -> &mut Load {
+        &mut self.loads[self.priority(pool_key) as usize]
+    }
+
+    /// The circuit breakers of a pool's priority.
+    pub(crate) fn limits(&self, pool_key: PoolKey) -> &Limits {
+        self.limits_of(self.priority(pool_key))
+    }
+
+    pub(crate) fn limits_of(&self, priority: Priority) -> &Limits {
+        match priority {
+            Priority::Default => &self.config.limits,
+            Priority::High => &self.config.high_limits,
+        }
+    }
+
+    pub(crate) fn priority(&self, pool_key: PoolKey) -> Priority {
+        self.pool(pool_key).map_or(Priority::Default, |pool| pool.priority)
+    }
+
+    /// Chooses a host for a stream, not one of `avoid` if there is another.
+    pub(crate) fn pick(
+        &mut self,
+        random: u64,
+        priority: Priority,
+        avoid: &[PoolKey],
+        attempts: u32,
+    ) -> Option<PoolKey> {
+        let pools_of = &self.pools_of;
+        let avoids = |pool: u32| avoid.iter().any(|pool_key| pool_key.pool == pool);
+        let skip = |host: usize| {
+            pools_of.get(host).is_some_and(|&(low, high)| avoids(low) || high.is_some_and(avoids))
+        };
+        let host = self.balancer.pick(&self.hosts, random, &skip, attempts);
+        if self.balancer.in_panic() || self.hosts.is_empty() {
+            self.stats.lb_healthy_panic.inc();
+        }
+        let host = host?;
+        let pool = match (priority, *self.pools_of.get(host)?) {
+            (Priority::Default, (pool, _)) | (Priority::High, (_, Some(pool))) => pool,
+            (Priority::High, (_, None)) => self.add_high_pool(host)?,
+        };
+        Some(PoolKey { cluster: self.id, pool })
+    }
+
+    pub(crate) fn add_high_pool(&mut self, host: usize) -> Option<u32> {
+        let endpoint = self.hosts.get(host)?.endpoint.clone();
+        let pool = self.add_pool(&endpoint, Priority::High);
+        if let Some(Some(made)) = self.pools.get_mut(pool as usize) {
+            made.host = u32::try_from(host).ok();
+        }
+        self.pools_of.get_mut(host)?.1 = Some(pool);
+        Some(pool)
+    }
+
+    /// A stream waits for a connection.
+    pub(crate) fn joined_queue(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).pending += 1;
+        self.show_breakers(pool_key);
+        self.stats.upstream_rq_pending_total.inc();
+        self.stats.upstream_rq_pending_active.inc();
+    }
+
+    /// A stream left the queue of a pool.
+    pub(crate) fn left_queue(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).pending -= 1;
+        self.stats.upstream_rq_pending_active.dec();
+        self.show_breakers(pool_key);
+    }
+
+    /// Keeps the gauges of the circuit breakers: written only when one of them opens or closes, or when
+    /// what remains is tracked.
+    pub(crate) fn show_breakers(&self, pool_key: PoolKey) {
+        self.show_breakers_of(self.priority(pool_key));
+    }
+
+    pub(crate) fn show_breakers_of(&self, priority: Priority) {
+        let (limits, load) = (self.limits_of(priority), &self.loads[priority as usize]);
+        let stats = &*self.stats;
+        let [cx, pending, rq, retry] = match priority {
+            Priority::Default => [
+                (&stats.circuit_default_cx_open, &stats.circuit_default_remaining_cx),
+                (&stats.circuit_default_rq_pending_open, &stats.circuit_default_remaining_pending),
+                (&stats.circuit_default_rq_open, &stats.circuit_default_remaining_rq),
+                (&stats.circuit_default_rq_retry_open, &stats.circuit_default_remaining_retries),
+            ],
+            Priority::High => [
+                (&stats.circuit_high_cx_open, &stats.circuit_high_remaining_cx),
+                (&stats.circuit_high_rq_pending_open, &stats.circuit_high_remaining_pending),
+                (&stats.circuit_high_rq_open, &stats.circuit_high_remaining_rq),
+                (&stats.circuit_high_rq_retry_open, &stats.circuit_high_remaining_retries),
+            ],
+        };
+        let used = [
+            (cx, load.connections, limits.connections),
+            (pending, load.pending, limits.pending),
+            (rq, load.requests, limits.requests),
+            (retry, load.retries, limits.retries),
+        ];
+        for ((open, remaining), load, limit) in used {
+            let is_open = u64::from(load >= limit);
+            if open.value() != is_open {
+                open.set(is_open);
+            }
+            if limits.track_remaining {
+                remaining.set(limit.saturating_sub(load).into());
+            }
+        }
+    }
+
+    /// The same after one request more or less, which leaves the gauges alone far from the limit.
+    #[inline]
+    pub(crate) fn show_request_breaker(&self, pool_key: PoolKey) {
+        let (limits, load) = (self.limits(pool_key), self.load(pool_key));
+        if limits.track_remaining || load.requests.abs_diff(limits.requests) <= 1 {
+            self.show_breakers(pool_key);
+        }
+    }
+
+    /// A stream begins (or ends) on a host.
+    pub(crate) fn request_began(&mut self, pool_key: PoolKey) {
+        self.load_mut(pool_key).requests += 1;
+        self.show_request_breaker(pool_key);
+        self.stats.upstream_rq_total.inc();
+        self.stats.upstream_rq_active.inc();
+        let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        pool.counts.requests_total += 1;
+        pool.counts.requests_active += 1;
+        if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
+            host.active += 1;
+        }
+    }
+
+    pub(crate) fn request_over(&mut self, pool_key: PoolKey, failed: bool) {
+        self.load_mut(pool_key).requests -= 1;
+        self.show_request_breaker(pool_key);
+        self.stats.upstream_rq_active.dec();
+        let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        pool.counts.requests_active -= 1;
+        if failed {
+            pool.counts.requests_error += 1;
+        } else {
+            pool.counts.requests_success += 1;
+        }
+        if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
+            host.active -= 1;
+        }
+    }
+
+    /// Takes new endpoints; pools of addresses that stay are kept. Answers the pools whose host is gone.
+    pub(crate) fn update(&mut self, endpoints: &[Endpoint], random: u64) -> Vec<u32> {
+        let mut old: HashMap<(Address, Priority), u32> = HashMap::new();
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            if let Some(pool) = pool
+                && pool.host.take().is_some()
+            {
+                old.insert(
+                    (pool.address.clone(), pool.priority),
+                    u32::try_from(index).unwrap_or(u32::MAX),
+                );
+            }
+        }
+        self.hosts.clear();
+        self.pools_of.clear();
+        for endpoint in endpoints {
+            let index = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+            let default = old.remove(&(endpoint.address.clone(), Priority::Default));
+            let default = default.unwrap_or_else(|| self.add_pool(endpoint, Priority::Default));
+            let high = old.remove(&(endpoint.address.clone(), Priority::High));
+            let mut host = Host::new(endpoint.clone());
+            for pool in [Some(default), high].into_iter().flatten() {
+                if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
+                    pool.host = Some(index);
+                    pool.hostname = Arc::clone(&endpoint.hostname);
+                    host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
+                }
+            }
+            host.findings = self.findings(endpoint);
+            self.hosts.push(host);
+            self.pools_of.push((default, high));
+        }
+        self.balancer.rebuild(&self.hosts, random);
+        old.into_values().collect()
+    }
+
+    /// What is known of a host.
+    pub(crate) fn findings(&self, endpoint: &Endpoint) -> Findings {
+        let standing = self.standing.as_ref();
+        let known = standing.and_then(|standing| standing.get(&endpoint.address)).copied();
+        let is_checked = self.config.health_check.is_some() && !endpoint.is_unchecked();
+        known.unwrap_or(if is_checked { Findings::UNCHECKED } else { Findings::WELL })
+    }
+
+    /// Takes note of what was found out about its hosts.
+    ///
+    /// Answers the pools of those that are not well any more.
+    pub(crate) fn take_standing(&mut self, standing: Arc<Standing>, random: u64) -> Vec<u32> {
+        self.standing = Some(standing);
+        let findings: Vec<Findings> =
+            self.hosts.iter().map(|host| self.findings(&host.endpoint)).collect();
+        let differs = |(host, findings): (&Host, &Findings)| host.findings != *findings;
+        if self.hosts.iter().zip(&findings).any(differs) {
+            let fell = self.note_changes(&findings);
+            for (host, findings) in self.hosts.iter_mut().zip(findings) {
+                host.findings = findings;
+            }
+            self.balancer.rebuild(&self.hosts, random);
+            return fell;
+        }
+        Vec::new()
+    }
+
+    /// Forgives hosts that come back; answers the pools of those that are not well any more.
+    pub(crate) fn note_changes(&mut self, findings: &[Findings]) -> Vec<u32> {
+        let mut fell = Vec::new();
+        for (at, after) in findings.iter().enumerate() {
+            let (before, (default, high)) = (self.hosts[at].findings, self.pools_of[at]);
+            let pools = [Some(default), high].into_iter().flatten();
+            if before.ejected && !after.ejected {
+                pools.clone().for_each(|pool| self.forgive(pool));
+            }
+            let is_new = |was: bool, is: bool| is && !was;
+            if is_new(before.failed_check, after.failed_check)
+                || is_new(before.ejected, after.ejected)
+            {
+                fell.extend(pools);
+            }
+        }
+        fell
+    }
+
+    /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
+    pub(crate) fn show_membership(&self) {
+        let stats = &*self.stats;
+        let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
+        stats.max_host_weight.set(heaviest.unwrap_or(0).into());
+        let (total, healthy, degraded) = membership(&self.hosts);
+        stats.membership_total.set(total as u64);
+        stats.membership_healthy.set(healthy as u64);
+        stats.membership_degraded.set(degraded as u64);
+    }
+
+    pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, priority: Priority) -> u32 {
+        let pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), priority);
+        let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
+        if index == self.pools.len() {
+            self.pools.push(Some(pool));
+        } else {
+            self.pools[index] = Some(pool);
+        }
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    /// Frees the pool of a host that is gone, once nothing hangs on it.
+    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+        if self.pool(pool_key).is_some_and(Pool::is_unused) {
+            self.pools[pool_key.pool as usize] = None;
+        }
+    }
+
+    /// Whether a configuration can take the place of this one's while it serves: it counts and speaks alike.
+    pub(crate) fn may_become(&self, config: &Cluster) -> bool {
+        let now = &self.config;
+        now.name == config.name
+            && now.stat_name == config.stat_name
+            && now.bolt.is_some() == config.bolt.is_some()
+    }
+
+    /// Takes another configuration. Answers the pools whose host is gone.
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: Arc<Cluster>,
+        tls: Option<ClusterTls>,
+        random: u64,
+    ) -> Vec<u32> {
+        let before = std::mem::replace(&mut self.config, config);
+        let config = Arc::clone(&self.config);
+        self.tls = tls;
+        self.leaves = false;
+        if (config.balancer, config.panic_threshold) != (before.balancer, before.panic_threshold) {
+            self.balancer = Balancer::new(config.balancer, config.panic_threshold);
+        }
+        if config.health_check.is_none() && config.outliers.is_none() {
+            self.standing = None;
+        }
+        // Names are asked for elsewhere, and their addresses stay until there are others.
+        let resolved =
+            config.discovery != Discovery::Static && config.discovery == before.discovery;
+        let gone = if resolved {
+            let known: Vec<Endpoint> =
+                self.hosts.iter().map(|host| host.endpoint.clone()).collect();
+            self.update(&known, random)
+        } else {
+            self.update(&config.endpoints, random)
+        };
+        self.show_breakers_of(Priority::Default);
+        self.show_breakers_of(Priority::High);
+        gone
+    }
+
+    pub(crate) fn pool_keys(&self) -> Vec<PoolKey> {
+        let pools = (0_u32..).zip(&self.pools).filter(|(_, pool)| pool.is_some());
+        pools.map(|(pool, _)| PoolKey { cluster: self.id, pool }).collect()
+    }
+
+    pub(crate) fn open_connections(&self) -> Vec<ConnectionId> {
+        self.pools.iter().flatten().flat_map(|pool| pool.open.iter().copied()).collect()
+    }
+
+    pub(crate) fn describe(&self) -> ClusterDescription {
+        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, &(default, high))| {
+            let pools = [Some(default), high].into_iter().flatten();
+            let pools = pools.filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
+            let mut counts = HostCounts::default();
+            for pool in pools {
+                counts += pool.counted();
+            }
+            let endpoint = host.endpoint.clone();
+            HostDescription { endpoint, findings: host.findings, counts }
+        });
+        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+    }
+}
+
+/// All clusters of a worker, by [`ClusterId`].
+#[derive(Debug, Default)]
+pub(crate) struct Clusters {
+    pub(crate) slots: Vec<Option<Box<ClusterState>>>,
+    /// What was found out about hosts of clusters that are still to come.
+    pub(crate) standings: HashMap<ClusterId, Arc<Standing>>,
+}
+
+impl Clusters {
+    pub(crate) fn get(&self, id: ClusterId) -> Option<&ClusterState> {
+        self.slots.get(id.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ClusterId) -> Option<&mut ClusterState> {
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
+        self.get(pool_key.cluster)?.pool(pool_key)
+    }
+
+    pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
+        self.get_mut(pool_key.cluster)?.pool_mut(pool_key)
+    }
+
+    /// Frees the pool of a host that is gone, once nothing hangs on it, and with the last one a cluster that is gone.
+    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+        let Some(cluster) = self.get_mut(pool_key.cluster) else { return };
+        cluster.drop_if_unused(pool_key);
+        if cluster.leaves {
+            self.drop_if_left(pool_key.cluster);
+        }
+    }
+
+    pub(crate) fn drop_if_left(&mut self, id: ClusterId) {
+        let is_left = |it: &ClusterState| it.leaves && it.pools.iter().all(Option::is_none);
+        if self.get(id).is_some_and(is_left) {
+            self.put(id, None);
+        }
+    }
+
+    pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
+        self.slots.iter().flatten().map(|cluster| cluster.describe()).collect()
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        id: ClusterId,
+        cluster: Option<Box<ClusterState>>,
+    ) -> Option<Box<ClusterState>> {
+        let index = id.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || None);
+        }
+        std::mem::replace(&mut self.slots[index], cluster)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl Upstreams {
+    /// Begins with a cluster of a snapshot.
+    pub(crate) fn open_cluster(
+        &mut self,
+        id: ClusterId,
+        config: &Arc<Cluster>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+        let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
+        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        if config.bolt.is_some() {
+            let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
+            cluster.bolt_stats = Some(env.registry.set(env.index, scope));
+        }
+        cluster.standing = self.clusters.standings.remove(&id);
+        cluster.update(&config.endpoints, env.random.next());
+        for priority in [Priority::Default, Priority::High] {
+            cluster.show_breakers_of(priority);
+        }
+        if env.index == 0 {
+            cluster.stats.membership_change.inc();
+            cluster.show_membership();
+        }
+        self.clusters.put(id, Some(Box::new(cluster)));
+    }
+
+    /// Adds a cluster that no snapshot has: an origin of the app.
+    pub(crate) fn add_cluster(
+        &mut self,
+        config: Arc<Cluster>,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) -> ClusterId {
+        let free = self.clusters.slots.iter().position(Option::is_none);
+        let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
+        let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
+        let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
+        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        cluster.races = true;
+        cluster.update(&config.endpoints, env.random.next());
+        self.clusters.put(id, Some(Box::new(cluster)));
+        id
+    }
+
+    /// Takes what was found out about the hosts of a cluster.
+    pub(crate) fn update_health(
+        &mut self,
+        id: ClusterId,
+        standing: Arc<Standing>,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(id) else {
+            self.clusters.standings.insert(id, standing);
+            return;
+        };
+        let fell = cluster.take_standing(standing, env.random.next());
+        if env.index == 0 {
+            cluster.show_membership();
+        }
+        for pool in fell {
+            self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);
+        }
+    }
+
+    /// The host of a pool is not well: none of its connections is used for another stream.
+    pub(crate) fn drain_pool(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(pool) = self.clusters.pool(pool_key) else { return };
+        for id in &pool.open {
+            let connection = conns.table.get_mut(*id);
+            if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut()) {
+                upstream.retired = true;
+            }
+        }
+        self.close_idle(pool_key, conns, env, now);
+        self.retire_shared_of(pool_key, conns, env, now);
+    }
+
+    pub(crate) fn close_idle(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let pool = self.clusters.pool_mut(pool_key);
+        let idle = pool.map(|pool| std::mem::take(&mut pool.idle)).unwrap_or_default();
+        for id in idle {
+            self.close_upstream(id, Close::Flush, conns, env, now);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Clusters, their pools, connects under way, and the connections that lie in pools.
+//!
+//! Nothing here knows of streams but their index: what a pool is asked is a [`Wish`](pool::Wish), what it answers a
+//! [`Lease`](pool::Lease).
+
+pub(crate) mod cluster;
+pub(crate) mod connect;
+pub(crate) mod origin;
+pub(crate) mod passive_health;
+pub(crate) mod pool;
+pub(crate) mod shared;
+
+use towpath_proto::{Close, ConnectionId, Instant};
+
+use crate::conn::Connections;
+use crate::conn::context::ChainKind;
+use crate::env::{Env, TimerSlot};
+use crate::ids::PoolKey;
+use crate::local::Local;
+use crate::upstream::cluster::Clusters;
+use crate::upstream::connect::Attempts;
+
+/// The clusters, their pools, and connects under way.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams {
+    pub(crate) clusters: Clusters,
+    pub(crate) attempts: Attempts,
+    /// What the app in this process asks for, and its origins, whose connects are raced.
+    pub(crate) app: Box<Local>,
+}
+
+impl Upstreams {
+    /// An answer that nobody asked for.
+    pub(crate) fn on_unasked(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.close_upstream(id, Close::Abort, conns, env, now);
+    }
+
+    /// Ends an upstream connection that carries no stream.
+    pub(crate) fn close_upstream(
+        &mut self,
+        id: ConnectionId,
+        how: Close,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let gone = conns.table.get(id).is_none_or(|connection| connection.gone);
+        if how == Close::Flush && !gone {
+            conns.say_goodbye(id, env);
+        }
+        self.forget_upstream(id, conns, env, now);
+        if !gone {
+            conns.push(towpath_proto::Output::Close { connection: id, how }, env);
+        }
+    }
+
+    /// Takes an upstream connection off the books; if streams wait, another one is opened.
+    pub(crate) fn forget_upstream(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.remove(id) else { return };
+        debug_assert_eq!(connection.stream, None, "a stream leaves its connection first");
+        env.timers.clear(TimerSlot::of_connection(id));
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        cluster.load_mut(pool_key).connections -= 1;
+        cluster.show_breakers(pool_key);
+        let stats = &cluster.stats;
+        stats.upstream_cx_active.dec();
+        stats.upstream_cx_destroy.inc();
+        if connection.is_ended_by_peer() {
+            stats.upstream_cx_destroy_remote.inc();
+        } else {
+            stats.upstream_cx_destroy_local.inc();
+        }
+        stats
+            .upstream_cx_length_ms
+            .record(u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX));
+        if let Some(upstream) = connection.upstream() {
+            stats.upstream_rq_per_cx.record(upstream.requests.into());
+        }
+        stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
+        stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        pool.connections -= 1;
+        if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {
+            pool.idle.remove(at);
+        }
+        pool.shared.retain(|shared| *shared != id);
+        if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
+            pool.open.swap_remove(at);
+        }
+        if pool.is_unused() {
+            self.clusters.drop_if_unused(pool_key);
+        } else if !pool.pending.is_empty() {
+            self.open_for_pending(pool_key, conns, env, now);
+        }
+    }
+
+    pub(crate) fn cluster_of(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+    ) -> Option<&mut cluster::ClusterState> {
+        let pool_key = conns.table.get(id)?.upstream()?.pool_key;
+        self.clusters.get_mut(pool_key.cluster)
+    }
+
+    /// The server let an idle connection go: others are not trusted for longer than that.
+    pub(crate) fn learn_peer_idle(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        let idle = connection.idle_since(now);
+        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
+            return;
+        };
+        if let Some(pool) = self.clusters.pool_mut(pool_key) {
+            pool.learn_idle(idle);
+        }
+    }
+}
+
+/// What happens when one side is slower than the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    /// More waits to go out than the watermark.
+    BackedUp,
+    /// Half of that has left.
+    Drained,
+    /// Reading stops.
+    Paused,
+    /// Reading goes on.
+    Resumed,
+}
+
+impl Upstreams {
+    /// Envoy's flow-control counters.
+    pub(crate) fn count_congestion(
+        &mut self,
+        id: ConnectionId,
+        event: Congestion,
+        conns: &mut Connections,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        if let Some(upstream) = connection.upstream() {
+            let Some(cluster) = self.clusters.get(upstream.pool_key.cluster) else { return };
+            match event {
+                Congestion::BackedUp => cluster.stats.upstream_flow_control_backed_up_total.inc(),
+                Congestion::Drained => cluster.stats.upstream_flow_control_drained_total.inc(),
+                Congestion::Paused => {
+                    cluster.stats.upstream_flow_control_paused_reading_total.inc()
+                }
+                Congestion::Resumed => {
+                    cluster.stats.upstream_flow_control_resumed_reading_total.inc()
+                }
+            }
+            return;
+        }
+        let Some(downstream) = connection.downstream() else { return };
+        match (&downstream.context.kind, event) {
+            (ChainKind::Http(http), Congestion::Paused) => {
+                http.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (ChainKind::Http(http), Congestion::Resumed) => {
+                http.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (ChainKind::Tcp(tcp), Congestion::Paused) => {
+                tcp.stats.downstream_flow_control_paused_reading_total.inc();
+            }
+            (ChainKind::Tcp(tcp), Congestion::Resumed) => {
+                tcp.stats.downstream_flow_control_resumed_reading_total.inc();
+            }
+            (_, Congestion::BackedUp | Congestion::Drained) | (ChainKind::Local, _) => {}
+        }
+    }
+}
+
+impl Upstreams {
+    pub(crate) fn count_retry_success(&self, pool_key: PoolKey) {
+        if let Some(cluster) = self.clusters.get(pool_key.cluster) {
+            cluster.stats.upstream_rq_retry_success.inc();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Pools of upstream connections, one for each host of a cluster.
+//!
+//! Arrives: a stream that knows its host. Leaves: a connection for it, a place in the queue, or a refusal.
+//!
+//! An idle connection is taken from the top, so that the oldest ones fall out by their idle timeout. A pool never
+//! opens more connections than streams wait for, nor more than the cluster's circuit breakers allow; the first
+//! connection to a host is always allowed, so that a limit never makes a host unreachable.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::{Address, Close, ConnectionId, Instant};
+
+use crate::conn::Connections;
+use crate::env::Env;
+use crate::ids::{PoolKey, Priority, Protocol, StreamIndex};
+use crate::message::HostCounts;
+use crate::upstream::Upstreams;
+use crate::upstream::passive_health::ErrorStreak;
+
+/// The connections to one host.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) address: Address,
+    pub(crate) hostname: Arc<str>,
+    /// Whose circuit breakers count.
+    pub(crate) priority: Priority,
+    /// Where the host is in the balancer's list; `None` when it is gone.
+    pub(crate) host: Option<u32>,
+    /// All connections.
+    pub(crate) open: Vec<ConnectionId>,
+    /// Those without a stream, the latest last.
+    pub(crate) idle: Vec<ConnectionId>,
+    /// Connections that carry many streams, busy or not.
+    pub(crate) shared: Vec<ConnectionId>,
+    /// Streams that wait for a connection.
+    pub(crate) pending: VecDeque<StreamIndex>,
+    /// Connects under way for `pending`.
+    pub(crate) connecting: u32,
+    /// Connections and connects.
+    pub(crate) connections: u32,
+    /// How long the peer was seen to keep an idle connection, or says so.
+    pub(crate) peer_idle: Option<Duration>,
+    /// Of what is over; what is there now is counted when somebody asks ([`Pool::counted`]).
+    pub(crate) counts: HostCounts,
+    /// Errors in a row, where outliers are looked for.
+    pub(crate) error_streak: ErrorStreak,
+}
+
+/// What asking for a connection came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Here it is; `fresh` if it carried no stream before.
+    Ready(ConnectionId),
+    /// The stream is in the queue.
+    Pending,
+    /// A circuit breaker is open.
+    Overflow,
+    /// So many wait already that it never comes to a host.
+    QueueFull,
+}
+
+/// What a stream wants of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) stream: StreamIndex,
+    /// A connection that has carried others will do.
+    pub(crate) reuses: bool,
+    /// It can be sent again if its connection turns out to be closing.
+    pub(crate) repeatable: bool,
+    /// Where it stands in the queue, if not at the end.
+    pub(crate) turn: Option<usize>,
+}
+
+impl Pool {
+    pub(crate) fn new(address: Address, hostname: Arc<str>, priority: Priority) -> Self {
+        Self {
+            address,
+            hostname,
+            priority,
+            host: None,
+            open: Vec::new(),
+            idle: Vec::new(),
+            shared: Vec::new(),
+            pending: VecDeque::new(),
+            connecting: 0,
+            connections: 0,
+            peer_idle: None,
+            counts: HostCounts::default(),
+            error_streak: ErrorStreak::default(),
+        }
+    }
+
+    /// Whether nothing hangs on it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.host.is_none() && self.connections == 0 && self.pending.is_empty()
+    }
+
+    /// What `/clusters` tells of it.
+    pub(crate) fn counted(&self) -> HostCounts {
+        HostCounts {
+            connections_active: u64::from(self.connections - self.connecting),
+            requests_pending: self.pending.len() as u64,
+            ..self.counts
+        }
+    }
+
+    /// The peer let an idle connection go after `idle`.
+    pub(crate) fn learn_idle(&mut self, idle: Duration) {
+        if idle >= SHORTEST_PEER_IDLE {
+            self.peer_idle = Some(self.peer_idle.map_or(idle, |known| known.min(idle)));
+        }
+    }
+}
+
+impl Upstreams {
+    /// A connection for an HTTP stream to a host.
+    pub(crate) fn lease(
+        &mut self,
+        wish: Wish,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> Lease {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
+        if cluster.load(pool_key).requests >= cluster.limits(pool_key).requests {
+            cluster.stats.upstream_rq_active_overflow.inc();
+            return Lease::Overflow;
+        }
+        if cluster.config.bolt.is_some() {
+            return self.lease_shared(wish, pool_key, conns, env, now);
+        }
+        while wish.reuses
+            && let Some(id) = self.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop())
+        {
+            if self.may_be_reused(id, pool_key, wish.repeatable, conns, now) {
+                return Lease::Ready(id);
+            }
+            self.close_upstream(id, Close::Flush, conns, env, now);
+        }
+        self.enqueue(wish, pool_key, conns, env, now)
+    }
+
+    /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
+    pub(crate) fn enqueue(
+        &mut self,
+        wish: Wish,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> Lease {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
+        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            return Lease::QueueFull;
+        }
+        cluster.joined_queue(pool_key);
+        let races = cluster.races;
+        if let Some(pool) = cluster.pool_mut(pool_key) {
+            let at = wish.turn.unwrap_or(pool.pending.len());
+            pool.pending.insert(at, wish.stream);
+        }
+        if races {
+            self.race_for(pool_key.cluster, conns, env, now);
+        } else {
+            self.open_for_pending(pool_key, conns, env, now);
+        }
+        Lease::Pending
+    }
+
+    /// Opens a connection if more streams wait than connects are under way.
+    pub(crate) fn open_for_pending(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        if cluster.races {
+            return self.advance_origin(pool_key.cluster, conns, env, now);
+        }
+        let at_limit = cluster.load(pool_key).connections >= cluster.limits(pool_key).connections;
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        if pool.pending.len() <= pool.connecting as usize {
+            return;
+        }
+        let has_some = pool.connections > 0;
+        if at_limit {
+            cluster.stats.upstream_cx_overflow.inc();
+            if has_some {
+                return;
+            }
+        }
+        let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
+        if protocol == Protocol::Bolt && self.has_all_shared(pool_key, conns) {
+            return;
+        }
+        self.start_connect(pool_key, protocol, None, env, now);
+    }
+
+    /// Takes a stream out of a queue.
+    pub(crate) fn leave_queue(&mut self, index: StreamIndex, pool_key: PoolKey) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        if let Some(position) = pool.pending.iter().position(|&waiting| waiting == index) {
+            pool.pending.remove(position);
+            cluster.left_queue(pool_key);
+        }
+    }
+
+    /// Whether an idle connection can be trusted with a request.
+    pub(crate) fn may_be_reused(
+        &self,
+        id: ConnectionId,
+        pool_key: PoolKey,
+        repeatable: bool,
+        conns: &Connections,
+        now: Instant,
+    ) -> bool {
+        let Some(connection) = conns.table.get(id) else { return false };
+        if connection.ended || connection.upstream().is_none_or(|upstream| upstream.retired) {
+            return false;
+        }
+        // What cannot be repeated does not go where the peer may be hanging up at this moment.
+        let races = self.clusters.get(pool_key.cluster).is_some_and(|cluster| cluster.races);
+        if races && !repeatable && connection.idle_since(now) > PROVEN_ALIVE {
+            return false;
+        }
+        let known = self.clusters.pool(pool_key).and_then(|pool| pool.peer_idle);
+        repeatable
+            || known.is_none_or(|known| connection.idle_since(now) + PEER_IDLE_MARGIN < known)
+    }
+}
+
+/// Shorter idle times of a peer are taken for restarts and the like, not for its habit.
+pub(crate) const SHORTEST_PEER_IDLE: Duration = Duration::from_millis(1500);
+
+/// How lately an app's connection must have carried something to be trusted with what cannot be repeated; HTTP/1 has no
+/// other way to ask whether its peer is there than a new connection.
+pub(crate) const PROVEN_ALIVE: Duration = Duration::from_millis(1000);
+
+/// How long before the peer's own idle timeout a connection is not used any more.
+pub(crate) const PEER_IDLE_MARGIN: Duration = Duration::from_millis(1000);
