@@ -4,7 +4,10 @@
 //!   same commit as the text that explains it.
 //! - **Runtimes**: no async runtime below the programs.
 //! - **Unsafe**: forbidden by attribute where the table says so; elsewhere only in the named files.
+//! - **Folders**: inside the engine, who may import whom (`tidy/folders.rs`).
 //! - **Names and lengths**: no `utils`, no `helpers`, no file beyond 800 lines.
+
+mod folders;
 
 use std::fs;
 use std::path::Path;
@@ -179,6 +182,7 @@ pub(crate) fn run(_words: &[String]) -> Result<()> {
         check_name(file, &mut complaints);
         check_length(file, &mut complaints)?;
     }
+    folders::check(&files, &mut complaints)?;
     if complaints.is_empty() {
         println!(
             "tidy: {} packages, {} files, all in order",

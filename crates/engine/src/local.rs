@@ -15,8 +15,6 @@ pub mod report;
 pub(crate) mod rest;
 
 use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{ConnectionId, Instant, QueryId};
@@ -27,26 +25,20 @@ use crate::client::budget::{Budget, Rate};
 use crate::client::memory::Memory;
 use crate::client::resume::Resumable;
 use crate::client::timeouts::Network;
-use crate::conn::Connections;
-use crate::conn::context::{ChainContext, ChainKind};
 use crate::env::Env;
-use crate::exchange::stream::Stream;
-use crate::ids::{NO_CLUSTER, StreamIndex};
 use crate::local::message::{CallId, Error, Event, Options, Outcome, Settings};
 use crate::local::origin::OriginState;
 use crate::local::report::Report;
 use crate::message::FromWorker;
-use crate::snapshot::listener::{ChainMatch, Direction as Way, FilterChain, Listener, Terminal};
-use crate::snapshot::route::ClusterChoice;
-use crate::snapshot::{ClusterId, TcpProxy};
-use crate::stats::Scope;
+use crate::snapshot::ClusterId;
 
 /// What a worker keeps for its app.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) settings: Settings,
     pub(crate) tls: Option<ClientTemplate>,
-    pub(crate) context: Option<Rc<ChainContext>>,
+    /// Whether an app has ever made a request.
+    pub(crate) is_used: bool,
     pub(crate) calls: HashMap<CallId, ConnectionId>,
     pub(crate) names: HashMap<message::Origin, ClusterId>,
     pub(crate) origins: HashMap<ClusterId, OriginState>,
@@ -69,7 +61,7 @@ impl Default for Local {
         let settings = Settings::default();
         Self {
             tls: None,
-            context: None,
+            is_used: false,
             calls: HashMap::new(),
             names: HashMap::new(),
             origins: HashMap::new(),
@@ -91,11 +83,6 @@ impl Default for Local {
 }
 
 impl Local {
-    /// Whether an app has ever made a request.
-    pub(crate) fn is_used(&self) -> bool {
-        self.context.is_some()
-    }
-
     /// Whether there is a way to an origin, as far as the platform says.
     pub(crate) fn reaches(&self, origin: &message::Origin) -> bool {
         self.online || self.spares(origin)
@@ -180,24 +167,9 @@ impl Local {
         self.flow = Flow::new(settings.max_flow_bytes, settings.flow_window);
         self.settings = settings;
     }
-
-    pub(crate) fn stream_of(&self, call: CallId, conns: &Connections) -> Option<StreamIndex> {
-        conns.table.get(*self.calls.get(&call)?)?.stream
-    }
-
     /// Requests of the app that are under way.
     pub(crate) fn calls_in_flight(&self) -> u32 {
         u32::try_from(self.calls.len()).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn app_context(&mut self, env: &mut Env) -> Rc<ChainContext> {
-        if let Some(context) = &self.context {
-            return Rc::clone(context);
-        }
-        let stats = env.registry.set(env.index, Scope::Listener(Arc::from("local")));
-        let context = Rc::new(ChainContext::local(stats));
-        self.context = Some(Rc::clone(&context));
-        context
     }
 }
 
@@ -214,52 +186,8 @@ impl Env {
     }
 }
 
-impl Stream {
-    /// Whether its request comes from the app in this process.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.context.kind, ChainKind::Local)
-    }
-}
-
 /// What a kernel sends on a new connection before anything is acknowledged: ten segments (RFC 6928).
 pub(crate) const INITIAL_WINDOW_BYTES: u64 = 14_600;
-
-/// What stands for a listener where there is none.
-pub(crate) fn no_listener() -> (Listener, FilterChain) {
-    let listener = Listener {
-        name: "local".into(),
-        stat_prefix: "local".into(),
-        addresses: Vec::new(),
-        bind: false,
-        options: Arc::default(),
-        chains: Vec::new(),
-        default_chain: None,
-        buffer_limit: 0,
-        max_connections: None,
-        // It is none of those that the limit counts.
-        ignore_global_limit: true,
-        direction: Way::Unspecified,
-        modify_only: false,
-        access_logs: Vec::new(),
-    };
-    let nothing = TcpProxy {
-        stat_prefix: "local".into(),
-        cluster: ClusterChoice::One(NO_CLUSTER),
-        idle_timeout: None,
-        max_duration: None,
-        max_connect_attempts: 1,
-        access_logs: Vec::new(),
-    };
-    let chain = FilterChain {
-        name: "".into(),
-        matches: ChainMatch::default(),
-        filters: Vec::new(),
-        // The kind says what takes its streams: a chain of the app's has no configuration.
-        terminal: Terminal::Tcp(Arc::new(nothing)),
-        transport_timeout: None,
-    };
-    (listener, chain)
-}
 
 /// What a request knows of its response, where that can go on.
 #[derive(Debug)]

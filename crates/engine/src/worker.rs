@@ -5,13 +5,12 @@
 //! Workers share nothing but the snapshot (read only) and the counters (each has its own). This file only
 //! hands on: each event goes to the file that is named for it.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use towpath_proto::tls::Fault;
 use towpath_proto::{ConnectionId, Failure, Input, Instant, Machine, Output};
 
 use crate::conn::{ConnectionTimer, Role};
+pub use crate::env::WorkerOptions;
 use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::exchange::stream::StreamTimer;
@@ -19,23 +18,6 @@ use crate::ids::StreamIndex;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::serving::SERVES;
 use crate::snapshot::ClusterId;
-use crate::stats::Registry;
-
-/// How to make a worker.
-#[derive(Clone, Debug)]
-pub struct WorkerOptions {
-    /// Which of the workers this is, from 0.
-    pub index: u32,
-    /// How many there are.
-    pub workers: u32,
-    /// What its random numbers (balancing, request ids, back-off) start from. Take it from the
-    /// operating system, or from a simulation's seed.
-    pub seed: u64,
-    /// Where its counters are registered.
-    pub registry: Arc<Registry>,
-    /// The machine's name, for logs (`%HOSTNAME%`).
-    pub hostname: Arc<str>,
-}
 
 /// The engine's machine.
 #[derive(Debug)]
@@ -92,7 +74,7 @@ impl Machine for Worker {
         if let Some(output) = self.exchange.env.outputs.pop_front() {
             return output;
         }
-        if self.exchange.upstreams.app.is_used() && self.exchange.streams.len() == 0 {
+        if self.exchange.upstreams.app.is_used && self.exchange.streams.len() == 0 {
             // An app's engine sleeps until something is due.
             self.exchange.env.timers.prune();
         }

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::ids::NO_CLUSTER;
 use crate::serving::Serving;
-use crate::snapshot::listener::{FilterChain, Listener};
+use crate::snapshot::listener::{ChainMatch, Direction as Way, FilterChain, Listener, Terminal};
+use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, TcpStats,
@@ -78,7 +80,7 @@ pub(crate) struct TcpContext {
 impl ChainContext {
     /// The app's, which no listener has.
     pub(crate) fn local(stats: Arc<ListenerStats>) -> Self {
-        let (listener, chain) = crate::local::no_listener();
+        let (listener, chain) = no_listener();
         Self {
             listener: Arc::new(listener),
             chain: Arc::new(chain),
@@ -117,4 +119,41 @@ impl ChainContext {
             ChainKind::Tcp(tcp) => Some(tcp),
         }
     }
+}
+
+/// What stands for a listener where there is none.
+fn no_listener() -> (Listener, FilterChain) {
+    let listener = Listener {
+        name: "local".into(),
+        stat_prefix: "local".into(),
+        addresses: Vec::new(),
+        bind: false,
+        options: Arc::default(),
+        chains: Vec::new(),
+        default_chain: None,
+        buffer_limit: 0,
+        max_connections: None,
+        // It is none of those that the limit counts.
+        ignore_global_limit: true,
+        direction: Way::Unspecified,
+        modify_only: false,
+        access_logs: Vec::new(),
+    };
+    let nothing = TcpProxy {
+        stat_prefix: "local".into(),
+        cluster: ClusterChoice::One(NO_CLUSTER),
+        idle_timeout: None,
+        max_duration: None,
+        max_connect_attempts: 1,
+        access_logs: Vec::new(),
+    };
+    let chain = FilterChain {
+        name: "".into(),
+        matches: ChainMatch::default(),
+        filters: Vec::new(),
+        // The kind says what takes its streams: a chain of the app's has no configuration.
+        terminal: Terminal::Tcp(Arc::new(nothing)),
+        transport_timeout: None,
+    };
+    (listener, chain)
 }

@@ -19,7 +19,22 @@ use crate::message::{FromWorker, Message};
 use crate::random::Random;
 use crate::stats::Registry;
 use crate::wall_clock::WallClock;
-use crate::worker::WorkerOptions;
+
+/// How to make a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// Which of the workers this is, from 0.
+    pub index: u32,
+    /// How many there are.
+    pub workers: u32,
+    /// What its random numbers (balancing, request ids, back-off) start from. Take it from the
+    /// operating system, or from a simulation's seed.
+    pub seed: u64,
+    /// Where its counters are registered.
+    pub registry: Arc<Registry>,
+    /// The machine's name, for logs (`%HOSTNAME%`).
+    pub hostname: Arc<str>,
+}
 
 /// What every owner may use.
 #[derive(Debug)]

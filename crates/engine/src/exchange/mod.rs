@@ -23,11 +23,13 @@ pub(crate) mod tcp;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Instant};
 
+use crate::conn::context::ChainContext;
 use crate::conn::mux::Codec;
 use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
@@ -45,6 +47,8 @@ pub(crate) struct Exchange {
     pub(crate) upstreams: Upstreams,
     pub(crate) listeners: Listeners,
     pub(crate) env: Env,
+    /// The chain of the app's streams, once there are any.
+    pub(crate) app_context: Option<Rc<ChainContext>>,
 }
 
 impl Exchange {
@@ -57,6 +61,7 @@ impl Exchange {
             upstreams: Upstreams::default(),
             listeners: Listeners::default(),
             env,
+            app_context: None,
         }
     }
 }

@@ -10,42 +10,30 @@ use std::time::Duration;
 use towpath_proto::{Failure, Instant, Output, QueryId};
 
 use super::message::{Event, Find, Found};
-use crate::conn::Connections;
 use crate::env::Env;
 use crate::local::Local;
 
 impl Local {
     /// Somebody asks where to connect. A question of the same asker that is not answered yet is void.
-    pub(crate) fn find(
-        &mut self,
-        find: Find,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
+    pub(crate) fn find(&mut self, find: Find, env: &mut Env, now: Instant) {
         let network = self.memory.network();
         let known = self.answers.addresses(network, &find.host, now).to_vec();
         if !known.is_empty() {
             self.tell_found(&find, Ok(&known), false, env, now);
         }
         self.finds.retain(|_, other| other.asker != find.asker);
-        let query = self.ask_resolver(Arc::clone(&find.host), conns, env);
+        let query = self.ask_resolver(Arc::clone(&find.host), env);
         self.finds.insert(query, find);
     }
 
     /// Asks the app or the system for the addresses of a name.
-    pub(crate) fn ask_resolver(
-        &mut self,
-        name: Arc<str>,
-        conns: &mut Connections,
-        env: &mut Env,
-    ) -> QueryId {
+    pub(crate) fn ask_resolver(&mut self, name: Arc<str>, env: &mut Env) -> QueryId {
         self.next_query += 1;
         let query = QueryId(self.next_query);
         if self.settings.app_resolves {
             env.tell_app(Event::Resolve { query, name });
         } else {
-            conns.push(Output::Resolve { query, name: name.to_string() }, env);
+            env.outputs.push_back(Output::Resolve { query, name: name.to_string() });
         }
         query
     }

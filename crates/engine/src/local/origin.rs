@@ -18,7 +18,6 @@ use crate::client::progress::connect_options;
 use crate::client::race::Race;
 use crate::client::rest::Rest;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
-use crate::conn::Connections;
 use crate::env::{Env, TimerSlot};
 use crate::local::message::{Origin, Outcome, Transport};
 use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
@@ -194,13 +193,7 @@ impl Local {
         }
     }
 
-    pub(crate) fn ask_for_addresses(
-        &mut self,
-        id: ClusterId,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
+    pub(crate) fn ask_for_addresses(&mut self, id: ClusterId, env: &mut Env, now: Instant) {
         let fresh_for = self.settings.fresh_for;
         let Some(origin) = self.origins.get(&id) else { return };
         let reached = self.reaches(&origin.key);
@@ -220,7 +213,7 @@ impl Local {
         }
         origin.lookups.push_back(Lookup { asked: now, answered: None, outcome: None });
         let name = Arc::clone(&origin.key.host);
-        let query = self.ask_resolver(name, conns, env);
+        let query = self.ask_resolver(name, env);
         self.queries.insert(query, id);
         if let Some(origin) = self.origins.get_mut(&id)
             && let Names::Name { asking, .. } = &mut origin.names

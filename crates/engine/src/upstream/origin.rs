@@ -42,7 +42,7 @@ impl Upstreams {
     ) {
         let wanted = self.connections_wanted(id);
         if wanted > 0 {
-            self.app.ask_for_addresses(id, conns, env, now);
+            self.app.ask_for_addresses(id, env, now);
         }
         loop {
             let random = env.random.next();

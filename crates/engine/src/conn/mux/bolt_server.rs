@@ -12,7 +12,6 @@ use towpath_proto::head::HeadPool;
 use towpath_proto::{Event, Instant};
 
 use crate::conn::mux::reply::Reply;
-use crate::exchange::rpc::Call;
 use crate::ids::StreamIndex;
 use crate::snapshot::BoltProxy;
 
@@ -99,10 +98,15 @@ impl Server {
     }
 
     /// Takes out a call; answers the one that stands in its position now.
-    pub(crate) fn remove(&mut self, call: &Call) -> Option<StreamIndex> {
-        self.asked = self.asked.saturating_sub(call.asked.map_or(0, |asked| asked.len));
-        self.collected = self.collected.saturating_sub(call.collected);
-        let position = call.position as usize;
+    pub(crate) fn remove(
+        &mut self,
+        position: u32,
+        asked: usize,
+        collected: usize,
+    ) -> Option<StreamIndex> {
+        self.asked = self.asked.saturating_sub(asked);
+        self.collected = self.collected.saturating_sub(collected);
+        let position = position as usize;
         if position >= self.calls.len() {
             return None;
         }

@@ -10,12 +10,14 @@ pub(crate) mod redo;
 pub(crate) mod rest;
 pub(crate) mod resume;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::head::{Head, Method};
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
+use crate::conn::context::{ChainContext, ChainKind};
 use crate::conn::mux::Codec;
 use crate::conn::spans::Part;
 use crate::conn::{Connection, Downstream, Reading, Role};
@@ -29,8 +31,24 @@ use crate::local::message::{
 };
 use crate::local::report::Report;
 use crate::local::{Call, INITIAL_WINDOW_BYTES};
+use crate::stats::Scope;
 
 impl Exchange {
+    pub(crate) fn app_context(&mut self) -> Rc<ChainContext> {
+        if let Some(context) = &self.app_context {
+            return Rc::clone(context);
+        }
+        let stats = self.env.registry.set(self.env.index, Scope::Listener(Arc::from("local")));
+        let context = Rc::new(ChainContext::local(stats));
+        self.upstreams.app.is_used = true;
+        self.app_context = Some(Rc::clone(&context));
+        context
+    }
+
+    pub(crate) fn stream_of(&self, call: CallId) -> Option<StreamIndex> {
+        self.conns.table.get(*self.upstreams.app.calls.get(&call)?)?.stream
+    }
+
     /// The app wants something.
     pub(crate) fn on_command(&mut self, command: Command, now: Instant) {
         match command {
@@ -50,15 +68,13 @@ impl Exchange {
                 }
             }
             Command::Cancel { call } => {
-                if let Some(index) = self.upstreams.app.stream_of(call, &self.conns) {
+                if let Some(index) = self.stream_of(call) {
                     self.fail_call(index, Error::Cancelled, now);
                 }
             }
             Command::Network(change) => self.on_network_change(change, now),
             Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
-            Command::Find(find) => {
-                self.upstreams.app.find(find, &mut self.conns, &mut self.env, now)
-            }
+            Command::Find(find) => self.upstreams.app.find(find, &mut self.env, now),
             Command::Attempted { address, took } => {
                 self.upstreams.app.on_attempted(address, took, now)
             }
@@ -127,7 +143,7 @@ impl Exchange {
 
     /// The stream, with the app as its downstream side.
     pub(crate) fn open_local_stream(&mut self, call: Call, now: Instant) -> Option<StreamIndex> {
-        let context = self.upstreams.app.app_context(&mut self.env);
+        let context = self.app_context();
         let serial = self.env.serial.next_connection();
         let window = self.upstreams.app.settings.window_bytes;
         let role = Role::Downstream(Downstream { context, requests: 1, closing: false, serial });
@@ -277,5 +293,12 @@ impl Exchange {
     /// ends slow start before the queue overflows (RFC 9406, HyStart).
     pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
         self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
+    }
+}
+
+impl Stream {
+    /// Whether its request comes from the app in this process.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.context.kind, ChainKind::Local)
     }
 }

@@ -129,7 +129,10 @@ impl Exchange {
         let speaks_bolt = stream.context.bolt().is_some();
         let Some(connection) = self.conns.table.get_mut(downstream) else { return speaks_bolt };
         let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
-        let moved = server.remove(call);
+        let moved = {
+            let asked = call.asked.map_or(0, |asked| asked.len);
+            server.remove(position, asked, call.collected)
+        };
         if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
             moved.call.position = position;
         }
