@@ -272,8 +272,7 @@ impl Exchange {
             cluster.stats.upstream_rq_retry_overflow.inc();
             return false;
         }
-        cluster.load_mut(pool_key).retries += 1;
-        cluster.show_breakers(pool_key);
+        cluster.retry_began(stream.priority);
         stream.retries.counted = Some(pool_key);
         cluster.stats.upstream_rq_retry.inc();
         stream.retries.remaining -= 1;
@@ -300,11 +299,9 @@ impl Exchange {
 
     /// The stream does not count as a retry any more; answers where it did.
     pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<PoolKey> {
-        let pool_key = self.streams.get_mut(index)?.retries.counted.take()?;
-        if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.load_mut(pool_key).retries -= 1;
-            cluster.show_breakers(pool_key);
-        }
+        let stream = self.streams.get_mut(index)?;
+        let pool_key = stream.retries.counted.take()?;
+        self.upstreams.clusters.retry_over(pool_key.cluster, stream.priority);
         Some(pool_key)
     }
 

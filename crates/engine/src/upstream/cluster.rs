@@ -162,6 +162,12 @@ impl ClusterState {
         Some(pool)
     }
 
+    /// A stream will be tried again.
+    pub(crate) fn retry_began(&mut self, priority: Priority) {
+        self.loads[priority as usize].retries += 1;
+        self.show_breakers_of(priority);
+    }
+
     /// A stream waits for a connection.
     pub(crate) fn joined_queue(&mut self, pool_key: PoolKey) {
         self.load_mut(pool_key).pending += 1;
@@ -469,8 +475,21 @@ impl Clusters {
         }
     }
 
+    /// A retry is over. While it waits its host may go, and its pool with it; its cluster stays.
+    pub(crate) fn retry_over(&mut self, id: ClusterId, priority: Priority) {
+        let Some(cluster) = self.get_mut(id) else { return };
+        let load = &mut cluster.loads[priority as usize];
+        // One of another kind, in its place, has counted none.
+        load.retries = load.retries.saturating_sub(1);
+        cluster.show_breakers_of(priority);
+        self.drop_if_left(id);
+    }
+
     pub(crate) fn drop_if_left(&mut self, id: ClusterId) {
-        let is_left = |it: &ClusterState| it.leaves && it.pools.iter().all(Option::is_none);
+        let is_left = |it: &ClusterState| {
+            let retries = it.loads.iter().any(|load| load.retries > 0);
+            it.leaves && !retries && it.pools.iter().all(Option::is_none)
+        };
         if self.get(id).is_some_and(is_left) {
             self.put(id, None);
         }
