@@ -307,7 +307,9 @@ fn transfers(packets: &[Record]) -> Vec<(f64, Direction, u32)> {
         let at = match (packet.direction, packet.fate) {
             (Direction::Up, _) => packet.at,
             (Direction::Down, Fate::Delivered(at)) => at,
-            (Direction::Down, Fate::Lost | Fate::QueueFull | Fate::Outage) => return None,
+            (Direction::Down, Fate::Lost | Fate::QueueFull | Fate::Managed | Fate::Outage) => {
+                return None;
+            }
         };
         Some((at.as_nanos() as f64 / 1e9, packet.direction, packet.size))
     };

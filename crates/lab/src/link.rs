@@ -20,12 +20,13 @@ mod device;
 mod forwarder;
 mod packet;
 pub(crate) mod page;
+pub mod recording;
 mod report;
 mod space;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use towpath_sim::link::{Conditions, Direction, Path, Timeline};
 
@@ -57,6 +58,8 @@ pub struct Tuning {
     pub syn_schedule: SynSchedule,
     /// Largest packet.
     pub mtu: u16,
+    /// Whether both ends' TCP asks for marks of congestion instead of losses (RFC 3168).
+    pub ecn: bool,
 }
 
 /// When connection attempts are repeated.
@@ -147,6 +150,18 @@ impl Link {
         self.down.follow(route(down, Direction::Down));
     }
 
+    /// From now on other conditions; what is on its way stays so, and counting goes on.
+    pub fn change(&self, down: &Conditions, up: &Conditions) {
+        self.down.change(down);
+        self.up.change(up);
+    }
+
+    /// No link from now on for `length`.
+    pub fn break_off(&self, length: Duration) {
+        self.down.break_off(length);
+        self.up.break_off(length);
+    }
+
     /// The namespace of the program under test.
     pub fn near(&self) -> &Space {
         &self.near
@@ -181,6 +196,7 @@ impl Default for Tuning {
             congestion_control: "cubic".to_owned(),
             syn_schedule: SynSchedule::Linear,
             mtu: 1500,
+            ecn: false,
         }
     }
 }

@@ -15,8 +15,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use towpath_lab::link::{Backend, FAR, FAR6, Fate, Link, SynSchedule, Tuning};
-use towpath_sim::link::{Conditions, Loss, Rate, Timeline};
+use towpath_lab::link::{Backend, FAR, FAR6, Fate, Link, SynSchedule, Tuning, recording};
+use towpath_sim::link::{Aqm, Conditions, Loss, Rate, Timeline};
 
 const NONE: Timeline = Timeline::new();
 
@@ -160,7 +160,7 @@ fn losses_have_their_share_and_are_the_same_by_number() {
             link.near().run(|| {
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 for number in 0..4000 {
-                    // Nobody listens there; what comes back does not matter.
+                    // No program listens there; what comes back does not matter.
                     let _ = socket.send_to(&[0; 100], (FAR, 9));
                     if number % 50 == 49 {
                         std::thread::sleep(Duration::from_millis(1));
@@ -230,4 +230,83 @@ fn commands_run_in_the_namespaces() {
     };
     let devices = link.near().run(|| Command::new("ip").arg("link").output().unwrap());
     assert_eq!(count(devices), 2, "a loopback device and the link");
+}
+
+/// Round trips of a small datagram, or `None` where it did not come back.
+fn ping(link: &Link) -> Option<Duration> {
+    link.near().run(|| {
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let started = Instant::now();
+        socket.send_to(b"ping", (FAR, 5007)).unwrap();
+        socket.recv(&mut [0; 16]).ok().map(|_| started.elapsed())
+    })
+}
+
+#[test]
+fn a_running_link_changes_and_breaks_off_as_it_is_told() {
+    let Some((link, _alone)) = open(&Tuning::default()) else { return };
+    let echo = link.far().run(|| UdpSocket::bind((FAR, 5007)).unwrap());
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16];
+        while let Ok((count, peer)) = echo.recv_from(&mut buffer) {
+            let _ = echo.send_to(&buffer[..count], peer);
+        }
+    });
+    link.follow(&delay(0), &delay(0), &NONE, 1, false);
+    let near = (0..20).filter_map(|_| ping(&link)).min().unwrap();
+    assert!(near < Duration::from_millis(60), "{near:?}");
+    link.change(&delay(40), &delay(40));
+    let far = (0..5).filter_map(|_| ping(&link)).min().unwrap();
+    assert!(far >= Duration::from_millis(80), "{far:?}");
+    let before = link.report().up.packets;
+    assert!(before >= 25, "counting goes on: {before}");
+    link.break_off(Duration::from_secs(600));
+    assert_eq!(ping(&link), None);
+    assert!(link.report().up.outage >= 1);
+}
+
+#[test]
+fn codel_marks_what_tcp_lets_it_mark_and_keeps_the_queue_short() {
+    let tuning = Tuning { ecn: true, ..with("reno") };
+    let Some((link, _alone)) = open(&tuning) else { return };
+    let bottleneck = |aqm, ecn| Conditions {
+        rate: Rate::BitsPerSecond(20e6),
+        queue_bytes: Some(1 << 20),
+        delay: Duration::from_millis(10),
+        aqm,
+        ecn,
+        ..Conditions::default()
+    };
+    let mut longest = Vec::new();
+    for (aqm, ecn) in [(Aqm::TailDrop, false), (Aqm::CODEL, false), (Aqm::CODEL, true)] {
+        link.follow(&delay(10), &bottleneck(aqm, ecn), &NONE, 1, true);
+        let rate = goodput(&link, Duration::from_secs(4));
+        let up = link.report().up;
+        assert!(rate > 8.0, "{aqm:?}: {rate} Mbit/s");
+        assert_eq!(
+            up.managed > 0,
+            aqm == Aqm::CODEL && !ecn,
+            "{aqm:?} {ecn}: {} dropped",
+            up.managed
+        );
+        assert_eq!(up.marked > 0, ecn, "{aqm:?} {ecn}: {} marked", up.marked);
+        longest.push(up.most_queued_bytes);
+    }
+    assert!(longest[1] < longest[0] && longest[2] < longest[0], "{longest:?}");
+}
+
+#[test]
+fn a_recorded_path_is_what_was_emulated() {
+    let Some((link, _alone)) = open(&Tuning::default()) else { return };
+    let conditions =
+        Conditions { jitter: Duration::from_millis(10), jitter_reorders: true, ..delay(30) };
+    link.follow(&conditions, &conditions, &NONE, 1, false);
+    // Nothing listens there: a refusal is an answer too.
+    let attempts = link.near().run(|| {
+        recording::round_trips(format!("{FAR}:9").parse().unwrap(), Duration::from_secs(4))
+    });
+    let found = recording::Recording::of(&attempts, None).unwrap();
+    assert!((30.0..34.0).contains(&found.delay_ms), "{found:?}");
+    assert!((2.0..20.0).contains(&found.jitter_ms) && found.loss == 0.0, "{found:?}");
 }

@@ -1,13 +1,14 @@
 //! A link in virtual time: packets in, verdicts and delivery times out.
 //!
-//! Each direction is a [`Path`] of stages in this order: outage → loss → rate with a bounded queue → delay
-//! with jitter → reordering, duplication. A path reads no clock and moves no bytes: it is told a size and
+//! Each direction is a [`Path`] of stages in this order: outage → loss → rate with a bounded and perhaps managed
+//! queue → delay with jitter → reordering, duplication. A path reads no clock and moves no bytes: it is told a size and
 //! an instant and says what becomes of the packet, so the same stages serve a simulation and a live
 //! emulator.
 //!
 //! Every random decision is drawn from (seed, direction, packet number), never from a running generator:
 //! two programs that are compared meet the same losses by packet number, whatever they do in between.
 
+mod aqm;
 mod draw;
 mod profile;
 mod rate;
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 use towpath_proto::time::Instant;
 
+pub use aqm::Aqm;
+use aqm::{Candidate, Decision, Manager};
 use draw::{Draw, Purpose};
 pub use profile::{PROFILES, Profile};
 use rate::Serialiser;
@@ -44,10 +47,17 @@ pub struct Conditions {
     pub rate: Rate,
     /// Bytes that may wait for a limited rate; more are dropped at the tail.
     pub queue_bytes: Option<u64>,
+    /// How that queue is managed before it is full.
+    pub aqm: Aqm,
+    /// Whether that management marks packets of senders that understand it (RFC 3168), instead of dropping them.
+    pub ecn: bool,
     /// How long each packet travels.
     pub delay: Duration,
-    /// Up to how much longer, drawn evenly; without reordering, packets keep their order.
+    /// Up to how much longer, drawn evenly.
     pub jitter: Duration,
+    /// Whether that lets packets overtake each other. Otherwise each waits for the slowest before it, so that packets
+    /// closer together than the jitter travel longer on average.
+    pub jitter_reorders: bool,
     /// The share of packets that are held back so that later ones overtake them.
     pub reorder: f64,
     /// The share of packets that arrive twice.
@@ -96,11 +106,15 @@ pub enum Verdict {
         at: Instant,
         /// When its double arrives.
         again: Option<Instant>,
+        /// Whether it met congestion and is to carry the mark (RFC 3168, CE).
+        is_marked: bool,
     },
     /// The air ate it.
     Lost,
     /// The queue was full.
     QueueFull,
+    /// The queue's management dropped it.
+    Managed,
     /// There was no link.
     Outage,
 }
@@ -116,6 +130,7 @@ pub struct Path {
     number: u64,
     is_bad: bool,
     serialiser: Serialiser,
+    manager: Manager,
     /// When each waiting packet leaves, and its size.
     queue: VecDeque<(Instant, u64)>,
     queued_bytes: u64,
@@ -132,6 +147,7 @@ impl Path {
     ) -> Self {
         Self {
             serialiser: Serialiser::new(conditions.rate.clone()),
+            manager: Manager::new(conditions.aqm),
             conditions,
             timeline,
             next_change: 0,
@@ -145,8 +161,13 @@ impl Path {
         }
     }
 
-    /// Sends a packet of `size` bytes. Instants may not go backwards.
+    /// Sends a packet of `size` bytes that is not to be marked. Instants may not go backwards.
     pub fn send(&mut self, size: u64, now: Instant) -> Verdict {
+        self.send_packet(size, false, now)
+    }
+
+    /// Sends a packet of `size` bytes, whose sender may understand marks (RFC 3168, ECT). Instants may not go backwards.
+    pub fn send_packet(&mut self, size: u64, is_ect: bool, now: Instant) -> Verdict {
         self.follow_timeline(now);
         let draw = Draw::new(self.seed, self.direction, self.number);
         self.number += 1;
@@ -158,17 +179,45 @@ impl Path {
         if is_lost {
             return Verdict::Lost;
         }
-        let Some(left) = self.leave(size, now) else { return Verdict::QueueFull };
+        let (left, is_marked) = match self.leave(size, is_ect, &draw, now) {
+            Ok(left) => left,
+            Err(verdict) => return verdict,
+        };
         let jitter = self.conditions.jitter.mul_f64(draw.share(Purpose::Jitter));
-        let mut at = (left + self.conditions.delay + jitter).max(self.last_arrival);
+        let mut at = left + self.conditions.delay + jitter;
+        if !self.conditions.jitter_reorders {
+            at = at.max(self.last_arrival);
+        }
         if draw.share(Purpose::Reorder) < self.conditions.reorder {
             // Held back without holding up those behind it.
             at += self.conditions.delay.div_f64(4.0).max(self.conditions.jitter).max(HOLD_BACK);
         } else {
-            self.last_arrival = at;
+            self.last_arrival = at.max(self.last_arrival);
         }
         let is_double = draw.share(Purpose::Duplicate) < self.conditions.duplicate;
-        Verdict::Deliver { at, again: is_double.then(|| at + HOLD_BACK) }
+        Verdict::Deliver { at, again: is_double.then(|| at + HOLD_BACK), is_marked }
+    }
+
+    /// From now on other conditions; what is on its way stays so.
+    pub fn change(&mut self, conditions: Conditions) {
+        if conditions.rate != self.conditions.rate {
+            self.serialiser = Serialiser::new(conditions.rate.clone());
+        }
+        if conditions.aqm != self.conditions.aqm {
+            self.manager = Manager::new(conditions.aqm);
+        }
+        self.conditions = conditions;
+    }
+
+    /// No link from `start` on for `length`.
+    pub fn break_off(&mut self, start: Instant, length: Duration) {
+        let timeline = std::mem::take(&mut self.timeline);
+        self.timeline = timeline.with_outage(start.since(Instant::ZERO), length);
+    }
+
+    /// What it does to packets at present.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     /// Bytes that wait for their turn at `now`.
@@ -193,10 +242,7 @@ impl Path {
             self.timeline.change(self.next_change).filter(|change| change.at <= now)
         {
             let conditions = change.conditions(self.direction).clone();
-            if conditions.rate != self.conditions.rate {
-                self.serialiser = Serialiser::new(conditions.rate.clone());
-            }
-            self.conditions = conditions;
+            self.change(conditions);
             self.next_change += 1;
         }
     }
@@ -215,20 +261,37 @@ impl Path {
         }
     }
 
-    /// When the packet has left the queue; `None` when it did not fit.
-    fn leave(&mut self, size: u64, now: Instant) -> Option<Instant> {
+    /// When the packet has left the queue and whether it was marked there, or why it has not.
+    fn leave(
+        &mut self,
+        size: u64,
+        is_ect: bool,
+        draw: &Draw,
+        now: Instant,
+    ) -> Result<(Instant, bool), Verdict> {
         if self.conditions.rate == Rate::Unlimited {
-            return Some(now);
+            return Ok((now, false));
         }
         let limit = self.conditions.queue_limit();
         // What is being sent occupies no queue: the first packet fits whatever the limit.
         if self.queued_bytes(now) > 0 && self.queued_bytes + size > limit {
-            return None;
+            return Err(Verdict::QueueFull);
         }
+        let candidate = Candidate {
+            now,
+            leaves: self.serialiser.turn(now),
+            backlog: self.queued_bytes + size,
+            chance: draw.share(Purpose::Aqm),
+        };
+        let is_marked = match self.manager.decide(&candidate) {
+            Decision::Pass => false,
+            Decision::Signal if self.conditions.ecn && is_ect => true,
+            Decision::Signal | Decision::Drop => return Err(Verdict::Managed),
+        };
         let leaves = self.serialiser.leave(size, now);
         self.queue.push_back((leaves, size));
         self.queued_bytes += size;
-        Some(leaves)
+        Ok((leaves, is_marked))
     }
 }
 

@@ -1,10 +1,13 @@
 //! `towpath lab link`.
 
+mod control;
+
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -12,10 +15,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use towpath_proto::time::Instant as LinkInstant;
-use towpath_sim::link::{Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
+use towpath_sim::link::{Aqm, Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
 
 use super::units::{parse_milliseconds, parse_seconds, parse_size, show_ns};
+use crate::address::{Address, Target};
+use crate::link::recording;
 use crate::link::{self, Backend, Circumstances, Report, SynSchedule, Traffic, Tuning};
+use control::Control;
 
 /// Run a command behind an emulated network
 #[derive(Debug, Args)]
@@ -36,6 +42,23 @@ pub struct Link {
     /// Let losses come in bursts of N packets on average
     #[arg(long, value_name = "N", requires = "loss")]
     burst: Option<f64>,
+    /// Losses of a good and a bad state: P/R[/BAD[/GOOD]], in percent: to turn bad after a packet, to turn good again, to lose
+    /// a packet in the bad state (100) and in the good one (0)
+    #[arg(long, value_name = "P/R", value_parser = parse_gilbert_elliott, conflicts_with_all = ["loss", "burst"])]
+    gilbert_elliott: Option<Loss>,
+    /// Manage the queue before it is full: codel[:TARGET/INTERVAL] (RFC 8289; 5ms/100ms) or pie[:TARGET] (RFC 8033; 15ms)
+    #[arg(long, value_name = "AQM", value_parser = parse_aqm)]
+    aqm: Option<Aqm>,
+    /// Let the managed queue mark packets rather than drop them (RFC 3168), and both ends' TCP ask for that
+    #[arg(long, requires = "aqm")]
+    ecn: bool,
+    /// Let packets overtake each other by their --jitter
+    #[arg(long, requires = "jitter")]
+    jitter_reorders: bool,
+    /// Take changes while the command runs, as lines on a Unix socket: "set delay=50ms loss=2", "profile edge",
+    /// "outage 3s", "show"
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
     /// Travelling time in ms unless a unit is given
     #[arg(long, value_name = "D", value_parser = parse_both_delay)]
     delay: Option<Both<Duration>>,
@@ -98,8 +121,17 @@ pub struct Link {
     /// List the named networks and end
     #[arg(long)]
     list_profiles: bool,
+    /// Emulate nothing: measure the real path to a port that answers, and print the options that emulate it
+    #[arg(long, value_name = "HOST:PORT")]
+    record: Option<Address>,
+    /// With --record, measure its rate by this download (plain HTTP, some seconds long)
+    #[arg(long, value_name = "URL", requires = "record")]
+    record_download: Option<Target>,
+    /// How long to --record
+    #[arg(long, value_name = "D", default_value = "20s", value_parser = parse_seconds)]
+    record_for: Duration,
     /// The command and its arguments
-    #[arg(last = true, required_unless_present = "list_profiles")]
+    #[arg(last = true, required_unless_present_any = ["list_profiles", "record"])]
     command: Vec<String>,
 }
 
@@ -130,6 +162,9 @@ impl Link {
             super::print(&list_profiles());
             return Ok(ExitCode::SUCCESS);
         }
+        if let Some(address) = &self.record {
+            return self.record(address);
+        }
         let (down, up) = self.conditions()?;
         let timeline = self.timeline();
         link::become_root_of_a_user_namespace()?;
@@ -146,7 +181,19 @@ impl Link {
         let is_logged = self.log.is_some() || self.report.is_some();
         link.follow(&down, &up, &timeline, self.seed, is_logged);
         let started = Instant::now();
-        let status = match self.run_near(&link)? {
+        let control =
+            self.control.as_deref().map(|path| Control::open(path, &down, &up)).transpose()?;
+        let is_over = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            if let Some(control) = control {
+                scope.spawn(|| control.serve(&link, &is_over));
+            }
+            // A failure is told when the thread is, too.
+            let ended = self.run_near(&link).map_err(|error| error.to_string());
+            is_over.store(true, Ordering::Relaxed);
+            ended
+        });
+        let status = match ended? {
             Ok(status) => status,
             Err(error) => {
                 eprintln!("towpath: cannot run {}: {error}", self.command[0]);
@@ -172,6 +219,38 @@ impl Link {
         }
         eprint!("{}", summary(&report, &tuning));
         Ok(exit_code(status))
+    }
+
+    fn record(&self, address: &Address) -> super::Outcome {
+        let Address::Tcp(address) = address else {
+            return Err(super::usage("a path has a host and a port"));
+        };
+        let attempts = recording::round_trips(*address, self.record_for);
+        let down = match &self.record_download {
+            Some(target) => {
+                let Address::Tcp(from) = target.address else {
+                    return Err(super::usage("a download has a host and a port"));
+                };
+                let request =
+                    format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", target.path, target.authority);
+                Some(recording::download(from, &request, self.record_for)?)
+            }
+            None => None,
+        };
+        let Some(found) = recording::Recording::of(&attempts, down) else {
+            return Err(format!("nothing at {address} answered within a second").into());
+        };
+        if let Some(path) = &self.json {
+            super::write_result(
+                path,
+                "link-recording",
+                json!({ "recording": found, "options": found.options() }),
+            )?;
+        }
+        if self.json.as_deref() != Some(Path::new("-")) {
+            super::print(&format!("{}\n", found.options()));
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// The command's end; the inner error is that it could not be run at all.
@@ -218,6 +297,10 @@ impl Link {
                     None => Loss::Bernoulli(share),
                 };
             }
+            conditions.loss = self.gilbert_elliott.unwrap_or(conditions.loss);
+            conditions.aqm = self.aqm.unwrap_or(conditions.aqm);
+            conditions.ecn = self.ecn;
+            conditions.jitter_reorders = self.jitter_reorders;
             if let Some(delay) = self.delay {
                 conditions.delay = delay.pick(is_down);
             }
@@ -293,6 +376,7 @@ impl Link {
                 Syn::Linear => SynSchedule::Linear,
             },
             mtu: self.mtu,
+            ecn: self.ecn,
         }
     }
 
@@ -423,14 +507,23 @@ fn summary(report: &Report, tuning: &Tuning) -> String {
 
 fn traffic_line(traffic: &Traffic) -> String {
     format!(
-        "{} packets, {} lost, {} queue full, {} in outage, {} bytes delivered, late by {} (p99)",
+        "{} packets, {} lost, {} queue full, {}{} in outage,\n               {} bytes delivered, late by {} (p99)",
         traffic.packets,
         traffic.lost,
         traffic.queue_full,
+        managed(traffic),
         traffic.outage,
         traffic.delivered_bytes,
         show_ns(traffic.lateness.quantile(0.99) as f64)
     )
+}
+
+/// What a managed queue did; nothing where there is none.
+fn managed(traffic: &Traffic) -> String {
+    match (traffic.managed, traffic.marked) {
+        (0, 0) => String::new(),
+        (dropped, marked) => format!("{dropped} dropped and {marked} marked by the queue, "),
+    }
 }
 
 fn conditions_json(conditions: &Conditions) -> Value {
@@ -445,6 +538,9 @@ fn conditions_json(conditions: &Conditions) -> Value {
         "queue_bytes": conditions.queue_limit(),
         "delay_ns": conditions.delay.as_nanos() as u64,
         "jitter_ns": conditions.jitter.as_nanos() as u64,
+        "jitter_reorders": conditions.jitter_reorders,
+        "aqm": aqm_words(conditions.aqm),
+        "ecn": conditions.ecn,
         "reorder": conditions.reorder,
         "duplicate": conditions.duplicate,
     })
@@ -460,10 +556,59 @@ fn conditions_words(conditions: &Conditions) -> String {
         }
     };
     let loss = conditions.loss.share() * 100.0;
+    let aqm = match conditions.aqm {
+        Aqm::TailDrop => String::new(),
+        aqm @ (Aqm::CoDel { .. } | Aqm::Pie { .. }) => {
+            format!(" behind {}{}", aqm_words(aqm), if conditions.ecn { " with marks" } else { "" })
+        }
+    };
     format!(
-        "{rate}, delay {:?} and up to {:?} more, {loss} % loss",
+        "{rate}{aqm}, delay {:?} and up to {:?} more, {loss:.3} % loss",
         conditions.delay, conditions.jitter
     )
+}
+
+fn aqm_words(aqm: Aqm) -> String {
+    match aqm {
+        Aqm::TailDrop => "tail-drop".to_owned(),
+        Aqm::CoDel { target, interval } => format!("codel:{target:?}/{interval:?}"),
+        Aqm::Pie { target } => format!("pie:{target:?}"),
+    }
+}
+
+/// `codel`, `codel:5ms/100ms`, `pie`, `pie:15ms`.
+fn parse_aqm(text: &str) -> Result<Aqm, String> {
+    let above_zero = |text: &str| match parse_milliseconds(text)? {
+        Duration::ZERO => Err("a target and an interval are above zero".to_owned()),
+        some => Ok(some),
+    };
+    match text.split_once(':') {
+        None if text == "codel" => Ok(Aqm::CODEL),
+        None if text == "pie" => Ok(Aqm::PIE),
+        Some(("codel", times)) => {
+            let (target, interval) = times.split_once('/').ok_or("codel has TARGET/INTERVAL")?;
+            Ok(Aqm::CoDel { target: above_zero(target)?, interval: above_zero(interval)? })
+        }
+        Some(("pie", target)) => Ok(Aqm::Pie { target: above_zero(target)? }),
+        None | Some(_) => Err(format!("'{text}' is neither codel nor pie")),
+    }
+}
+
+fn parse_gilbert_elliott(text: &str) -> Result<Loss, String> {
+    let percent = |text: &str| match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
+        Ok(_) | Err(_) => Err(format!("'{text}' is not a percentage")),
+    };
+    let shares: Vec<f64> = text.split('/').map(percent).collect::<Result<_, _>>()?;
+    match shares[..] {
+        [to_bad, to_good, ref rest @ ..] if rest.len() <= 2 => Ok(Loss::GilbertElliott {
+            to_bad,
+            to_good,
+            bad_loss: rest.first().copied().unwrap_or(1.0),
+            good_loss: rest.get(1).copied().unwrap_or(0.0),
+        }),
+        _ => Err("it is P/R, P/R/BAD or P/R/BAD/GOOD".to_owned()),
+    }
 }
 
 fn list_profiles() -> String {
@@ -586,6 +731,17 @@ mod tests {
         assert_eq!(
             parse_outage("2s+500ms"),
             Ok((Duration::from_secs(2), Duration::from_millis(500)))
+        );
+        assert_eq!(parse_aqm("codel"), Ok(Aqm::CODEL));
+        assert_eq!(parse_aqm("pie:15ms"), Ok(Aqm::PIE));
+        assert!(
+            ["red", "codel:5ms", "pie:0", "codel:5/0"].iter().all(|text| parse_aqm(text).is_err())
+        );
+        let bursts =
+            Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, good_loss: 0.0, bad_loss: 0.5 };
+        assert_eq!(parse_gilbert_elliott("1/25/50"), Ok(bursts));
+        assert!(
+            ["1", "1/2/3/4/5", "1/200"].iter().all(|text| parse_gilbert_elliott(text).is_err())
         );
         assert_eq!(parse_queue("10"), Ok(15_000));
         assert_eq!(parse_queue("64k"), Ok(65_536));

@@ -137,6 +137,7 @@ fn configure(space: &Space, is_near: bool, tuning: &Tuning) -> io::Result<()> {
     }
     // What one run learned about the path must not help the next.
     space.set("net/ipv4/tcp_no_metrics_save", "1")?;
+    space.set("net/ipv4/tcp_ecn", if tuning.ecn { "1" } else { "0" })?;
     // Older kernels know no linear schedule.
     let linear = tuning.syn_schedule.linear_timeouts().to_string();
     match space.set("net/ipv4/tcp_syn_linear_timeouts", &linear) {

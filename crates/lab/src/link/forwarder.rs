@@ -14,10 +14,10 @@ use thread_priority::unix::{
 };
 use thread_priority::{ThreadPriority, ThreadPriorityValue};
 use towpath_proto::time::Instant;
-use towpath_sim::link::{Direction, Path, Verdict};
+use towpath_sim::link::{Conditions, Direction, Path, Verdict};
 
 use super::device::Device;
-use super::packet::Packet;
+use super::packet::{Packet, mark};
 use super::report::{Fate, Record, Traffic};
 use crate::meter;
 
@@ -41,6 +41,10 @@ pub(super) struct Route {
 enum Command {
     /// Forget everything and follow another route.
     Follow(Box<Route>),
+    /// Go on under other conditions.
+    Change(Box<Conditions>),
+    /// No link for so long.
+    BreakOff(Duration),
     /// Tell what happened since.
     Tell(mpsc::Sender<Traffic>),
     Stop,
@@ -68,6 +72,14 @@ impl Forwarder {
 
     pub(super) fn follow(&self, route: Route) {
         self.send(Command::Follow(Box::new(route)));
+    }
+
+    pub(super) fn change(&self, conditions: &Conditions) {
+        self.send(Command::Change(Box::new(conditions.clone())));
+    }
+
+    pub(super) fn break_off(&self, length: Duration) {
+        self.send(Command::BreakOff(length));
     }
 
     pub(super) fn traffic(&self) -> Traffic {
@@ -160,6 +172,11 @@ impl Worker {
                     traffic.cpu_ns = meter::thread_cpu_ns() - self.cpu_base_ns;
                     let _ = told.send(traffic);
                 }
+                Command::Change(conditions) => self.route.path.change(*conditions),
+                Command::BreakOff(length) => {
+                    let now = self.now();
+                    self.route.path.break_off(now, length);
+                }
                 Command::Follow(route) => {
                     self.route = *route;
                     self.travelling.clear();
@@ -179,40 +196,45 @@ impl Worker {
             return;
         };
         let now = self.now();
-        let mut run: Option<(usize, Instant, Instant)> = None;
+        let is_ect = packet.is_ect();
+        let mut run: Option<Run> = None;
         for index in 0..packet.segments() {
             let size = packet.segment_size(index);
-            let verdict = self.route.path.send(size as u64, now);
+            let verdict = self.route.path.send_packet(size as u64, is_ect, now);
             self.count(size, now, verdict);
             let delivered = match verdict {
-                Verdict::Deliver { at, again } => {
+                Verdict::Deliver { at, again, is_marked } => {
                     if let Some(again) = again {
-                        self.send(packet.slice(index..index + 1), again, now);
+                        self.send(cut(&packet, index..index + 1, is_marked), again, now);
                     }
-                    Some(at)
+                    Some((at, is_marked))
                 }
-                Verdict::Lost | Verdict::QueueFull | Verdict::Outage => None,
+                Verdict::Lost | Verdict::QueueFull | Verdict::Managed | Verdict::Outage => None,
             };
             run = match (run, delivered) {
-                (Some((start, first, last)), Some(at))
-                    if at >= last && at.since(first) <= TOGETHER =>
+                (Some(run), Some((at, is_marked)))
+                    if is_marked == run.is_marked
+                        && at >= run.last
+                        && at.since(run.first) <= TOGETHER =>
                 {
-                    Some((start, first, at))
+                    Some(Run { last: at, ..run })
                 }
                 (before, next) => {
-                    if let Some((start, _, last)) = before {
-                        self.send(packet.slice(start..index), last, now);
+                    if let Some(run) = before {
+                        self.send(cut(&packet, run.start..index, run.is_marked), run.last, now);
                     }
-                    next.map(|at| (index, at, at))
+                    next.map(|(at, is_marked)| Run { start: index, first: at, last: at, is_marked })
                 }
             };
         }
-        if let Some((start, _, last)) = run {
-            if start == 0 && last <= now && self.travelling.is_empty() {
+        if let Some(run) = run {
+            let is_whole = run.start == 0 && !run.is_marked;
+            if is_whole && run.last <= now && self.travelling.is_empty() {
                 // Nothing to wait for and nothing to cut: no copy either.
-                self.write(bytes, last);
+                self.write(bytes, run.last);
             } else {
-                self.send(packet.slice(start..packet.segments()), last, now);
+                let rest = run.start..packet.segments();
+                self.send(cut(&packet, rest, run.is_marked), run.last, now);
             }
         }
     }
@@ -253,8 +275,9 @@ impl Worker {
         traffic.packets += 1;
         traffic.bytes += size as u64;
         let fate = match verdict {
-            Verdict::Deliver { at, again } => {
+            Verdict::Deliver { at, again, is_marked } => {
                 traffic.delivered += 1;
+                traffic.marked += u64::from(is_marked);
                 traffic.delivered_bytes += size as u64;
                 traffic.duplicated += u64::from(again.is_some());
                 Fate::Delivered(at)
@@ -266,6 +289,10 @@ impl Worker {
             Verdict::QueueFull => {
                 traffic.queue_full += 1;
                 Fate::QueueFull
+            }
+            Verdict::Managed => {
+                traffic.managed += 1;
+                Fate::Managed
             }
             Verdict::Outage => {
                 traffic.outage += 1;
@@ -291,6 +318,22 @@ impl Worker {
     fn now(&self) -> Instant {
         Instant::from_nanos(self.route.epoch.elapsed().as_nanos() as u64)
     }
+}
+
+/// Segments of one super-packet that travel together.
+struct Run {
+    start: usize,
+    first: Instant,
+    last: Instant,
+    is_marked: bool,
+}
+
+fn cut(packet: &Packet<'_>, segments: std::ops::Range<usize>, is_marked: bool) -> Vec<u8> {
+    let mut bytes = packet.slice(segments);
+    if is_marked {
+        mark(&mut bytes);
+    }
+    bytes
 }
 
 /// Without this, neighbours on the CPU delay packets by milliseconds; with it, by tens of microseconds.

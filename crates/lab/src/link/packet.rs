@@ -47,6 +47,11 @@ impl<'b> Packet<'b> {
         is_sound.then_some(Self { bytes, cut: Some(Cut { transport, payload, size, is_tcp }) })
     }
 
+    /// Whether its sender understands marks of congestion (RFC 3168 §5: ECT(0), ECT(1)) and it has none yet.
+    pub(super) fn is_ect(&self) -> bool {
+        matches!(ecn_of(&self.bytes[HEADER..]), Some(1 | 2))
+    }
+
     /// How many packets this would be on a wire.
     pub(super) fn segments(&self) -> usize {
         self.cut.map_or(1, |cut| (self.bytes.len() - cut.payload).div_ceil(cut.size))
@@ -106,6 +111,31 @@ impl<'b> Packet<'b> {
     fn payload_of(&self, cut: Cut, run: Range<usize>) -> Range<usize> {
         let end = (cut.payload + run.end * cut.size).min(self.bytes.len());
         cut.payload + run.start * cut.size..end
+    }
+}
+
+/// Marks a packet behind its virtio-net header as one that met congestion (RFC 3168, CE).
+pub(super) fn mark(bytes: &mut [u8]) {
+    let ip = &mut bytes[HEADER..];
+    match ip.first().map(|byte| byte >> 4) {
+        Some(4) if ip.len() >= 20 => {
+            let header = usize::from(ip[0] & 15) * 4;
+            ip[1] |= 3;
+            ip[10..12].fill(0);
+            let sum = !fold(ones_sum(&ip[..header.clamp(20, ip.len())]));
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Some(6) if ip.len() >= 40 => ip[1] |= 0x30,
+        Some(_) | None => {}
+    }
+}
+
+/// The two bits of explicit congestion notification.
+fn ecn_of(ip: &[u8]) -> Option<u8> {
+    match ip.first()? >> 4 {
+        4 => Some(ip.get(1)? & 3),
+        6 => Some(ip.get(1)? >> 4 & 3),
+        _ => None,
     }
 }
 
@@ -263,6 +293,24 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_set_and_the_header_stays_sound() {
+        for is_v6 in [false, true] {
+            let mut bytes = super_packet(is_v6, 3000, 1448);
+            assert!(!Packet::parse(&bytes).unwrap().is_ect(), "its sender said nothing");
+            bytes[HEADER + 1] |= if is_v6 { 0x20 } else { 2 };
+            fix_ip_length(&mut bytes[HEADER..], 7);
+            assert!(Packet::parse(&bytes).unwrap().is_ect());
+            let length = bytes.len();
+            mark(&mut bytes);
+            assert_eq!((ecn_of(&bytes[HEADER..]), bytes.len()), (Some(3), length));
+            assert!(!Packet::parse(&bytes).unwrap().is_ect(), "it is marked already");
+            if !is_v6 {
+                assert_eq!(fold(ones_sum(&bytes[HEADER..HEADER + 20])), 0xffff);
+            }
+        }
+    }
+
+    #[test]
     fn hostile_bytes_are_ignored() {
         let good = super_packet(false, 3000, 1448);
         for length in 0..good.len() {
@@ -281,6 +329,7 @@ mod tests {
             let _ = Packet::parse(&bytes)
                 .map(|packet| packet.slice(0..1).len() + packet.segment_size(0));
             complete_checksums(&mut bytes[HEADER..]);
+            mark(&mut bytes);
         }
         let mut multicast = good;
         multicast[HEADER + 16] = 239;

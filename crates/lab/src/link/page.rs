@@ -67,11 +67,22 @@ impl Report {
             "delivered",
             "lost",
             "queue full",
+            "managed",
+            "marked",
             "outage",
             "late by (p99, µs)",
         ]);
         for (name, it) in [("up", &self.up), ("down", &self.down)] {
-            let counts = [it.packets, it.bytes, it.delivered, it.lost, it.queue_full, it.outage];
+            let counts = [
+                it.packets,
+                it.bytes,
+                it.delivered,
+                it.lost,
+                it.queue_full,
+                it.managed,
+                it.marked,
+                it.outage,
+            ];
             let lateness = it.lateness.quantile(0.99) / 1000;
             let cells = counts.into_iter().chain([lateness]).map(|count| count.to_string());
             table.row(std::iter::once(name.to_owned()).chain(cells));

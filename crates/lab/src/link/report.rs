@@ -45,9 +45,13 @@ pub struct Traffic {
     pub lost: u64,
     /// Packets that met a full queue.
     pub queue_full: u64,
+    /// Packets that the queue's management dropped.
+    pub managed: u64,
+    /// Packets that it marked instead.
+    pub marked: u64,
     /// Packets sent during an outage.
     pub outage: u64,
-    /// Packets for nobody or for many, which are left out.
+    /// Packets without one receiver, which are left out.
     pub ignored: u64,
     /// Packets that the emulator had no memory for.
     pub overflowed: u64,
@@ -87,6 +91,8 @@ pub enum Fate {
     Lost,
     /// Met a full queue.
     QueueFull,
+    /// Dropped by the queue's management.
+    Managed,
     /// Sent during an outage.
     Outage,
 }
@@ -103,6 +109,8 @@ impl Traffic {
             duplicated: 0,
             lost: 0,
             queue_full: 0,
+            managed: 0,
+            marked: 0,
             outage: 0,
             ignored: 0,
             overflowed: 0,
@@ -124,6 +132,8 @@ impl Traffic {
             "duplicated": self.duplicated,
             "lost": self.lost,
             "queue_full": self.queue_full,
+            "managed": self.managed,
+            "marked": self.marked,
             "outage": self.outage,
             "ignored": self.ignored,
             "overflowed": self.overflowed,
@@ -169,6 +179,7 @@ impl Report {
                 Fate::Delivered(at) => ("delivered", at.as_nanos().to_string()),
                 Fate::Lost => ("lost", String::new()),
                 Fate::QueueFull => ("queue_full", String::new()),
+                Fate::Managed => ("managed", String::new()),
                 Fate::Outage => ("outage", String::new()),
             };
             let _ = writeln!(

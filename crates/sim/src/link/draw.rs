@@ -13,6 +13,7 @@ pub(super) enum Purpose {
     Jitter = 3,
     Reorder = 4,
     Duplicate = 5,
+    Aqm = 6,
 }
 
 impl Draw {

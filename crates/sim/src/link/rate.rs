@@ -34,6 +34,18 @@ impl Serialiser {
         }
     }
 
+    /// When the turn of a packet that arrives at `now` comes.
+    pub(super) fn turn(&self, now: Instant) -> Instant {
+        match self {
+            Self::Unlimited => now,
+            Self::Constant { free_at, .. } => (*free_at).max(now),
+            Self::Trace { trace, opportunity, left } => {
+                let next = if *left == 0 { opportunity + 1 } else { *opportunity };
+                trace.instant(next).max(now)
+            }
+        }
+    }
+
     /// When a packet that arrives at `now` has left.
     pub(super) fn leave(&mut self, size: u64, now: Instant) -> Instant {
         match self {
