@@ -27,6 +27,8 @@ pub struct Target {
     pub authority: String,
     /// The request target, beginning with `/`.
     pub path: String,
+    /// Whether it was `https`.
+    pub is_tls: bool,
 }
 
 /// Text that names no usable address.
@@ -142,13 +144,18 @@ impl FromStr for Target {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let Some(rest) = text.strip_prefix("http://") else {
+        let (rest, port, is_tls) =
+            match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+                (Some(rest), _) => (Some(rest), 80, false),
+                (None, rest) => (rest, 443, true),
+            };
+        let Some(rest) = rest else {
             let address = Address::from_str(text)?;
             let authority = match &address {
                 Address::Tcp(_) => text.strip_prefix("tcp://").unwrap_or(text).to_owned(),
                 Address::Unix(_) => "localhost".to_owned(),
             };
-            return Ok(Self { address, authority, path: "/".to_owned() });
+            return Ok(Self { address, authority, path: "/".to_owned(), is_tls: false });
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -157,14 +164,14 @@ impl FromStr for Target {
         let address = if has_port {
             Address::from_str(authority)?
         } else {
-            Address::from_str(&format!("{authority}:80"))?
+            Address::from_str(&format!("{authority}:{port}"))?
         };
         let path = match path.split('#').next().unwrap_or_default() {
             "" => "/".to_owned(),
             query if query.starts_with('?') => format!("/{query}"),
             path => path.to_owned(),
         };
-        Ok(Self { address, authority: authority.to_owned(), path })
+        Ok(Self { address, authority: authority.to_owned(), path, is_tls })
     }
 }
 
@@ -184,7 +191,7 @@ impl From<Address> for Target {
             Address::Tcp(address) => address.to_string(),
             Address::Unix(_) => "localhost".to_owned(),
         };
-        Self { address, authority, path: "/".to_owned() }
+        Self { address, authority, path: "/".to_owned(), is_tls: false }
     }
 }
 
@@ -227,7 +234,7 @@ mod tests {
 
     #[test]
     fn refuses_what_it_cannot_reach() {
-        assert!(matches!("https://x/".parse::<Target>(), Err(AddressError::Scheme(_))));
+        assert!(matches!("ftp://x/".parse::<Target>(), Err(AddressError::Scheme(_))));
         assert!(matches!("unix:".parse::<Target>(), Err(AddressError::UnixPath(_))));
         assert!(matches!("127.0.0.1".parse::<Target>(), Err(AddressError::Resolve(..))));
         let long = format!("unix:/{}", "x".repeat(200));

@@ -76,6 +76,23 @@ impl Chunks {
     }
 }
 
+/// The content of chunks that were read whole, or from the beginning.
+pub(crate) fn content(mut framed: &[u8]) -> Vec<u8> {
+    let mut content = Vec::new();
+    while let Some(end) = memchr::memchr(b'\n', framed) {
+        let (line, rest) = (&framed[..end], &framed[end + 1..]);
+        let digits: String =
+            line.iter().map(|byte| char::from(*byte)).take_while(char::is_ascii_hexdigit).collect();
+        let size = usize::from_str_radix(&digits, 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        content.extend_from_slice(&rest[..size.min(rest.len())]);
+        framed = rest.get(size.saturating_add(2)..).unwrap_or_default();
+    }
+    content
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +110,16 @@ mod tests {
             );
         }
         assert_eq!(Chunks::new().receive(b"0\r\n\r\nnext"), Ok(Some(5)));
+    }
+
+    #[test]
+    fn the_content_is_what_stands_between_the_framing() {
+        let body = b"3;x=y\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: a\r\n\r\n";
+        assert_eq!(content(body), b"abc0123456789");
+        for cut in 0..body.len() {
+            assert!(b"abc0123456789".starts_with(&content(&body[..cut])), "cut at {cut}");
+        }
+        assert_eq!(content(b"ffffffffffffffff\r\nab"), b"ab");
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub mod results;
 pub mod stats;
 
 mod chunked;
+mod head;
 mod number;
 mod poller;
 mod random;

@@ -14,12 +14,15 @@ pub(crate) mod connection;
 pub(crate) mod export;
 mod generator;
 mod glimpse;
+mod mix;
 mod outcome;
 mod request;
 pub(crate) mod response;
 mod run;
 mod schedule;
 mod series;
+mod side_by_side;
+pub mod tls;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -28,9 +31,11 @@ use serde::Deserialize;
 
 pub use bolt::Bolt;
 pub use generator::{run, run_observed};
-pub use outcome::{Errors, GeneratorCost, Noise, Outcome, Progress, TargetCost};
+pub use mix::{Check, Entry};
+pub use outcome::{EntryOutcome, Errors, GeneratorCost, Noise, Outcome, Progress, TargetCost};
 pub use request::Request;
 pub use series::{Point, Series};
+pub use side_by_side::Share;
 
 use crate::address::{Address, Target};
 
@@ -45,6 +50,10 @@ pub struct Plan {
     pub protocol: Protocol,
     /// What each request is.
     pub request: Request,
+    /// Several requests, of which each one sent is drawn; when empty, all are as `request` says.
+    pub mix: Vec<Entry>,
+    /// TLS on every connection, if any.
+    pub tls: Option<tls::Tls>,
     /// When requests start.
     pub arrivals: Arrivals,
     /// What Bolt needs besides.
@@ -72,6 +81,10 @@ pub struct Plan {
     pub count_syscalls: bool,
     /// Makes random arrivals repeatable.
     pub seed: u64,
+    /// Threads that generate the load, each with its share of connections and arrivals.
+    pub threads: usize,
+    /// Which part of a larger plan this is: arrivals and connections are those of that part.
+    pub share: Share,
 }
 
 /// The protocol spoken.
@@ -183,6 +196,9 @@ pub enum LoadError {
     /// The plan makes no sense; the text says why.
     #[error("{0}")]
     Plan(&'static str),
+    /// This generator was ready, but another of the same plan was not.
+    #[error("another load generator of the same plan could not start")]
+    Aside,
     /// No connection could be opened.
     #[error("cannot connect to {target}: {error}")]
     Connect {
@@ -220,6 +236,10 @@ impl Plan {
             payers: Vec::new(),
             count_syscalls: false,
             seed: 1,
+            mix: Vec::new(),
+            tls: None,
+            threads: 1,
+            share: Share::default(),
         }
     }
 
@@ -244,16 +264,16 @@ impl Plan {
     }
 
     /// Requests that can be under way at once.
-    pub(crate) fn lanes(&self) -> usize {
+    pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
             Protocol::Http1 | Protocol::Tcp => self.connections,
             Protocol::Bolt => self.connections * self.bolt.in_flight,
         }
     }
 
-    /// Where connection `index` goes.
+    /// Where connection `index` of this part goes.
     fn address(&self, index: usize) -> &Address {
-        match index % (self.also.len() + 1) {
+        match self.share.number(index) % (self.also.len() + 1) {
             0 => &self.target.address,
             other => &self.also[other - 1],
         }
@@ -282,6 +302,12 @@ impl Plan {
             return Err(LoadError::Plan(
                 "the number of connections must be between 1 and 1,000,000",
             ));
+        }
+        if self.threads == 0 || self.threads > self.connections {
+            return Err(LoadError::Plan("there is at least one thread, and a connection for each"));
+        }
+        if (self.tls.is_some() || !self.mix.is_empty()) && self.protocol != Protocol::Http1 {
+            return Err(LoadError::Plan("only HTTP/1.1 has TLS and several requests"));
         }
         if self.duration.is_zero() {
             return Err(LoadError::Plan("the duration must be above zero"));

@@ -76,7 +76,7 @@ fn the_members_of_a_load_are_those_of_the_page() {
         "--pid",
         &pid,
         "--fail-if",
-        "p50<1h",
+        "p50<60m",
         &target,
     ]);
     assert_documented("load", &value);
@@ -90,13 +90,23 @@ fn the_members_of_a_load_are_those_of_the_page() {
     for key in keys(&value["series"][0]) {
         assert!(own.contains(key), "series: {key}");
     }
-    assert_eq!(value["failed_if"][0]["condition"], "p50<1h");
+    assert_eq!(value["failed_if"][0]["condition"], "p50<60m");
     // The page promises no member that is not there.
     let promised =
         own.iter().filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
     let text = value.to_string();
-    let values =
-        ["load", "closed", "paced", "poisson", "bunched", "recorded", "condition", "value", "null"];
+    let values = [
+        "name",
+        "load",
+        "closed",
+        "paced",
+        "poisson",
+        "bunched",
+        "recorded",
+        "condition",
+        "value",
+        "null",
+    ];
     let kinds = [
         "connect",
         "timeout",
@@ -107,6 +117,7 @@ fn the_members_of_a_load_are_those_of_the_page() {
         "crossed",
         "unasked",
         "check",
+        "tls",
     ];
     for name in
         promised.filter(|it| !values.contains(&it.as_str()) && !kinds.contains(&it.as_str()))

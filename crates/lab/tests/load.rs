@@ -9,10 +9,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use towpath_lab::address::Address;
-use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, Request, run};
+use towpath_lab::load::{Arrivals, Entry, LoadError, Plan, Protocol, Request, run};
 use towpath_lab::origin::{Origin, Running, spawn};
 use towpath_proto::bolt::Version;
 
@@ -45,10 +46,132 @@ fn every_arrival_process_sends_what_it_intends() {
         let outcome = run(&plan).unwrap();
         assert_eq!(outcome.errors.total(), 0, "{}", outcome.arrivals);
         assert!(expected.contains(&outcome.sent), "{}: {}", outcome.arrivals, outcome.sent);
-        // One more request was made by nobody.
+        // No request was made beside them.
         assert_eq!(server.served(), outcome.sent, "{}", outcome.arrivals);
         assert_eq!(outcome.latency.count(), outcome.sent);
     }
+}
+
+#[test]
+fn threads_together_send_what_one_would_and_count_it_exactly() {
+    let rate = 1000.0;
+    for arrivals in [
+        Arrivals::Paced { rate },
+        Arrivals::Bunched { rate, size: 10 },
+        Arrivals::PerConnection { per_connection_rate: 100.0 },
+        Arrivals::Closed,
+    ] {
+        let server = spawn(&Origin::http(local(), 100)).unwrap();
+        let mut plan = plan(&server);
+        (plan.connections, plan.threads) = (10, 3);
+        plan.pids = vec![std::process::id()];
+        plan.arrivals = arrivals.clone();
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.total(), 0, "{}", outcome.arrivals);
+        assert_eq!(
+            (outcome.connections, outcome.connections_wanted),
+            (10, 10),
+            "{}",
+            outcome.arrivals
+        );
+        if arrivals != Arrivals::Closed {
+            assert_eq!(
+                (outcome.sent, outcome.intended_rps),
+                (400, Some(1000.0)),
+                "{}",
+                outcome.arrivals
+            );
+        }
+        assert_eq!(server.served(), outcome.sent, "{}", outcome.arrivals);
+        assert_eq!(
+            (outcome.latency.count(), outcome.service.count()),
+            (outcome.sent, outcome.sent)
+        );
+        let of_series: u64 =
+            outcome.series.points(outcome.duration).iter().map(|it| it.answered).sum();
+        assert!(of_series <= outcome.sent && of_series * 10 >= outcome.sent * 9, "{of_series}");
+        assert_eq!(outcome.target.unwrap().answered, outcome.answered);
+    }
+    let server = spawn(&Origin::http(local(), 0)).unwrap();
+    let too_many = Plan { threads: 9, ..plan(&server) };
+    assert!(matches!(run(&too_many), Err(LoadError::Plan(_))), "a thread without a connection");
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = Plan { threads: 3, target: Address::Tcp(gone).into(), ..plan(&server) };
+    assert!(
+        matches!(run(&nowhere), Err(LoadError::Connect { .. })),
+        "its reason, not that others wait"
+    );
+}
+
+#[test]
+fn several_requests_are_drawn_filled_in_and_checked() {
+    let (seen, address) = serve_by_path();
+    let entry = |name: &str, weight, path: &str| Entry {
+        name: name.to_owned(),
+        weight,
+        path: Some(path.to_owned()),
+        ..Entry::default()
+    };
+    let mut found = entry("found", 3, "/found/{number}");
+    found.check.contains = Some(b"needle".to_vec());
+    let mut missing = entry("missing", 1, "/missing");
+    missing.check.status = Some(404);
+    let mut wrong = entry("wrong", 1, "/found/x");
+    wrong.check.contains = Some(b"haystack".to_vec());
+    wrong.request.body = b"{\"id\": {random:1-3}}".to_vec();
+    let mut plan = Plan::new(address.into());
+    plan.mix = vec![found, missing, wrong];
+    plan.arrivals = Arrivals::Paced { rate: 500.0 };
+    plan.duration = Duration::from_millis(400);
+    plan.timeout = Duration::from_secs(30);
+    plan.threads = 2;
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.sent, 200);
+    let counts: Vec<(u64, u64)> =
+        outcome.entries.iter().map(|it| (it.latency.count(), it.errors)).collect();
+    assert_eq!(counts.iter().map(|(right, wrong)| right + wrong).sum::<u64>(), 200);
+    assert!((90..150).contains(&counts[0].0) && counts[0].1 == 0, "{counts:?}");
+    assert!(counts[1].0 > 15 && counts[1].1 == 0, "a wanted 404 is no error: {counts:?}");
+    assert!(counts[2].0 == 0 && counts[2].1 == outcome.errors.of("check"), "{counts:?}");
+    let mut paths = seen.lock().unwrap().clone();
+    let numbered =
+        paths.iter().filter(|path| path.starts_with("/found/") && *path != "/found/x").count();
+    paths.sort();
+    paths.dedup();
+    let different =
+        paths.iter().filter(|path| path.starts_with("/found/") && *path != "/found/x").count();
+    assert_eq!(numbered, different, "no number twice");
+    assert_eq!(outcome.to_json()["requests"][1]["name"], "missing");
+}
+
+/// Answers /found with a chunked body that has a needle across two chunks, anything else with 404.
+fn serve_by_path() -> (Arc<Mutex<Vec<String>>>, Address) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, seen) = (stream.unwrap(), Arc::clone(&all));
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                    let path = text.split(' ').nth(1).unwrap().to_owned();
+                    let answer = if path.starts_with("/found") {
+                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na nee\r\n5\r\ndle.\n\r\n0\r\n\r\n"
+                    } else {
+                        "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
+                    };
+                    seen.lock().unwrap().push(path);
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (seen, address)
 }
 
 #[test]

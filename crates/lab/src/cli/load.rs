@@ -13,6 +13,7 @@ use super::live::Live;
 use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
+use crate::load::tls::{Tls, Trusted};
 use crate::load::{self, Outcome, Plan, Progress, Request, Spacing};
 
 /// Generate load and account for what it costs
@@ -26,7 +27,7 @@ Exits with 1 when no request was answered rightly, 2 when the arguments make no 
 
 Example: towpath lab load --rate 2000 --arrivals poisson --duration 10s --pid $(pidof envoy) http://127.0.0.1:8080/")]
 pub struct Load {
-    /// http://HOST:PORT/PATH, HOST:PORT or unix:PATH
+    /// http://HOST:PORT/PATH, https://HOST:PORT/PATH, HOST:PORT or unix:PATH
     target: Target,
     /// Requests per second, on any free connection, whatever the answers do
     #[arg(long, value_parser = parse_rate, conflicts_with_all = ["closed", "per_connection_rate"])]
@@ -37,6 +38,22 @@ pub struct Load {
     /// Connections
     #[arg(long, short = 'c', default_value_t = 10)]
     connections: usize,
+    /// Threads that generate the load, each with its share of connections and arrivals
+    #[arg(long, short = 't', default_value_t = 1)]
+    threads: usize,
+    /// Send the requests of FILE: [[request]] tables with name, weight, method, path, headers, body or body_file, lines,
+    /// expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["method", "size", "data", "header"])]
+    requests: Option<PathBuf>,
+    /// Trust the root certificates in FILE (PEM), instead of the platform's
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Trust any server: its certificate is not checked
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
+    /// Resume TLS sessions: of connections after the first, only the short handshake is measured
+    #[arg(long)]
+    tls_resume: bool,
     /// Requests per second on each connection
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
@@ -203,6 +220,13 @@ impl Load {
             Some(text) => Request { body: text.clone().into_bytes(), ..Request::default() },
             None => Request::with_body(self.size.unwrap_or(default_size)),
         };
+        if let Some(path) = &self.requests {
+            plan.mix = load::Entry::read_all(path).map_err(super::usage)?;
+        }
+        plan.threads = self.threads;
+        if self.target.is_tls {
+            plan.tls = Some(self.tls()?);
+        }
         plan.request.method.clone_from(&self.method);
         plan.request.headers.clone_from(&self.header);
         plan.arrivals = self.arrivals()?;
@@ -223,6 +247,21 @@ impl Load {
         plan.count_syscalls = self.syscalls;
         plan.seed = self.seed;
         Ok(plan)
+    }
+
+    fn tls(&self) -> Result<Tls, Box<dyn std::error::Error>> {
+        let trusted = match &self.ca {
+            _ if self.insecure => Trusted::All,
+            Some(path) => Trusted::Roots(
+                std::fs::read(path)
+                    .map_err(|error| super::usage(format!("{}: {error}", path.display())))?,
+            ),
+            None => Trusted::Platform,
+        };
+        let authority = &self.target.authority;
+        let host = authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let host = host.map_or(authority.as_str(), |(host, _)| host).trim_matches(['[', ']']);
+        Tls::new(host, &trusted, self.tls_resume).map_err(|error| super::usage(error.to_string()))
     }
 
     fn arrivals(&self) -> Result<load::Arrivals, Box<dyn std::error::Error>> {
@@ -312,6 +351,17 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     )?;
     write_percentiles(text, "latency", &outcome.latency)?;
     write_percentiles(text, "service", &outcome.service)?;
+    for entry in &outcome.entries {
+        writeln!(
+            text,
+            "  {:<24} {} answered, {} wrong, p50 {}, p99 {}",
+            entry.name,
+            show_count(entry.latency.count()),
+            show_count(entry.errors),
+            show_ns(entry.latency.quantile(0.5) as f64),
+            show_ns(entry.latency.quantile(0.99) as f64)
+        )?;
+    }
     if let Some(target) = &outcome.target {
         let per_request = target.cpu_ns_per_request().unwrap_or(0.0);
         let cost = &target.cost;

@@ -1,8 +1,8 @@
 //! What a run counted and what it cost: readings at both ends of the measured time, and the outcome.
 
-use super::outcome::{Errors, GeneratorCost, Outcome, TargetCost};
+use super::outcome::{EntryOutcome, Errors, GeneratorCost, Outcome, TargetCost};
 use super::series::Series;
-use super::{LoadError, Plan};
+use super::{Entry, LoadError, Plan};
 use crate::histogram::Nanoseconds;
 use crate::meter::{self, Cost, Meter, MeterError, NoiseMeter};
 
@@ -18,6 +18,7 @@ pub(super) struct Tally {
     pub(super) service: Nanoseconds,
     pub(super) lateness: Nanoseconds,
     pub(super) series: Series,
+    pub(super) entries: Vec<EntryOutcome>,
 }
 
 /// Readings at both ends of the measured time.
@@ -46,7 +47,9 @@ struct End {
 
 impl Tally {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { series: Series::new(plan.duration), ..Self::default() }
+        let entry = |it: &Entry| EntryOutcome { name: it.name.clone(), ..EntryOutcome::default() };
+        let entries = plan.mix.iter().map(entry).collect();
+        Self { series: Series::new(plan.duration), entries, ..Self::default() }
     }
 }
 
@@ -111,7 +114,7 @@ impl<'p> Account<'p> {
         let connections = end.as_ref().map_or(0, |end| end.connections);
         let mut generator = end.map(|end| end.generator).unwrap_or_default();
         generator.send_lateness = tally.lateness;
-        let mut outcome = Outcome {
+        Outcome {
             intended_rps: plan.intended_rps(),
             duration: plan.duration,
             sent: tally.sent,
@@ -129,9 +132,8 @@ impl<'p> Account<'p> {
             payers,
             generator,
             noise,
+            entries: tally.entries,
             warnings: Vec::new(),
-        };
-        outcome.judge(plan);
-        outcome
+        }
     }
 }

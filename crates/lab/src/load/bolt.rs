@@ -127,7 +127,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         for request in self.lines[index as usize].close() {
             self.run.count_error(kind, request.intended_ns);
         }
-        self.run.rest(index);
+        self.run.back_off(index);
     }
 
     fn start(&mut self, index: u32, intended_ns: u64, now: u64) {
@@ -141,7 +141,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         if !line.has_unsent() {
             self.dirty.push(index);
         }
-        line.start(InFlight { intended_ns, started_ns: now }, &self.template);
+        line.start(InFlight { intended_ns, started_ns: now, entry: 0 }, &self.template);
     }
 
     fn flush(&mut self) {

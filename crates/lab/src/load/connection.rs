@@ -1,11 +1,14 @@
 //! One connection of the generator: writes the request, reads the answer.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
+use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, sockopt};
 
 use super::response::{Answer, Expect, Reader};
+use super::tls::{Dialler, Secure};
 use crate::address::Address;
 
 /// A connection and the request it carries.
@@ -13,7 +16,10 @@ pub(crate) struct Connection {
     socket: Option<OwnedFd>,
     /// Distinguishes this socket's events from those of an earlier one in the same place.
     pub(crate) generation: u32,
-    connected: bool,
+    stage: Stage,
+    secure: Option<Box<Secure>>,
+    /// What is being sent, and how much of it was.
+    outgoing: Bytes,
     written: usize,
     pub(crate) request: Option<InFlight>,
     reader: Reader,
@@ -21,11 +27,22 @@ pub(crate) struct Connection {
     pub(crate) freed_ns: u64,
 }
 
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Connecting,
+    /// TCP is connected, TLS is not.
+    Handshake,
+    Ready,
+}
+
 /// A request that has started and is not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
     pub(crate) intended_ns: u64,
     pub(crate) started_ns: u64,
+    /// Which of the plan's requests it is.
+    pub(crate) entry: usize,
 }
 
 /// Why a request failed.
@@ -35,6 +52,8 @@ pub(crate) enum Failure {
     Reset,
     Closed,
     Malformed,
+    /// The handshake or a record of TLS.
+    Tls,
 }
 
 /// What came of an event.
@@ -54,7 +73,9 @@ impl Connection {
         Self {
             socket: None,
             generation: 0,
-            connected: false,
+            stage: Stage::Connecting,
+            secure: None,
+            outgoing: Bytes::new(),
             written: 0,
             request: None,
             reader: Reader::new(expect),
@@ -63,40 +84,83 @@ impl Connection {
     }
 
     /// Starts to connect; the socket becomes writable when it is done.
-    pub(crate) fn open(&mut self, address: &Address) -> Result<&OwnedFd, Failure> {
+    pub(crate) fn open(&mut self, address: &Address, tls: Option<&Dialler>) -> Result<(), Failure> {
         self.generation = self.generation.wrapping_add(1);
-        self.connected = false;
+        self.stage = Stage::Connecting;
         self.reader.reset();
-        let socket = address.connect().map_err(Failure::Connect)?;
-        Ok(self.socket.insert(socket))
+        let request = std::mem::take(&mut self.outgoing);
+        self.written = 0;
+        self.secure = match tls {
+            Some(dialler) => Some(Box::new(dialler.begin().ok_or(Failure::Tls)?)),
+            None => None,
+        };
+        self.socket = Some(address.connect().map_err(Failure::Connect)?);
+        if self.request.is_some() { self.put(request) } else { Ok(()) }
     }
 
     pub(crate) fn close(&mut self) {
         self.socket = None;
-        self.connected = false;
+        self.secure = None;
+        self.stage = Stage::Connecting;
     }
 
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
     }
 
+    /// Whether requests can be sent.
     pub(crate) fn is_connected(&self) -> bool {
-        self.connected
+        self.stage == Stage::Ready
     }
 
-    pub(crate) fn start(&mut self, request: InFlight) {
+    /// Begins a request, whose bytes are sent by [`Connection::write`] when the connection is ready.
+    pub(crate) fn start(
+        &mut self,
+        request: InFlight,
+        bytes: Bytes,
+        expect: Expect,
+        is_body_wanted: bool,
+    ) -> Event {
         self.request = Some(request);
-        self.written = 0;
+        self.reader.expect(expect, is_body_wanted);
+        let result = if self.socket.is_some() {
+            self.put(bytes)
+        } else {
+            // It waits in the clear for the connection that is opened next.
+            (self.outgoing, self.written) = (bytes, 0);
+            Ok(())
+        };
+        result.map_or_else(Event::Failed, |()| Event::Nothing)
     }
 
-    /// Writes as much of the request as the socket takes.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Event {
-        let Some(socket) = &self.socket else { return Event::Nothing };
-        if self.request.is_none() {
-            return Event::Nothing;
+    /// The body of the last answer, if it was wanted.
+    pub(crate) fn body(&self) -> Cow<'_, [u8]> {
+        self.reader.body()
+    }
+
+    fn put(&mut self, bytes: Bytes) -> Result<(), Failure> {
+        match &mut self.secure {
+            None => (self.outgoing, self.written) = (bytes, 0),
+            Some(secure) => {
+                let sealed = secure.seal(bytes).map_err(|_| Failure::Tls)?;
+                self.append(&sealed);
+            }
         }
-        while self.written < bytes.len() {
-            match net::send(socket, &bytes[self.written..], SendFlags::NOSIGNAL) {
+        Ok(())
+    }
+
+    /// Adds to what is still to be sent: the handshake's records come before the request's.
+    fn append(&mut self, bytes: &[u8]) {
+        let mut rest = BytesMut::from(&self.outgoing[self.written..]);
+        rest.extend_from_slice(bytes);
+        (self.outgoing, self.written) = (rest.freeze(), 0);
+    }
+
+    /// Writes as much as the socket takes.
+    pub(crate) fn write(&mut self) -> Event {
+        let Some(socket) = &self.socket else { return Event::Nothing };
+        while self.written < self.outgoing.len() {
+            match net::send(socket, &self.outgoing[self.written..], SendFlags::NOSIGNAL) {
                 Ok(count) => self.written += count,
                 Err(Errno::AGAIN) => return Event::Blocked,
                 Err(Errno::INTR) => {}
@@ -107,44 +171,78 @@ impl Connection {
     }
 
     /// The socket became writable: finishes connecting, then writes.
-    pub(crate) fn on_writable(&mut self, bytes: &[u8]) -> Event {
+    pub(crate) fn on_writable(&mut self) -> Event {
         let Some(socket) = &self.socket else { return Event::Nothing };
-        if !self.connected {
+        if self.stage == Stage::Connecting {
             match sockopt::socket_error(socket) {
-                Ok(Ok(())) => self.connected = true,
+                Ok(Ok(())) => {}
                 Ok(Err(error)) | Err(error) => return Event::Failed(Failure::Connect(error)),
             }
+            self.stage = Stage::Ready;
+            if let Some(secure) = &mut self.secure {
+                self.stage = Stage::Handshake;
+                (self.outgoing, self.written) = (secure.output().into(), 0);
+            }
         }
-        self.write(bytes)
+        self.write()
     }
 
     /// The socket became readable.
     pub(crate) fn on_readable(&mut self, scratch: &mut [u8]) -> Event {
-        let Some(socket) = &self.socket else { return Event::Nothing };
         loop {
-            match net::recv(socket, &mut *scratch, RecvFlags::empty()) {
+            let Some(socket) = &self.socket else { return Event::Nothing };
+            if self.stage == Stage::Connecting {
+                return Event::Nothing;
+            }
+            let count = match net::recv(socket, &mut *scratch, RecvFlags::empty()) {
                 Ok((0, _)) => return self.on_closed(),
-                Ok((count, _)) => {
-                    if self.request.is_none() {
-                        return Event::Failed(Failure::Malformed);
-                    }
-                    match self.reader.receive(&scratch[..count]) {
-                        Ok(Some(answer)) => return Event::Answered(answer),
-                        Ok(None) if count < scratch.len() => return Event::Nothing,
-                        Ok(None) => {}
-                        Err(_) => return Event::Failed(Failure::Malformed),
-                    }
-                }
+                Ok((count, _)) => count,
                 Err(Errno::AGAIN) => return Event::Nothing,
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => continue,
                 Err(_) if self.request.is_none() => return Event::ClosedIdle,
                 Err(_) => return Event::Failed(Failure::Reset),
+            };
+            let event = match self.secure {
+                Some(_) => self.on_records(&scratch[..count]),
+                None => self.on_plain(&scratch[..count]),
+            };
+            if event != Event::Nothing || count < scratch.len() {
+                return event;
             }
         }
     }
 
+    fn on_plain(&mut self, bytes: &[u8]) -> Event {
+        if self.request.is_none() {
+            return Event::Failed(Failure::Malformed);
+        }
+        match self.reader.receive(bytes) {
+            Ok(Some(answer)) => Event::Answered(answer),
+            Ok(None) => Event::Nothing,
+            Err(_) => Event::Failed(Failure::Malformed),
+        }
+    }
+
+    /// What TLS wants to say is sent, and what it says is read.
+    fn on_records(&mut self, records: &[u8]) -> Event {
+        let Some(secure) = &mut self.secure else { return Event::Nothing };
+        let Ok((plain, out)) = secure.receive(records) else { return Event::Failed(Failure::Tls) };
+        if secure.is_established() {
+            self.stage = Stage::Ready;
+        }
+        let mut written = Event::Nothing;
+        if !out.is_empty() {
+            self.append(&out);
+            written = self.write();
+        }
+        // Tickets and other talk of TLS alone bring no bytes.
+        let read = if plain.is_empty() { Event::Nothing } else { self.on_plain(&plain) };
+        if read == Event::Nothing { written } else { read }
+    }
+
     fn on_closed(&mut self) -> Event {
         match (self.request, self.reader.close()) {
+            (None, _) if self.stage == Stage::Handshake => Event::Failed(Failure::Tls),
             (None, _) => Event::ClosedIdle,
             (Some(_), Some(answer)) => Event::Answered(answer),
             (Some(_), None) => Event::Failed(Failure::Closed),

@@ -9,15 +9,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::connection::{Connection, Event, Failure, InFlight};
+use super::mix::{Check, Messages};
 use super::outcome::{Outcome, Progress};
 use super::response::{Answer, Expect};
 use super::run::{Driver, Run, drive};
 use super::schedule::Schedule;
-use super::{Arrivals, LoadError, Plan, Protocol, request};
+use super::tls::Dialler;
+use super::{Arrivals, LoadError, Plan, Protocol, side_by_side};
 use crate::meter::{Meter, SyscallMeter};
 use crate::poller::{Interest, Ready};
 
-/// Carries out a plan on the calling thread.
+/// Carries out a plan, on the calling thread unless it asks for several.
 pub fn run(plan: &Plan) -> Result<Outcome, LoadError> {
     run_observed(plan, None)
 }
@@ -28,7 +30,11 @@ pub fn run_observed(
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
     plan.check()?;
-    let mut outcome = generate(plan, observer)?;
+    let mut outcome = match plan.threads {
+        1 => generate(plan, observer)?,
+        _ => side_by_side::run(plan, observer)?,
+    };
+    outcome.judge(plan);
     if plan.count_syscalls {
         match count_syscalls(plan) {
             Ok(count) => {
@@ -44,7 +50,8 @@ pub fn run_observed(
     Ok(outcome)
 }
 
-fn generate(
+/// Carries out a plan, or its part, on the calling thread.
+pub(super) fn generate(
     plan: &Plan,
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
@@ -69,7 +76,9 @@ fn count_syscalls(plan: &Plan) -> Result<f64, LoadError> {
 
 struct Generator<'p, 'o> {
     run: Run<'p, 'o>,
-    bytes: Vec<u8>,
+    messages: Messages,
+    expect: Expect,
+    tls: Option<Dialler>,
     scratch: Vec<u8>,
     connections: Vec<Connection>,
     /// Schedules of their own, for arrivals that are per connection.
@@ -91,17 +100,22 @@ impl<'p, 'o> Generator<'p, 'o> {
     ) -> Result<Self, LoadError> {
         let expect = match plan.protocol {
             Protocol::Tcp | Protocol::Bolt => Expect::Bytes(plan.request.body.len() as u64),
-            Protocol::Http1 if plan.request.is_head() => Expect::HttpHead,
             Protocol::Http1 => Expect::Http,
         };
         let count = plan.connections;
+        let total = plan.share.all_connections.unwrap_or(count);
         Ok(Self {
             run: Run::new(plan, observer)?,
-            bytes: request::encode(plan),
+            messages: Messages::new(plan)?,
+            expect,
+            tls: plan.tls.as_ref().map(|tls| tls.dialler()),
             scratch: vec![0; SCRATCH],
             connections: (0..count).map(|_| Connection::new(expect)).collect(),
             schedules: (0..count)
-                .map(|index| Schedule::of_connection(&plan.arrivals, plan.rate_ramp, index, count))
+                .map(|index| {
+                    let number = plan.share.number(index);
+                    Schedule::of_connection(&plan.arrivals, plan.rate_ramp, number, total)
+                })
                 .collect(),
             free: VecDeque::new(),
             answered: Vec::new(),
@@ -123,16 +137,17 @@ impl<'p, 'o> Generator<'p, 'o> {
         let now = self.run.now();
         let connection = &mut self.connections[index as usize];
         let Some(request) = connection.request.take() else { return };
+        let problem = problem(self.messages.check(request.entry), answer, connection);
         connection.freed_ns = now;
         if !answer.reusable || !self.run.plan.keep_alive {
             connection.close();
         }
         self.run.count_answer(request.intended_ns, now);
-        if answer.status >= 400 {
-            self.run.count_error("status", request.intended_ns);
-        } else {
-            self.run.count_latency(request.intended_ns, request.started_ns, now);
+        match problem {
+            Some(kind) => self.run.count_error(kind, request.intended_ns),
+            None => self.run.count_latency(request.intended_ns, request.started_ns, now),
         }
+        self.run.count_entry(&request, problem.is_none(), now);
         self.on_free(index, now);
     }
 
@@ -142,7 +157,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         let kind = self.run.name(failure);
         if let Some(request) = connection.request.take() {
             self.run.count_error(kind, request.intended_ns);
-            connection.freed_ns = self.run.rest(index);
+            connection.freed_ns = self.run.back_off(index);
         }
     }
 
@@ -190,13 +205,19 @@ impl<'p, 'o> Generator<'p, 'o> {
                 self.run.tally.lateness.record(now.saturating_sub(possible_ns));
             }
         }
-        connection.start(InFlight { intended_ns, started_ns: now });
-        if connection.socket().is_none() {
+        let (entry, bytes) = self.messages.next();
+        let expect = if self.messages.is_head(entry) { Expect::HttpHead } else { self.expect };
+        let is_body_wanted = self.messages.check(entry).contains.is_some();
+        let request = InFlight { intended_ns, started_ns: now, entry };
+        let started = connection.start(request, bytes, expect, is_body_wanted);
+        if let Event::Failed(_) = started {
+            self.on_event(index, started);
+        } else if connection.socket().is_none() {
             self.run.tally.reconnects +=
                 u64::from(connection.generation > 0 && self.run.plan.keep_alive);
             self.open(index);
         } else if connection.is_connected() {
-            let event = connection.write(&self.bytes);
+            let event = connection.write();
             self.on_event(index, event);
         }
     }
@@ -218,7 +239,7 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
 
     fn open(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        let result = connection.open(self.run.plan.address(index as usize)).map(|_| ());
+        let result = connection.open(self.run.plan.address(index as usize), self.tls.as_ref());
         let number = u64::from(connection.generation) << 32 | u64::from(index);
         match result {
             Ok(()) => {
@@ -299,14 +320,14 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
             return;
         }
         if ready.writable {
-            let event = connection.on_writable(&self.bytes);
+            let event = connection.on_writable();
             if event == Event::Nothing {
                 self.watch(index, Interest::Read);
             }
             self.on_event(index, event);
         }
         let connection = &mut self.connections[index as usize];
-        if ready.readable && connection.is_connected() {
+        if ready.readable && connection.socket().is_some() {
             let event = connection.on_readable(&mut self.scratch);
             self.on_event(index, event);
         }
@@ -338,6 +359,20 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
         let measured = &self.run.measured;
         let schedules = self.schedules.iter_mut().flatten().chain(self.run.arrivals.as_mut());
         schedules.map(|schedule| schedule.count_rest(measured)).sum()
+    }
+}
+
+/// What is wrong with an answer, in the word of the counts.
+fn problem(check: &Check, answer: Answer, connection: &Connection) -> Option<&'static str> {
+    let is_good = match check.status {
+        Some(status) => answer.status == status,
+        None => answer.status < 400,
+    };
+    let has = |wanted: &Vec<u8>| memchr::memmem::find(&connection.body(), wanted).is_some();
+    match (is_good, &check.contains) {
+        (false, _) => Some("status"),
+        (true, Some(wanted)) if !has(wanted) => Some("check"),
+        (true, _) => None,
     }
 }
 

@@ -49,8 +49,21 @@ pub struct Outcome {
     pub generator: GeneratorCost,
     /// What else the machine was doing.
     pub noise: Noise,
+    /// What each of several requests got, in the plan's order.
+    pub entries: Vec<EntryOutcome>,
     /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
+}
+
+/// What one of several requests got.
+#[derive(Clone, Debug, Default)]
+pub struct EntryOutcome {
+    /// Its name.
+    pub name: String,
+    /// Answers that were not right.
+    pub errors: u64,
+    /// From the intended start to the end of a right answer.
+    pub latency: Nanoseconds,
 }
 
 /// Failed requests by kind.
@@ -78,7 +91,7 @@ pub struct GeneratorCost {
     pub user_ns: u64,
     /// Of that, in the kernel.
     pub system_ns: u64,
-    /// All of it as a share of one CPU.
+    /// The share of one CPU that the busiest thread used.
     pub cpu_fraction: f64,
     /// Time it was runnable but had no CPU.
     pub run_queue_wait_ns: u64,
@@ -127,6 +140,17 @@ impl Errors {
     }
 }
 
+impl EntryOutcome {
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "answered": self.latency.count(),
+            "errors": self.errors,
+            "latency_ns": self.latency.percentiles(),
+        })
+    }
+}
+
 impl TargetCost {
     /// CPU nanoseconds per answer; `None` without answers.
     pub fn cpu_ns_per_request(&self) -> Option<f64> {
@@ -158,6 +182,7 @@ impl Outcome {
         self.reconnects += other.reconnects;
         self.waited_for_connection += other.waited_for_connection;
         self.series.append(&other.series);
+        self.join_entries(other);
         self.latency.merge(&other.latency);
         self.service.merge(&other.service);
         self.target = match (self.target, other.target) {
@@ -185,6 +210,40 @@ impl Outcome {
             if !self.warnings.contains(warning) {
                 self.warnings.push(warning.clone());
             }
+        }
+    }
+
+    /// Adds what another generator did of the same plan at the same time: counts add up, histograms are merged.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        for (kind, count) in other.errors.iter() {
+            self.errors.add(kind, count);
+        }
+        self.connections += other.connections;
+        self.connections_wanted += other.connections_wanted;
+        self.reconnects += other.reconnects;
+        self.waited_for_connection += other.waited_for_connection;
+        self.series.merge(&other.series);
+        self.latency.merge(&other.latency);
+        self.service.merge(&other.service);
+        if let Some(target) = &mut self.target {
+            target.answered += other.answered;
+        }
+        let (mine, theirs) = (&mut self.generator, &other.generator);
+        mine.cpu_ns += theirs.cpu_ns;
+        mine.user_ns += theirs.user_ns;
+        mine.system_ns += theirs.system_ns;
+        mine.cpu_fraction = mine.cpu_fraction.max(theirs.cpu_fraction);
+        mine.run_queue_wait_ns = mine.run_queue_wait_ns.max(theirs.run_queue_wait_ns);
+        mine.send_lateness.merge(&theirs.send_lateness);
+        self.join_entries(other);
+    }
+
+    fn join_entries(&mut self, other: &Self) {
+        for (mine, theirs) in self.entries.iter_mut().zip(&other.entries) {
+            mine.errors += theirs.errors;
+            mine.latency.merge(&theirs.latency);
         }
     }
 
@@ -221,6 +280,7 @@ impl Outcome {
             "arrivals": self.arrivals,
             "latency_ns": self.latency.percentiles(),
             "service_ns": self.service.percentiles(),
+            "requests": self.entries.iter().map(EntryOutcome::to_json).collect::<Value>(),
             "series": series::to_json(&self.series.points(self.duration)),
             "target": target,
             "payers": self.payers.iter().cloned().collect::<BTreeMap<String, Cost>>(),
@@ -296,16 +356,16 @@ impl Outcome {
             return;
         }
         let busy = self.achieved_rps() * self.service.mean() / 1e9;
-        let ratio = busy / plan.lanes() as f64;
+        let ratio = busy / plan.concurrency() as f64;
         if ratio > 1.03 {
             self.warnings.push(format!(
                 "Little's law: rate times mean service time is {busy:.1}, but at most {} requests were under way",
-                plan.lanes()
+                plan.concurrency()
             ));
         } else if ratio < 0.95 {
             self.warnings.push(format!(
                 "Little's law: of {} connections {busy:.1} had a request under way on average; the others waited for the generator",
-                plan.lanes()
+                plan.concurrency()
             ));
         }
     }

@@ -1,6 +1,6 @@
 //! One request, encoded once.
 
-use super::{Plan, Protocol};
+use super::{Entry, Plan, Protocol};
 
 /// What each request is. For TCP only the body counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,17 +24,18 @@ impl Request {
     }
 }
 
-/// The bytes that every request of `plan` consists of.
-pub(super) fn encode(plan: &Plan) -> Vec<u8> {
+/// The bytes that a request of `plan` consists of.
+pub(super) fn encode(plan: &Plan, entry: &Entry) -> Vec<u8> {
+    let request = &entry.request;
     if plan.protocol == Protocol::Tcp {
-        return plan.request.body.clone();
+        return request.body.clone();
     }
-    let request = &plan.request;
+    let path = entry.path.as_deref().unwrap_or(&plan.target.path);
     let has =
         |wanted: &str| request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
     let method =
         request.method.as_deref().unwrap_or(if request.body.is_empty() { "GET" } else { "POST" });
-    let mut text = format!("{method} {} HTTP/1.1\r\n", plan.target.path);
+    let mut text = format!("{method} {path} HTTP/1.1\r\n");
     if !has("host") {
         text += &format!("Host: {}\r\n", plan.target.authority);
     }
@@ -60,15 +61,17 @@ mod tests {
     #[test]
     fn encodes_what_was_asked_and_no_header_twice() {
         let mut plan = Plan::new("http://127.0.0.1:1/x".parse().unwrap());
-        assert_eq!(encode(&plan), b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n");
-        plan.request.body = b"hi".to_vec();
-        plan.request.headers.push(("host".to_owned(), "a".to_owned()));
+        let mut entry = Entry::default();
+        assert_eq!(encode(&plan, &entry), b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n");
+        entry.request.body = b"hi".to_vec();
+        entry.request.headers.push(("host".to_owned(), "a".to_owned()));
+        entry.path = Some("/y".to_owned());
         plan.keep_alive = false;
         assert_eq!(
-            encode(&plan),
-            b"POST /x HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\nhost: a\r\n\r\nhi"
+            encode(&plan, &entry),
+            b"POST /y HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\nhost: a\r\n\r\nhi"
         );
         plan.protocol = Protocol::Tcp;
-        assert_eq!(encode(&plan), b"hi");
+        assert_eq!(encode(&plan, &entry), b"hi");
     }
 }

@@ -1,22 +1,21 @@
 //! Bytes from the server in, the end of each answer out.
 //!
 //! Only framing (RFC 9112 §6): the generator wants to know where an answer ends, whether it succeeded
-//! and whether the connection may be used again. A head that equals the previous one byte for byte is
-//! recognised without parsing, which is nearly every head of a benchmark.
+//! and whether the connection may be used again.
 
-use memchr::memmem;
+use std::borrow::Cow;
 
-use crate::chunked::{Chunks, Malformed};
+use crate::chunked::{self, Chunks, Malformed};
+use crate::head::Heads;
 
 /// Reads the answers of one connection.
 #[derive(Debug)]
 pub(crate) struct Reader {
     expect: Expect,
     state: State,
-    /// A head that is not complete yet.
-    partial: Vec<u8>,
-    last_head: Vec<u8>,
-    last: Head,
+    heads: Heads<Head>,
+    /// The answer's body as it came, if it is wanted.
+    body: Option<Vec<u8>>,
 }
 
 /// What answers look like.
@@ -64,19 +63,43 @@ enum Body {
 impl Reader {
     pub(crate) fn new(expect: Expect) -> Self {
         let last = Head { status: 0, body: Body::Fixed(0), reusable: false };
-        let mut reader =
-            Self { expect, state: State::Head, partial: Vec::new(), last_head: Vec::new(), last };
+        let mut reader = Self { expect, state: State::Head, heads: Heads::new(last), body: None };
         reader.reset();
         reader
     }
 
     /// Forgets a half-read answer: the connection is a new one.
     pub(crate) fn reset(&mut self) {
-        self.partial.clear();
+        self.heads.forget();
         self.state = match self.expect {
             Expect::Http | Expect::HttpHead => State::Head,
             Expect::Bytes(count) => State::Fixed(count),
         };
+    }
+
+    /// What the next answer looks like, and whether its body is to be kept.
+    pub(crate) fn expect(&mut self, expect: Expect, is_body_wanted: bool) {
+        self.expect = expect;
+        self.reset();
+        self.body = is_body_wanted.then(Vec::new);
+    }
+
+    /// The first MiB of the last answer's body, without the framing of chunks; nothing when it was not wanted.
+    pub(crate) fn body(&self) -> Cow<'_, [u8]> {
+        let Some(body) = &self.body else { return Cow::Borrowed(&[]) };
+        if self.heads.last().body == Body::Chunked {
+            Cow::Owned(chunked::content(body))
+        } else {
+            Cow::Borrowed(body)
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if let Some(body) = &mut self.body {
+            body.extend_from_slice(
+                &bytes[..bytes.len().min(BODY_LIMIT.saturating_sub(body.len()))],
+            );
+        }
     }
 
     /// Takes received bytes; an answer ends with its last byte, and bytes after it are [`Malformed`],
@@ -85,7 +108,9 @@ impl Reader {
         loop {
             match self.state {
                 State::Head => {
-                    let Some((head, rest)) = self.take_head(bytes)? else { return Ok(None) };
+                    let Some((head, rest)) = self.heads.take(bytes, parse_head)? else {
+                        return Ok(None);
+                    };
                     bytes = rest;
                     if head.status < 200 {
                         continue;
@@ -106,6 +131,7 @@ impl Reader {
                 }
                 State::Fixed(left) => {
                     let taken = left.min(bytes.len() as u64);
+                    self.keep(&bytes[..taken as usize]);
                     self.state = State::Fixed(left - taken);
                     if taken == left {
                         return self.finish(&bytes[taken as usize..]);
@@ -115,10 +141,14 @@ impl Reader {
                 State::Chunked(mut chunks) => {
                     let end = chunks.receive(bytes)?;
                     self.state = State::Chunked(chunks);
+                    self.keep(&bytes[..end.unwrap_or(bytes.len())]);
                     let Some(end) = end else { return Ok(None) };
                     return self.finish(&bytes[end..]);
                 }
-                State::UntilClose => return Ok(None),
+                State::UntilClose => {
+                    self.keep(bytes);
+                    return Ok(None);
+                }
             }
             if bytes.is_empty() {
                 return Ok(None);
@@ -130,7 +160,7 @@ impl Reader {
     pub(crate) fn close(&mut self) -> Option<Answer> {
         let complete = self.state == State::UntilClose;
         self.reset();
-        complete.then_some(Answer { status: self.last.status, reusable: false })
+        complete.then_some(Answer { status: self.heads.last().status, reusable: false })
     }
 
     fn finish(&mut self, rest: &[u8]) -> Result<Option<Answer>, Malformed> {
@@ -141,40 +171,10 @@ impl Reader {
         Ok(Some(match self.expect {
             Expect::Bytes(_) => Answer { status: 200, reusable: true },
             Expect::Http | Expect::HttpHead => {
-                Answer { status: self.last.status, reusable: self.last.reusable }
+                let last = self.heads.last();
+                Answer { status: last.status, reusable: last.reusable }
             }
         }))
-    }
-
-    fn take_head<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<(Head, &'b [u8])>, Malformed> {
-        if self.partial.is_empty() {
-            if !self.last_head.is_empty() && bytes.starts_with(&self.last_head) {
-                return Ok(Some((self.last, &bytes[self.last_head.len()..])));
-            }
-            if let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
-                let (head, rest) = bytes.split_at(end + 4);
-                return Ok(Some((self.remember(head)?, rest)));
-            }
-        }
-        // The end may straddle two reads: search again from three bytes before the seam.
-        let seam = self.partial.len();
-        let room = HEAD_LIMIT.saturating_sub(seam).min(bytes.len());
-        self.partial.extend_from_slice(&bytes[..room]);
-        let from = seam.saturating_sub(3);
-        let Some(end) = memmem::find(&self.partial[from..], b"\r\n\r\n").map(|at| from + at + 4)
-        else {
-            return if self.partial.len() < HEAD_LIMIT { Ok(None) } else { Err(Malformed) };
-        };
-        let head = std::mem::take(&mut self.partial);
-        let parsed = self.remember(&head[..end])?;
-        Ok(Some((parsed, &bytes[end - seam..])))
-    }
-
-    fn remember(&mut self, head: &[u8]) -> Result<Head, Malformed> {
-        self.last = parse_head(head)?;
-        self.last_head.clear();
-        self.last_head.extend_from_slice(head);
-        Ok(self.last)
     }
 }
 
@@ -224,8 +224,8 @@ fn parse_status_line(line: &[u8]) -> Result<(u8, u16), Malformed> {
     Ok((*minor, digit(hundreds) * 100 + digit(tens) * 10 + digit(ones)))
 }
 
-/// As large as the largest heads that common servers are willing to send.
-const HEAD_LIMIT: usize = 64 * 1024;
+/// What is kept of a body.
+const BODY_LIMIT: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

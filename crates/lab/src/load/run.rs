@@ -4,13 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::account::{Account, Tally};
-use super::connection::Failure;
+use super::connection::{Failure, InFlight};
 use super::glimpse::Glimpse;
 use super::outcome::{Outcome, Progress};
 use super::schedule::Schedule;
+use super::side_by_side::Arrival;
 use super::{LoadError, Plan, series};
 use crate::poller::{Poller, Ready};
 
@@ -50,6 +52,7 @@ pub(super) struct Run<'p, 'o> {
     /// Connections that do something at an instant.
     pub(super) waiting: BinaryHeap<Reverse<(u64, u32)>>,
     epoch: Instant,
+    arrival: Arrival,
     next_scan_ns: u64,
     last_connect_error: Option<io::Error>,
     account: Account<'p>,
@@ -61,15 +64,18 @@ impl<'p, 'o> Run<'p, 'o> {
         plan: &'p Plan,
         observer: Option<&'o mut dyn FnMut(&Progress)>,
     ) -> Result<Self, LoadError> {
+        // First of all: what fails from here on tells those who wait.
+        let arrival = Arrival::at(plan.share.meeting.as_ref());
         let warmup_ns = plan.warmup.as_nanos() as u64;
         Ok(Self {
             plan,
             poller: Poller::new().map_err(io::Error::from)?,
             measured: warmup_ns..warmup_ns + plan.duration.as_nanos() as u64,
             tally: Tally::new(plan),
-            arrivals: Schedule::global(&plan.arrivals, plan.rate_ramp, plan.seed),
+            arrivals: Schedule::global(&plan.arrivals, plan.rate_ramp, plan.seed, &plan.share),
             waiting: BinaryHeap::new(),
             epoch: Instant::now(),
+            arrival,
             next_scan_ns: 0,
             last_connect_error: None,
             account: Account::new(plan),
@@ -93,14 +99,17 @@ impl<'p, 'o> Run<'p, 'o> {
         Some(index)
     }
 
-    /// A server that refuses everybody is not to be asked in a busy loop: when the connection may go on.
-    pub(super) fn rest(&mut self, index: u32) -> u64 {
+    /// A server that refuses connections is not asked again in a busy loop: when the connection may go on.
+    pub(super) fn back_off(&mut self, index: u32) -> u64 {
         let again = self.now() + RETRY_NS;
         self.waiting.push(Reverse((again, index)));
         again
     }
 
     pub(super) fn count_error(&mut self, kind: &'static str, intended_ns: u64) {
+        if let Some(meeting) = &self.plan.share.meeting {
+            meeting.count_error();
+        }
         if self.measured.contains(&intended_ns) {
             self.tally.errors.add(kind, 1);
             if let Some(at) = series::within(&self.measured, self.now()) {
@@ -119,6 +128,10 @@ impl<'p, 'o> Run<'p, 'o> {
             Failure::Reset => "reset",
             Failure::Closed => "closed",
             Failure::Malformed => "malformed",
+            Failure::Tls => {
+                self.last_connect_error = Some(io::Error::other("the TLS handshake failed"));
+                "tls"
+            }
         }
     }
 
@@ -127,8 +140,24 @@ impl<'p, 'o> Run<'p, 'o> {
         if self.measured.contains(&now) {
             self.tally.answered += 1;
         }
+        if let Some(meeting) = &self.plan.share.meeting {
+            meeting.count_answer();
+        }
         if let Some(glimpse) = &mut self.observer {
             glimpse.record(now - intended_ns);
+        }
+    }
+
+    /// One of several requests was answered, rightly or not.
+    pub(super) fn count_entry(&mut self, request: &InFlight, is_right: bool, now: u64) {
+        if self.plan.mix.is_empty() || !self.measured.contains(&request.intended_ns) {
+            return;
+        }
+        let Some(entry) = self.tally.entries.get_mut(request.entry) else { return };
+        if is_right {
+            entry.latency.record(now - request.intended_ns);
+        } else {
+            entry.errors += 1;
         }
     }
 
@@ -146,7 +175,10 @@ impl<'p, 'o> Run<'p, 'o> {
 
 /// Carries out the plan.
 pub(super) fn drive<'p, 'o>(mut driver: impl Driver<'p, 'o>) -> Result<Outcome, LoadError> {
-    connect_all(&mut driver)?;
+    let connected = connect_all(&mut driver);
+    let epoch = driver.run().arrival.start(connected.is_ok());
+    connected?;
+    driver.run().epoch = epoch.ok_or(LoadError::Aside)?;
     measure(&mut driver)?;
     drain(&mut driver)?;
     let run = driver.run();
@@ -156,7 +188,7 @@ pub(super) fn drive<'p, 'o>(mut driver: impl Driver<'p, 'o>) -> Result<Outcome, 
 
 /// Opens every connection before the clock starts, a few at a time so that the server's accept queue does not
 /// overflow. With a connection ramp, or without keep-alive, connections open as they are used, and one shows that
-/// somebody listens.
+/// the server listens.
 fn connect_all<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
     let plan = driver.run().plan;
     let up_front = plan.keep_alive && plan.connection_ramp.is_zero();
@@ -184,7 +216,6 @@ fn connect_all<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError
 }
 
 fn measure<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
-    driver.run().epoch = Instant::now();
     loop {
         let run = driver.run();
         let (now, measured) = (run.now(), run.measured.clone());
@@ -239,7 +270,13 @@ fn turn<'p, 'o>(driver: &mut impl Driver<'p, 'o>, boundary: u64) -> Result<(), L
     }
     let run = driver.run();
     if let Some(glimpse) = &mut run.observer {
-        glimpse.show(&run.measured, run.tally.errors.total(), now);
+        let of_all = run
+            .plan
+            .share
+            .meeting
+            .as_ref()
+            .map(|it| (it.answers.load(Ordering::Relaxed), it.errors.load(Ordering::Relaxed)));
+        glimpse.show(&run.measured, run.tally.errors.total(), of_all, now);
     }
     Ok(())
 }
@@ -253,6 +290,6 @@ fn handle_events<'p, 'o>(driver: &mut impl Driver<'p, 'o>) {
 }
 
 const CONNECT_AT_ONCE: usize = 128;
-/// How long a connection rests after a failure.
+/// How long a connection backs off after a failure.
 const RETRY_NS: u64 = 10_000_000;
 const DRAIN_AT_MOST: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::Arrivals;
+use super::{Arrivals, Share};
 use crate::random::Random;
 
 /// The instants of one arrival process.
@@ -18,6 +18,8 @@ pub(crate) struct Schedule {
     ramp_s: f64,
     /// The expected number of arrivals up to the next one.
     position: f64,
+    /// How many arrivals lie between one of this part and the next.
+    step: f64,
     random: Random,
     next_ns: Option<u64>,
 }
@@ -32,15 +34,32 @@ enum Process {
 
 impl Schedule {
     /// The schedule that all connections share, if the arrivals have one.
-    pub(crate) fn global(arrivals: &Arrivals, ramp: Duration, seed: u64) -> Option<Self> {
+    ///
+    /// A part of a plan takes every so-manieth arrival, but of random ones a process of its own at its share of the
+    /// rate: together such processes are the whole one.
+    pub(crate) fn global(
+        arrivals: &Arrivals,
+        ramp: Duration,
+        seed: u64,
+        share: &Share,
+    ) -> Option<Self> {
+        let (first, of) = (share.index as f64, share.of as f64);
+        let every = |schedule: Self| Self { step: of, ..schedule };
         match arrivals {
-            Arrivals::Paced { rate } => Some(Self::new(Process::Paced, *rate, ramp, 0.0, seed)),
-            Arrivals::Poisson { rate } => Some(Self::new(Process::Poisson, *rate, ramp, 0.0, seed)),
+            Arrivals::Paced { rate } => {
+                Some(every(Self::new(Process::Paced, *rate, ramp, first, seed)))
+            }
+            Arrivals::Poisson { rate } => {
+                let seed = seed.wrapping_add((share.index as u64) << 32);
+                Some(Self::new(Process::Poisson, *rate / of, ramp, 0.0, seed))
+            }
             Arrivals::Bunched { rate, size } => {
-                Some(Self::new(Process::Bunched(*size), *rate, ramp, 0.0, seed))
+                Some(every(Self::new(Process::Bunched(*size), *rate, ramp, first, seed)))
             }
             Arrivals::Recorded { starts } => {
-                Some(Self::new(Process::Recorded(starts.clone().into_iter()), 0.0, ramp, 0.0, seed))
+                let starts = starts.iter().skip(share.index).step_by(share.of).copied();
+                let starts: Vec<Duration> = starts.collect();
+                Some(Self::new(Process::Recorded(starts.into_iter()), 0.0, ramp, 0.0, seed))
             }
             Arrivals::Closed | Arrivals::ClosedCapped { .. } | Arrivals::PerConnection { .. } => {
                 None
@@ -71,8 +90,15 @@ impl Schedule {
 
     fn new(process: Process, rate: f64, ramp: Duration, position: f64, seed: u64) -> Self {
         let random = Random::new(seed);
-        let mut schedule =
-            Self { process, rate, ramp_s: ramp.as_secs_f64(), position, random, next_ns: None };
+        let mut schedule = Self {
+            process,
+            rate,
+            ramp_s: ramp.as_secs_f64(),
+            position,
+            step: 1.0,
+            random,
+            next_ns: None,
+        };
         schedule.next_ns = match schedule.process {
             // The first is at the shift itself, the next a whole gap later.
             Process::Paced | Process::Bunched(_) => Some(schedule.instant()),
@@ -118,7 +144,7 @@ impl Schedule {
 
     fn following(&mut self) -> Option<u64> {
         match &mut self.process {
-            Process::Paced | Process::Bunched(_) => self.position += 1.0,
+            Process::Paced | Process::Bunched(_) => self.position += self.step,
             Process::Poisson => self.position += self.random.exponential(),
             Process::Recorded(starts) => return starts.next().map(|start| start.as_nanos() as u64),
         }
@@ -148,7 +174,11 @@ mod tests {
     use super::*;
 
     fn instants(arrivals: &Arrivals, ramp: Duration, until_s: f64) -> Vec<u64> {
-        let mut schedule = Schedule::global(arrivals, ramp, 7).unwrap();
+        instants_of(arrivals, ramp, until_s, &Share::default())
+    }
+
+    fn instants_of(arrivals: &Arrivals, ramp: Duration, until_s: f64, share: &Share) -> Vec<u64> {
+        let mut schedule = Schedule::global(arrivals, ramp, 7, share).unwrap();
         let mut all = Vec::new();
         while let Some(next) = schedule.next_ns().filter(|next| (*next as f64) < until_s * 1e9) {
             all.push(next);
@@ -174,6 +204,29 @@ mod tests {
                 "{number}: {bunch:?}"
             );
         }
+    }
+
+    #[test]
+    fn parts_of_a_schedule_are_the_whole_one() {
+        let starts = (0..100).map(Duration::from_millis).collect();
+        let rate = 1000.0;
+        let ramp = Duration::from_millis(100);
+        for arrivals in [
+            Arrivals::Paced { rate },
+            Arrivals::Bunched { rate, size: 8 },
+            Arrivals::Recorded { starts },
+        ] {
+            let whole = instants(&arrivals, ramp, 1.0);
+            let part = |index| instants_of(&arrivals, ramp, 1.0, &Share::new(index, 3));
+            let mut parts = [part(0), part(1), part(2)].concat();
+            parts.sort_unstable();
+            assert_eq!(parts, whole, "{}", arrivals.name());
+        }
+        let random = Arrivals::Poisson { rate: 3000.0 };
+        let parts =
+            [0, 1, 2].map(|index| instants_of(&random, Duration::ZERO, 2.0, &Share::new(index, 3)));
+        assert!(parts.iter().all(|part| (1800..2200).contains(&part.len())));
+        assert!(parts[0] != parts[1] && parts[1] != parts[2], "each has its own chance");
     }
 
     #[test]

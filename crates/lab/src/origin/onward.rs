@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use super::peer::Due;
 use super::{Origin, Server, Step, number};
 use crate::address::Target;
@@ -12,7 +14,7 @@ use crate::poller::{Interest, Ready};
 /// Where a service asks.
 pub(super) struct Next {
     /// Where, and the request to make there.
-    targets: Vec<(Target, Vec<u8>)>,
+    targets: Vec<(Target, Bytes)>,
     lines: Vec<Line>,
 }
 
@@ -27,13 +29,13 @@ impl Next {
         let encode = |target: &Target| {
             let request =
                 format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", target.path, target.authority);
-            (target.clone(), request.into_bytes())
+            (target.clone(), Bytes::from(request))
         };
-        let targets: Vec<(Target, Vec<u8>)> = origin.next.iter().map(encode).collect();
+        let targets: Vec<(Target, Bytes)> = origin.next.iter().map(encode).collect();
         (!targets.is_empty()).then_some(Self { targets, lines: Vec::new() })
     }
 
-    /// A client has come to this place: whatever its predecessor waited for concerns nobody any more.
+    /// A client has come to this place: what its predecessor waited for is dropped.
     pub(super) fn begin(&mut self, index: u32) {
         let line = || Line { connection: Connection::new(Expect::Http), waiting: VecDeque::new() };
         let index = index as usize;
@@ -65,8 +67,7 @@ impl Server {
         let Some(next) = self.next.as_mut().filter(|_| is_current) else { return };
         let Some(line) = next.lines.get_mut(index as usize) else { return };
         if ready.writable {
-            let event =
-                line.connection.on_writable(&next.targets[index as usize % next.targets.len()].1);
+            let event = line.connection.on_writable();
             if event == Event::Nothing {
                 self.watch_onward(index, Interest::Read);
             }
@@ -114,25 +115,28 @@ impl Server {
     fn ask_next(&mut self, index: u32) {
         let Some(next) = self.next.as_mut() else { return };
         let Some(line) = next.lines.get_mut(index as usize) else { return };
-        line.connection.start(InFlight { intended_ns: 0, started_ns: 0 });
+        let (target, request) = &next.targets[index as usize % next.targets.len()];
+        let in_flight = InFlight { intended_ns: 0, started_ns: 0, entry: 0 };
+        let started = line.connection.start(in_flight, request.clone(), Expect::Http, false);
         if line.connection.is_connected() {
-            let event = line.connection.write(&next.targets[index as usize % next.targets.len()].1);
+            let event = if started == Event::Nothing { line.connection.write() } else { started };
             return self.on_onward(index, event);
         }
         let Some(Some(peer)) = self.peers.get(index as usize) else { return };
-        let event = match line
-            .connection
-            .open(&next.targets[index as usize % next.targets.len()].0.address)
-        {
-            Ok(socket) => match self.poller.add(
-                socket,
-                number(index | ONWARD, peer.generation),
-                Interest::Write,
-            ) {
-                Ok(()) => Event::Nothing,
-                Err(error) => Event::Failed(crate::load::connection::Failure::Connect(error)),
-            },
-            Err(failure) => Event::Failed(failure),
+        let opened = line.connection.open(&target.address, None);
+        let event = match (opened, line.connection.socket()) {
+            (Ok(()), Some(socket)) => {
+                match self.poller.add(
+                    socket,
+                    number(index | ONWARD, peer.generation),
+                    Interest::Write,
+                ) {
+                    Ok(()) => Event::Nothing,
+                    Err(error) => Event::Failed(crate::load::connection::Failure::Connect(error)),
+                }
+            }
+            (Ok(()), None) => Event::Nothing,
+            (Err(failure), _) => Event::Failed(failure),
         };
         self.on_onward(index, event);
     }

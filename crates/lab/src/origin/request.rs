@@ -1,16 +1,13 @@
 //! Bytes from the client in, one item per complete request out.
 
-use memchr::memmem;
-
 use crate::chunked::{Chunks, Malformed};
+use crate::head::Heads;
 
 /// Reads the requests of one connection.
 #[derive(Debug)]
 pub(super) struct Reader {
     state: State,
-    partial: Vec<u8>,
-    last_head: Vec<u8>,
-    last: Head,
+    heads: Heads<Head>,
 }
 
 /// How a complete request wants to be answered.
@@ -62,7 +59,7 @@ impl Reader {
     pub(super) fn new() -> Self {
         let wish = Wish { is_head: false, persistence: Persistence::Close, from: 0 };
         let last = Head { wish, body: State::Head, expects_continue: false };
-        Self { state: State::Head, partial: Vec::new(), last_head: Vec::new(), last }
+        Self { state: State::Head, heads: Heads::new(last) }
     }
 
     /// Takes received bytes.
@@ -74,10 +71,12 @@ impl Reader {
         while !bytes.is_empty() {
             match self.state {
                 State::Head => {
-                    let Some(rest) = self.take_head(bytes)? else { return Ok(()) };
+                    let Some((head, rest)) = self.heads.take(bytes, parse_head)? else {
+                        return Ok(());
+                    };
                     bytes = rest;
-                    self.state = self.last.body;
-                    if self.last.expects_continue && bytes.is_empty() {
+                    self.state = head.body;
+                    if head.expects_continue && bytes.is_empty() {
                         each(Item::Continue);
                     }
                 }
@@ -99,40 +98,9 @@ impl Reader {
             }
             if self.state == State::Fixed(0) {
                 self.state = State::Head;
-                each(Item::Request(self.last.wish));
+                each(Item::Request(self.heads.last().wish));
             }
         }
-        Ok(())
-    }
-
-    fn take_head<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, Malformed> {
-        if self.partial.is_empty() {
-            if !self.last_head.is_empty() && bytes.starts_with(&self.last_head) {
-                return Ok(Some(&bytes[self.last_head.len()..]));
-            }
-            if let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
-                let (head, rest) = bytes.split_at(end + 4);
-                self.remember(head)?;
-                return Ok(Some(rest));
-            }
-        }
-        let seam = self.partial.len();
-        let room = HEAD_LIMIT.saturating_sub(seam).min(bytes.len());
-        self.partial.extend_from_slice(&bytes[..room]);
-        let from = seam.saturating_sub(3);
-        let Some(end) = memmem::find(&self.partial[from..], b"\r\n\r\n").map(|at| from + at + 4)
-        else {
-            return if self.partial.len() < HEAD_LIMIT { Ok(None) } else { Err(Malformed) };
-        };
-        let head = std::mem::take(&mut self.partial);
-        self.remember(&head[..end])?;
-        Ok(Some(&bytes[end - seam..]))
-    }
-
-    fn remember(&mut self, head: &[u8]) -> Result<(), Malformed> {
-        self.last = parse_head(head)?;
-        self.last_head.clear();
-        self.last_head.extend_from_slice(head);
         Ok(())
     }
 }
@@ -188,11 +156,10 @@ fn parse_range(value: &[u8]) -> Option<u64> {
     digits.parse().ok()
 }
 
-const HEAD_LIMIT: usize = 64 * 1024;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::HEAD_LIMIT;
 
     #[test]
     fn requests_are_counted_the_same_at_every_split() {

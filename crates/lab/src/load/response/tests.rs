@@ -1,4 +1,5 @@
 use super::*;
+use crate::head::HEAD_LIMIT;
 
 /// Feeds `bytes` in two parts, split at every place, and expects the same answer each time.
 fn answer_at_every_split(expect: Expect, bytes: &[u8]) -> Answer {
