@@ -4,8 +4,10 @@
 //! each experiment. Pairs of A with itself show how large a difference this machine makes out of nothing; a
 //! hypothesis is judged by an interval over pairs and a test, and sameness has to be shown as much as a difference.
 
+pub mod commands;
 mod page;
 mod plan;
+pub mod recorded;
 mod self_test;
 
 use std::io;
@@ -99,7 +101,7 @@ pub fn run(experiment: &Experiment, progress: &mut dyn FnMut(&str)) -> io::Resul
     let mut runs = Vec::new();
     let mut merged: [Option<Outcome>; 2] = [None, None];
     let mut wires: [Option<Wire>; 2] = [None, None];
-    let order = plan_pairs(experiment, &mut random);
+    let order = plan_pairs(experiment.pairs, experiment.equal_pairs, &mut random);
     for (at, planned) in order.iter().enumerate() {
         for is_other in [planned.is_other_first, !planned.is_other_first] {
             let (arm, name) = match (is_other, planned.is_equal) {
@@ -201,9 +203,9 @@ struct Planned {
 }
 
 /// Pairs of A with itself lie among those with B, so that both meet the same hours of the machine.
-fn plan_pairs(experiment: &Experiment, random: &mut Random) -> Vec<Planned> {
+fn plan_pairs(pairs: usize, equal_pairs: usize, random: &mut Random) -> Vec<Planned> {
     let mut all = Vec::new();
-    for (is_equal, count) in [(true, experiment.equal_pairs), (false, experiment.pairs)] {
+    for (is_equal, count) in [(true, equal_pairs), (false, pairs)] {
         let order = balanced_order(count, random).into_iter().enumerate();
         // Spread evenly over the whole, each somewhere in its own part of it.
         all.extend(order.map(|(number, is_other_first)| {
@@ -267,14 +269,32 @@ fn effects(experiment: &Experiment, runs: &[Run]) -> Vec<MetricEffect> {
 
 /// The pairs of A with `other`.
 fn pairs_of(runs: &[Run], metric: Metric, other: &str) -> Vec<Pair> {
-    let pair = |both: &[Run]| {
+    paired(runs.iter().map(|run| (run.pair, run.arm, run.value(metric))), other)
+}
+
+/// The pairs of A with `other` among figures in the order made: which pair, which arm, and the figure.
+fn paired(runs: impl Iterator<Item = (usize, &'static str, f64)>, other: &str) -> Vec<Pair> {
+    let runs: Vec<(usize, &str, f64)> = runs.collect();
+    let pair = |both: &[(usize, &str, f64)]| {
         let [first, second] = both else { return None };
-        let is_b_first = first.arm == other;
+        let is_b_first = first.1 == other;
         let (a, b) = if is_b_first { (second, first) } else { (first, second) };
-        let is_wanted = a.arm == "a" && b.arm == other;
-        is_wanted.then(|| Pair { a: a.value(metric), b: b.value(metric), is_b_first })
+        (a.1 == "a" && b.1 == other).then_some(Pair { a: a.2, b: b.2, is_b_first })
     };
-    runs.chunk_by(|one, next| one.pair == next.pair).filter_map(pair).collect()
+    runs.chunk_by(|one, next| one.0 == next.0).filter_map(pair).collect()
+}
+
+/// The figures of some arms by the number of their run, to be drawn.
+fn dots(
+    name: &str,
+    arms: &[&str],
+    runs: impl Iterator<Item = (&'static str, f64)>,
+) -> crate::report::Series {
+    let points = runs
+        .enumerate()
+        .filter(|(_, (arm, _))| arms.contains(arm))
+        .map(|(at, (_, value))| (at as f64 + 1.0, value));
+    crate::report::Series { name: name.to_owned(), points: points.collect(), is_dotted: true }
 }
 
 /// The rate of false claims that is accepted.

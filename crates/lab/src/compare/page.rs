@@ -1,11 +1,11 @@
 //! A comparison as a page and in words.
 
-use super::{Comparison, Conclusion, Experiment, MetricEffect, Wire};
+use super::{Comparison, Conclusion, Experiment, MetricEffect, Wire, dots};
 use crate::link::Circumstances;
 use crate::link::page::{add_energy, add_wire};
 use crate::load::Outcome;
 use crate::load::export::percentile_curve;
-use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table};
+use crate::report::{Axis, Bars, Curves, Page, Scale, Table};
 use crate::stats::Verdict;
 
 impl Comparison {
@@ -148,16 +148,8 @@ impl Comparison {
 
     fn run_chart(&self, experiment: &Experiment) -> Curves {
         let (metric, unit) = experiment.metric.words();
-        let series = |name: &str, arms: &[&str]| Series {
-            name: name.to_owned(),
-            points: self
-                .runs
-                .iter()
-                .enumerate()
-                .filter(|(_, run)| arms.contains(&run.arm))
-                .map(|(at, run)| (at as f64 + 1.0, run.value(experiment.metric)))
-                .collect(),
-            is_dotted: true,
+        let series = |name: &str, arms: &[&str]| {
+            dots(name, arms, self.runs.iter().map(|run| (run.arm, run.value(experiment.metric))))
         };
         Curves {
             x: Axis::new("run", Scale::Linear),
