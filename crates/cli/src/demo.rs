@@ -6,20 +6,20 @@
 
 mod machine;
 mod processes;
+mod progress;
 mod receipt;
 mod report;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use towpath_lab::load::{Arrivals, Outcome, Plan, run_observed};
 use towpath_lab::meter::{Cost, Meter};
 
 use processes::{Origin, Sidecar};
+use progress::Progress;
 use receipt::Receipt;
 
 type Error = Box<dyn std::error::Error>;
@@ -81,7 +81,7 @@ impl Demo {
                 });
             }
         }
-        progress.finish_and_clear();
+        progress.clear();
         let [straight, through] = sides.map(|side| side.slices);
         let receipt = Receipt::new(receipt::Run {
             rate: self.rate,
@@ -106,7 +106,7 @@ impl Demo {
         side: &Side,
         duration: Duration,
         seed: u64,
-        progress: &ProgressBar,
+        progress: &Progress,
     ) -> Result<Outcome, Error> {
         let mut plan = Plan::new(format!("http://{}/", side.address).parse()?);
         plan.arrivals = Arrivals::Poisson { rate: self.rate.into() };
@@ -123,17 +123,9 @@ impl Demo {
         Ok(outcome)
     }
 
-    fn progress(&self) -> ProgressBar {
-        if !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
+    fn progress(&self) -> Progress {
         let total = Duration::from_secs(self.seconds) + 2 * WARM_UP;
-        let bar = ProgressBar::new(u64::try_from(total.as_millis()).unwrap_or(u64::MAX));
-        // A template that does not parse leaves indicatif's own.
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
-        bar
+        Progress::new(u64::try_from(total.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
