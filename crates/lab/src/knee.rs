@@ -400,7 +400,7 @@ mod tests {
         idle.latency.record(80_000_000);
         assert!(limiter(&search, &idle).starts_with("not the CPU"), "{}", limiter(&search, &idle));
         // Evenly spaced requests have no queue before they overlap.
-        let mut paced = search.clone();
+        let mut paced = search;
         paced.plan.arrivals = Arrivals::Paced { rate: 778.0 };
         assert!(limiter(&paced, &outcome).starts_with("not the CPU"));
     }

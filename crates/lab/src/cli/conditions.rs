@@ -136,7 +136,7 @@ fn figure(name: &str, bound: &str) -> Result<(Figure, f64), String> {
             .parse::<f64>()
             .ok()
             .filter(|it| it.is_finite())
-            .ok_or(format!("'{bound}' is not a number"))
+            .ok_or_else(|| format!("'{bound}' is not a number"))
     };
     let (prefix, share) =
         name.rsplit_once('.').filter(|(prefix, _)| *prefix == "service").unwrap_or(("", name));

@@ -22,7 +22,7 @@ pub(super) struct Live {
 struct History(VecDeque<f64>);
 
 impl Live {
-    /// `None` when nobody looks: standard error is no terminal, or one that cannot move its cursor.
+    /// `None` when standard error is no terminal, or one that cannot move its cursor.
     pub(super) fn of(plan: &Plan) -> Option<Self> {
         let is_dumb = std::env::var("TERM").map_or(true, |name| name.is_empty() || name == "dumb");
         (io::stderr().is_terminal() && !is_dumb).then(|| Self::new(plan))

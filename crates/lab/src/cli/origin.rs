@@ -33,7 +33,7 @@ pub struct Origin {
     /// Status of each answer
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..600))]
     status: u16,
-    /// Give answers an entity tag, and all that is behind the first N bytes of them to whoever asks for it (`Range: bytes=N-`)
+    /// Give answers an entity tag, and all that is behind the first N bytes of them on request (`Range: bytes=N-`)
     #[arg(long)]
     ranges: bool,
     /// Ask this service before each answer: one hop of a chain; may be repeated to spread questions

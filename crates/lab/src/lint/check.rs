@@ -225,7 +225,7 @@ fn spread(rows: &[Row]) -> Option<Finding> {
     };
     let (first, count) = (rows.iter().find(bare)?, rows.iter().filter(bare).count());
     let text = format!(
-        "{count} rows carry no interval, deviation or number of runs: nobody can tell a difference from noise"
+        "{count} rows carry no interval, deviation or number of runs: a difference cannot be told from noise"
     );
     Some(finding(Level::Warn, "spread", first, text))
 }

@@ -294,7 +294,7 @@ fn cells(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let pieces = (!is_prose).then(|| quoted(line, separator))?;
     // "Details (average, fastest, slowest):" is a sentence that was cut in three.
     let is_whole = |cell: &&str| cell.matches('(').count() == cell.matches(')').count();
-    let cells = pieces.iter().all(|cell| is_whole(&cell)).then_some(pieces)?.into_iter();
+    let cells = pieces.iter().all(is_whole).then_some(pieces)?.into_iter();
     Some(if separator == ';' {
         cells.map(with_point).collect()
     } else {

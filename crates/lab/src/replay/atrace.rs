@@ -1,7 +1,7 @@
 //! libatrace_rust's benchmarks: what it costs a program to emit an event, with tracing off and on.
 //!
 //! The cases are those of `towpath-trace`'s own benchmark, and run in this process: in turns, in windows of about a
-//! millisecond on one processor. Other libraries have a program of their own (`bench-peers`), because nobody else should
+//! millisecond on one processor. Other libraries have a program of their own (`bench-peers`), because no other user should
 //! have to build them; what it prints stands beside ours when it is there.
 
 use std::io;
@@ -74,7 +74,7 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
     Ok(replay)
 }
 
-/// The original's cases by name: what it published, our paths, and whoever else was there.
+/// The original's cases by name: what it published, our paths, and those of the other libraries that were there.
 pub fn table(replay: &Replay) -> Table {
     let mut whos: Vec<&str> = Vec::new();
     let figures = || replay.rows.iter().filter(|row| row.table == TABLE);

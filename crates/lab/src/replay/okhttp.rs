@@ -82,7 +82,7 @@ impl Compiled {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // It lies in the system's folder for such things; whoever cannot remove it, the system will.
+        // It lies in the system's folder for such things; the system removes it in time.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

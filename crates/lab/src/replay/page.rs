@@ -56,7 +56,8 @@ fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
             );
             page.table(matrix.table(rows));
         } else {
-            page.details(format!("{}, {unit}", words(metric)), matrix.table(rows));
+            let comma = if unit.is_empty() { "" } else { ", " };
+            page.details(format!("{}{comma}{unit}", words(metric)), matrix.table(rows));
         }
     }
 }
@@ -117,7 +118,7 @@ impl<'r> Matrix<'r> {
             values.next().is_some_and(|first| values.any(|it| it != first))
         };
         // Where the report has one figure for all, one column holds it.
-        let is_one = !self.cases.iter().any(|case| differ(&case));
+        let is_one = !self.cases.iter().any(differ);
         let mut header: Vec<String> = vec!["case".to_owned()];
         for who in &self.whos {
             header.push((*who).to_owned());

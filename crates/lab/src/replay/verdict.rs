@@ -1,4 +1,4 @@
-//! What a replay shows, in one sentence: where Towpath is ahead, where it is behind, and where nobody can tell.
+//! What a replay shows, in one sentence: where Towpath is ahead, where it is behind, and where the figures do not tell.
 
 use super::Row;
 
@@ -39,6 +39,8 @@ pub(super) fn verdict(rows: &[Row]) -> String {
         }
         for row in of_table.iter().filter(|row| row.metric == *metric) {
             let Some((standing, ratio)) = standing(&of_table, row) else { continue };
+            // How many times one change is another says nothing.
+            let ratio = if metric.ends_with("_change") { f64::NAN } else { ratio };
             match standing {
                 Standing::Ahead => tally.ahead.push(ratio),
                 Standing::Behind => tally.behind.push(ratio),
@@ -91,23 +93,25 @@ impl Tally {
                 || ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
             let low = finite().fold(f64::INFINITY, f64::min);
             let high = finite().fold(f64::NEG_INFINITY, f64::max);
-            let range = if low <= high {
-                format!(" ({low:.2} to {high:.2} times it)")
-            } else {
-                String::new()
-            };
+            let range =
+                if low <= high { format!(" ({low:.2} to {high:.2} times)") } else { String::new() };
             (!ratios.is_empty()).then(|| format!("{what} in {}{range}", ratios.len()))
         };
         let parts: Vec<String> = [
-            part(&self.ahead, "ahead of the best peer"),
-            part(&self.behind, "behind it"),
-            part(&self.unclear, "not told apart from it"),
+            part(&self.ahead, "ahead"),
+            part(&self.behind, "behind"),
+            part(&self.unclear, "not told apart"),
         ]
         .into_iter()
         .flatten()
         .collect();
         let cases = if count == 1 { "case" } else { "cases" };
-        (count > 0).then(|| format!("{words}: of {count} {cases} Towpath is {}.", parts.join(", ")))
+        (count > 0).then(|| {
+            format!(
+                "{words}: beside the best peer of {count} {cases} Towpath is {}.",
+                parts.join(", ")
+            )
+        })
     }
 }
 
@@ -160,8 +164,8 @@ mod tests {
         ];
         assert_eq!(
             verdict(&rows),
-            "CPU per request: of 3 cases Towpath is ahead of the best peer in 1 (0.50 to 0.50 times it), behind it in 1 \
-             (1.50 to 1.50 times it), not told apart from it in 1 (0.95 to 0.95 times it)."
+            "CPU per request: beside the best peer of 3 cases Towpath is ahead in 1 (0.50 to 0.50 times), behind in 1 \
+             (1.50 to 1.50 times), not told apart in 1 (0.95 to 0.95 times)."
         );
     }
 
@@ -187,9 +191,8 @@ mod tests {
             row("5 s", "curl", "after_recovery", 8.0, None),
         ];
         assert!(
-            verdict(&rows).contains(
-                "of 1 case Towpath is not told apart from it in 1 (0.05 to 0.05 times it)"
-            )
+            verdict(&rows)
+                .contains("of 1 case Towpath is not told apart in 1 (0.05 to 0.05 times)")
         );
         assert_eq!(verdict(&rows[1..]), "1 figures, none of them beside a peer's");
     }

@@ -370,6 +370,8 @@ pub(super) struct Legend<'n> {
     /// Each name and where it stands.
     places: Vec<(&'n str, f64, f64)>,
     lines: f64,
+    /// How many of them, from the first, are drawn as dots.
+    pub(super) rounds: usize,
 }
 
 impl<'n> Legend<'n> {
@@ -384,7 +386,7 @@ impl<'n> Legend<'n> {
             places.push((name, x, y));
             x += width;
         }
-        Self { places, lines: y / LINE }
+        Self { places, lines: y / LINE, rounds: 0 }
     }
 
     pub(super) fn height(&self) -> f64 {
@@ -395,7 +397,8 @@ impl<'n> Legend<'n> {
         for (at, (name, x, y)) in self.places.iter().enumerate() {
             let _ = write!(
                 svg,
-                "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" fill=\"{}\"/>",
+                "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" rx=\"{}\" fill=\"{}\"/>",
+                if self.rounds > at { 5.5 } else { 0.0 },
                 color(at)
             );
             text(svg, x + 16.0, y + 10.0, "start", "", name);

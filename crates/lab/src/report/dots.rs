@@ -27,7 +27,7 @@ pub struct Mark {
     pub value: f64,
     /// How far it may be off, from and to.
     pub band: Option<(f64, f64)>,
-    /// Whether somebody else published it.
+    /// Whether it is a published figure, not a measured one.
     pub is_published: bool,
 }
 
@@ -35,7 +35,8 @@ impl Dots {
     pub(super) fn draw(&self) -> String {
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         let left = (longest as f64 * LETTER + 16.0).clamp(80.0, WIDTH * 0.45);
-        let legend = Legend::new(self.subjects.iter().map(String::as_str), left);
+        let mut legend = Legend::new(self.subjects.iter().map(String::as_str), left);
+        legend.rounds = COLORS;
         // Subjects of one case lie a little below each other, so that equal figures do not hide.
         let step = 5.0;
         let height = (self.subjects.len() as f64 * step + 12.0).max(22.0);

@@ -22,7 +22,7 @@ fn few_pairs_are_judged_by_counting_their_orders() {
     assert!((signed_rank(&pairs(&all_up[..7])) - 2.0 / 70.0).abs() < 1e-12);
     assert_eq!(signed_rank(&pairs(&[0.0, 0.0])), 1.0);
     assert_eq!(signed_rank(&[]), 1.0);
-    // Whoever is second is slower by as much in each pair: nothing is said of the arms.
+    // The second of each pair is slower by as much: nothing is said of the arms.
     let second =
         [(0.2, false), (-0.2, true), (-0.2, true), (0.2, false), (0.2, false), (-0.2, true)];
     assert!(signed_rank(&second) > 0.5);
