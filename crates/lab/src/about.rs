@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,25 +70,11 @@ pub(crate) fn describe(kind: &str, command: &str, mut value: Value) -> Value {
     value
 }
 
-/// Days since 1970 to a date, by the civil calendar.
+/// The instant in UTC, in whole seconds.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
+    let date = OffsetDateTime::from(time).truncate_to_second();
+    // Years of five digits have no such form.
+    date.format(&Rfc3339).unwrap_or_default()
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
