@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails the run")]
 #![cfg(all(target_os = "linux", feature = "layer"))]
 
-mod support;
+#[path = "support/ftrace.rs"]
+mod ftrace;
 
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use support::ftrace::Instance;
+use ftrace::Instance;
 use towpath_trace::atrace::tags::AtraceTag;
 use towpath_trace::atrace::{self, AtraceSubscriber};
 use tracing::{Level, debug, error, event, info, span, trace, warn};

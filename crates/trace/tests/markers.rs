@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails the run")]
 #![cfg(target_os = "linux")]
 
+#[path = "support/ftrace.rs"]
+mod ftrace;
 mod support;
 
 use std::time::Duration;
 
-use support::ftrace::Instance;
+use ftrace::Instance;
 use support::{Judge, scratch, text};
 use towpath_trace::atrace::{self, AtraceTag};
 use towpath_trace::{Category, Options, counter, mark, span};

@@ -1,5 +1,8 @@
 //! Kernel tracing that is a test's own.
 
+#![allow(dead_code, unreachable_pub, reason = "each test uses the part it needs")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its files fails")]
+
 use std::path::{Path, PathBuf};
 
 /// An ftrace instance that is removed again.
