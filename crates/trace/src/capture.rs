@@ -205,6 +205,16 @@ impl Capture {
         spans
     }
 
+    /// From the first begin to the last end of the spans of this trace.
+    pub(crate) fn time_of(&self, trace_id: &str) -> Option<(u64, u64)> {
+        let spans = self.spans();
+        let of_trace =
+            spans.iter().filter(|span| span.values.contains(&("trace_id", Value::Text(trace_id))));
+        of_trace
+            .map(|span| (span.begin_ns, span.end_ns))
+            .reduce(|(from, until), (begin, end)| (from.min(begin), until.max(end)))
+    }
+
     /// The marks, by thread or track.
     #[must_use]
     pub fn marks(&self) -> Vec<PointView<'_>> {

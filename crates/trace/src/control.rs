@@ -331,6 +331,16 @@ impl Recording {
         capture.between(from.saturating_sub(around), until.saturating_add(around))
     }
 
+    /// What [`Recording::capture`] would answer, cut to the time of the spans that have the value `trace_id` with this text, and `around`
+    /// before and after it; `None` when there is none of it.
+    #[must_use]
+    pub fn capture_trace(&self, trace_id: &str, around: Duration) -> Option<Capture> {
+        let capture = self.capture();
+        let (from, until) = capture.time_of(trace_id)?;
+        let around = u64::try_from(around.as_nanos()).unwrap_or(u64::MAX);
+        Some(capture.between(from.saturating_sub(around), until.saturating_add(around)))
+    }
+
     fn collect(&self, rings: &[Arc<Ring>]) -> Capture {
         let timeline = {
             let mut timeline = self.timeline.0.lock().unwrap_or_else(PoisonError::into_inner);
