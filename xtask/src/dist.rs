@@ -1,5 +1,7 @@
-//! The released programs, compiled for what they do most: our own crates are compiled once with counters, traffic of the lab
-//! runs through them, and what they counted decides how they are compiled again (profile-guided optimisation).
+//! The released programs, compiled for what they do most (profile-guided optimisation).
+//!
+//! Our own crates are compiled once with counters, traffic of the lab runs through them, and what they counted decides
+//! how they are compiled again.
 //!
 //! Only our crates are compiled three times: cargo keeps what a workspace wrapper makes apart from the rest, so this
 //! program puts itself in rustc's place for them and adds the flags.
@@ -87,8 +89,8 @@ fn build(folder: &Path, name: &str, flags: Option<&str>) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// A copy of this program. Cargo tells wrappers apart by their paths, so the path follows from what the flags say and from
-/// the profile that they name.
+/// A copy of this program. Cargo tells wrappers apart by their paths, so the path follows from the flags and from the
+/// profile that they name.
 fn wrapper(folder: &Path, flags: &str) -> Result<PathBuf> {
     let mut hash = DefaultHasher::new();
     flags.hash(&mut hash);
@@ -244,13 +246,16 @@ fn http_filter(cluster: &str, options: &str) -> String {
     format!(
         r#"name: http
         typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          "@type": {TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: {cluster}
           route_config:
-            virtual_hosts: [ {{ name: all, domains: ["*"], routes: [ {{ match: {{ prefix: / }}, route: {{ cluster: {cluster} }} }} ] }} ]
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes: [ {{ match: {{ prefix: / }}, route: {{ cluster: {cluster} }} }} ]
           http_filters:
           - name: router
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}{options}"#
+            typed_config: {{ "@type": {TYPES}.filters.http.router.v3.Router }}{options}"#
     )
 }
 
@@ -260,7 +265,7 @@ fn edge_options(log: &Path) -> String {
           use_remote_address: true
           access_log:
           - name: file
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: {} }}"#,
+            typed_config: {{ "@type": {TYPES}.access_loggers.file.v3.FileAccessLog, path: {} }}"#,
         log.display()
     )
 }
@@ -278,6 +283,8 @@ fn cluster(name: &str, port: u16, more: &str) -> String {
         - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }}{more}"
     )
 }
+
+const TYPES: &str = "type.googleapis.com/envoy.extensions";
 
 const TLS: &str = r#"
     transport_socket:
@@ -298,7 +305,7 @@ const BOLT_FILTER: &str = r#"name: towpath.filters.network.bolt_proxy
         typed_config:
           "@type": type.googleapis.com/xds.type.v3.TypedStruct
           type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProxy
-          value: { stat_prefix: rpc, routes: [ { match: {}, route: { cluster: rpc } } ] }"#;
+          value: { stat_prefix: rpc, routes: [ { route: { cluster: rpc } } ] }"#;
 
 /// A program that listens; killed when dropped.
 struct Running(Child);

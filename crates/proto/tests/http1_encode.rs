@@ -1,4 +1,4 @@
-//! Random heads, changed at random, against a writer that knows nothing of runs: the one of the fuzz target of that name.
+//! Random heads, changed at random, against a writer that knows nothing of runs: that of the fuzz target of this name.
 #![allow(
     clippy::wildcard_enum_match_arm,
     unreachable_pub,

@@ -1,5 +1,5 @@
-//! The same job in each proxy's own words: one worker, one route, keep-alive on both sides; no access log and no field of
-//! its own but what [`Extras`] asks for.
+//! The same job in each proxy's own words: one worker, one route, keep-alive on both sides; no access log and no field
+//! of its own but what [`Extras`] asks for.
 
 use std::path::{Path, PathBuf};
 
@@ -145,7 +145,8 @@ backend origin
     )
 }
 
-/// Envoy's bootstrap; ours too. As its FAQ on benchmarking asks: no request id where none is wanted, no dynamic statistics.
+/// Envoy's bootstrap; ours too. As its FAQ on benchmarking asks: no request id where none is wanted, no dynamic
+/// statistics.
 pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> String {
     let edge = extras.edge;
     let log = extras.log.as_ref().map_or_else(String::new, |log| {

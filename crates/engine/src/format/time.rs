@@ -1,7 +1,7 @@
 //! `%START_TIME(%Y-%m-%d …)%`: wall-clock time in UTC.
 //!
-//! Date and time of day change once a second, and lines are written far more often: their digits are kept for the second
-//! they were made in, and most specifiers are ranges of them.
+//! Date and time of day change once a second, and lines are written far more often: their digits are kept for the
+//! second they were made in, and most specifiers are ranges of them.
 
 use std::cell::Cell;
 use std::fmt::Display;

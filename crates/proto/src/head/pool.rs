@@ -3,8 +3,8 @@
 use super::Head;
 use crate::chars;
 
-/// A bounded store of empty heads that keep their capacity; with it the last authorities that were found to be valid, since
-/// the same few come again and again.
+/// A bounded store of empty heads that keep their capacity; with it the last authorities that were found to be valid,
+/// since the same few come again and again.
 #[derive(Debug)]
 pub struct HeadPool {
     free: Vec<Head>,

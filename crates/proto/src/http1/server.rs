@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// After a piece of the body: whether it was the last, so that `poll` gives no [`Event::End`] for this message any more.
+    /// After a piece of the body: whether it was the last. If so, `poll` gives no [`Event::End`] for this message.
     #[inline]
     pub fn take_end(&mut self) -> bool {
         self.receiver.take_end()
