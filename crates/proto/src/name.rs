@@ -165,7 +165,7 @@ impl Name {
     #[inline(always)]
     pub(crate) fn resolve_within<const N: usize>(bytes: &[u8; N], length: usize) -> Self {
         let Some(slot) = bytes.get(..length).and_then(slot_of) else { return Self::Custom };
-        let name = Self::ALL[TABLE[slot] as usize];
+        let name = TABLE[slot];
         let (start, start_length) = name.line_start();
         let mut different = start_length ^ (length + ": ".len());
         let blocks = bytes.as_chunks::<16>().0.iter().zip(start.as_chunks::<16>().0);
@@ -214,16 +214,19 @@ const TABLE_BITS: u32 = 9;
 /// Found by trying random odd numbers; [`table`] does not compile with one that makes two names collide.
 const MULTIPLIER: u32 = 0xbffe_5a3f;
 
-static TABLE: [u8; 1 << TABLE_BITS] = table();
+static TABLE: [Name; 1 << TABLE_BITS] = table();
 
-const fn table() -> [u8; 1 << TABLE_BITS] {
-    let mut table = [0; 1 << TABLE_BITS];
+const fn table() -> [Name; 1 << TABLE_BITS] {
+    let mut table = [Name::Custom; 1 << TABLE_BITS];
     let mut index = 1;
     while index < TEXTS.len() {
         match slot_of(TEXTS[index].as_bytes()) {
             Some(slot) => {
-                assert!(table[slot] == 0, "two names share a slot: choose another MULTIPLIER");
-                table[slot] = index as u8;
+                assert!(
+                    matches!(table[slot], Name::Custom),
+                    "two names share a slot: choose another MULTIPLIER"
+                );
+                table[slot] = Name::ALL[index];
             }
             None => panic!("a name is shorter or longer than the limits say"),
         }

@@ -79,7 +79,7 @@ impl Cursor {
             return Ok(progress);
         }
         loop {
-            if let Some([b'\r', b'\n']) = bytes.get(self.line..self.line + 2) {
+            if bytes.get(self.line) == Some(&b'\r') && bytes.get(self.line + 1) == Some(&b'\n') {
                 let end = self.line + 2;
                 return if end > limit {
                     Err(Error::HeadTooLarge)
@@ -88,7 +88,7 @@ impl Cursor {
                 };
             }
             if let Some(field) = FieldLine::parse(bytes, self.line) {
-                self.take(&field, bytes, head, facts, options)?;
+                self.take(&field, bytes, head, facts, options, limit)?;
             } else if let Some(progress) = self.rare_line(bytes, head, facts, options)? {
                 return Ok(progress);
             }
@@ -104,9 +104,10 @@ impl Cursor {
         facts: &mut Facts,
         options: &Options,
     ) -> Result<Option<Progress>, Error> {
+        let limit = options.head_limit();
         match FieldLine::parse_any(bytes, self.line) {
-            Some(field) => self.take(&field, bytes, head, facts, options).map(|()| None),
-            None => self.judge(bytes, options.head_limit(), options, judge_field).map(Some),
+            Some(field) => self.take(&field, bytes, head, facts, options, limit).map(|()| None),
+            None => self.judge(bytes, limit, options, judge_field).map(Some),
         }
     }
 
@@ -118,8 +119,9 @@ impl Cursor {
         head: &mut Head,
         facts: &mut Facts,
         options: &Options,
+        limit: usize,
     ) -> Result<(), Error> {
-        if field.next > options.head_limit() {
+        if field.next > limit {
             return Err(Error::HeadTooLarge);
         }
         self.fields += 1;
@@ -291,13 +293,13 @@ impl FieldLine {
         (from, one_space): (usize, bool),
         cr: usize,
     ) -> Option<Self> {
-        if bytes.get(cr..cr + 2) != Some(b"\r\n") {
+        if bytes[cr] != b'\r' || bytes.get(cr + 1) != Some(&b'\n') {
             return None;
         }
-        let mut end = cr;
-        while end > from && matches!(bytes[end - 1], b' ' | b'\t') {
-            end -= 1;
-        }
+        let end = match bytes[cr - 1] {
+            b' ' | b'\t' => value_end(bytes, from, cr),
+            _ => cr,
+        };
         let as_written = one_space && end == cr;
         Some(Self { name, colon, value: Span::raw(from, end), next: cr + 2, as_written })
     }
@@ -337,6 +339,15 @@ fn value_start(bytes: &[u8], colon: usize) -> usize {
         from += 1;
     }
     from
+}
+
+/// Before the white space in front of CR.
+#[cold]
+fn value_end(bytes: &[u8], from: usize, mut end: usize) -> usize {
+    while end > from && matches!(bytes[end - 1], b' ' | b'\t') {
+        end -= 1;
+    }
+    end
 }
 
 /// RFC 9112 §3: `method SP request-target SP HTTP-version CRLF`. Answers where the next line begins.
