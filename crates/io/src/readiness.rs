@@ -16,8 +16,9 @@
 //! How connections end:
 //!
 //! - [`Close::Flush`](towpath_proto::Close::Flush) writes the queue, sends FIN, and then reads and drops what still comes until the
-//!   peer's FIN or [`Options::linger`]: closing a socket with unread bytes makes the kernel send a
-//!   reset, which destroys what the peer has not read yet.
+//!   peer's FIN, but no longer than [`Options::linger`]: closing a socket with unread bytes makes the kernel send a
+//!   reset, which destroys what the peer has not read yet. What the peer sends is no progress.
+//! - [`Close::FlushReset`](towpath_proto::Close::FlushReset) writes the queue, waits until the kernel has it acknowledged, and sends RST.
 //! - [`Close::Half`](towpath_proto::Close::Half) writes the queue and sends FIN.
 //! - [`Close::Abort`](towpath_proto::Close::Abort) sends RST (`SO_LINGER` 0).
 //! - When writing fails, what the peer sent before it went is read first and `Closed` comes after it.
@@ -46,7 +47,7 @@ use crate::listeners::{Listeners, Shard};
 use crate::resolver::Resolver;
 use crate::sys;
 
-use connection::Connections;
+use connection::{Connections, Ours};
 use gathering::Gathering;
 use listening::Listener;
 use poller::{Poller, Readiness};
@@ -76,7 +77,7 @@ pub struct Options {
     pub max_messages: usize,
     /// How long accepting pauses after it failed for want of descriptors or memory.
     pub accept_pause: Duration,
-    /// How long a closing connection may make no progress before it is cut.
+    /// How long a closing connection may write nothing before it is cut.
     pub linger: Duration,
     /// How long a closing connection may take in all.
     pub max_flush: Duration,
@@ -136,6 +137,10 @@ pub struct Driver<M: Machine> {
     accept_again: Instant,
     /// Closing connections in the order of their time limits.
     closing: VecDeque<(Instant, ConnectionId)>,
+    /// Connections whose peers have not acknowledged all that is to arrive before a reset.
+    resetting: Vec<ConnectionId>,
+    /// When they are looked at again.
+    reset_again: Instant,
     /// What the machine is told once its round is over.
     answers: Vec<Input<M::Message>>,
     letters: VecDeque<Letter<M::Message>>,
@@ -159,6 +164,8 @@ const MAX_ROUNDS: usize = 8;
 const OVERSLEPT: Duration = Duration::from_millis(50);
 /// Letters taken in one turn.
 const MAX_LETTERS: usize = 1024;
+/// How often acknowledgements are looked for that a reset waits for; no event tells of them.
+const RESET_PAUSE: Duration = Duration::from_millis(5);
 
 impl<M: Machine> Driver<M>
 where
@@ -193,6 +200,8 @@ where
             paused: Vec::new(),
             accept_again: Instant::FAR_FUTURE,
             closing: VecDeque::new(),
+            resetting: Vec::new(),
+            reset_again: Instant::FAR_FUTURE,
             answers: Vec::new(),
             letters: VecDeque::new(),
             deadline: Instant::FAR_FUTURE,
@@ -280,7 +289,7 @@ where
             return Some(Duration::ZERO);
         }
         let closing = self.closing.front().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
-        let next = self.deadline.min(closing).min(self.accept_again);
+        let next = self.deadline.min(closing).min(self.accept_again).min(self.reset_again);
         if next == Instant::FAR_FUTURE {
             return limit;
         }
@@ -329,7 +338,10 @@ where
     }
 
     fn remove(&mut self, id: ConnectionId) {
-        if self.connections.find(id).is_some() {
+        if let Some(connection) = self.connections.find(id) {
+            if connection.ours == Ours::Resetting {
+                connection.abort();
+            }
             self.connections.remove(id.slot());
             self.shared.counters.closes.add(1);
         }

@@ -71,6 +71,22 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
     (result == 0).then_some(facts)
 }
 
+/// Bytes written to a socket that the peer's kernel has not acknowledged.
+#[cfg(target_os = "linux")]
+pub(crate) fn unacknowledged(socket: impl AsFd) -> u32 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: for sockets the kernel answers `TIOCOUTQ` (`SIOCOUTQ`) by writing one `int` into `bytes` and keeps no
+    // pointer; the descriptor is borrowed, hence open.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { u32::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
+/// Elsewhere it does not say.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const fn unacknowledged<S>(_socket: &S) -> u32 {
+    0
+}
+
 /// Elsewhere it does not say.
 #[cfg(not(target_os = "linux"))]
 pub(crate) const fn path_facts<S>(_socket: &S) -> Option<PathFacts> {

@@ -7,7 +7,7 @@
 //!   each touched connection once, in the order of its [`Output::Send`]s.
 //! - Chunks are owned. A driver keeps them until the kernel has taken them.
 //! - Every connection ends with exactly one [`Input::Closed`] or with the machine's own [`Output::Close`]
-//!   of kind [`Close::Flush`] or [`Close::Abort`], whichever comes first; after that its id is dead: a
+//!   of any kind but [`Close::Half`], whichever comes first; after that its id is dead: a
 //!   driver sends nothing more for it and ignores what the machine still asks for it.
 //! - Every [`Output::Connect`] is answered by exactly one of [`Input::Connected`], [`Input::ConnectFailed`],
 //!   unless it was taken back by [`Output::CancelConnect`], after which it is answered by none.
@@ -260,6 +260,12 @@ pub enum Close {
     Flush,
     /// Write what is queued, then send FIN. Reading goes on.
     Half,
+    /// Write what is queued, wait until the peer's kernel has acknowledged it, then reset the connection. No further
+    /// input comes for it. It is reset sooner where that takes too long.
+    FlushReset,
+    /// Drop what is queued and close, without waiting for the peer; what the kernel has taken is still delivered. The
+    /// peer sees a reset where something was queued, or where it sent what was not read. No further input comes for it.
+    Now,
     /// Drop what is queued and reset the connection. No further input comes for it.
     Abort,
 }

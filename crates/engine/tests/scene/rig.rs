@@ -270,7 +270,7 @@ impl Rig {
             match how {
                 // A client that sees the end ends too.
                 Close::Half => self.inputs.push_back(Input::Ended { connection }),
-                Close::Flush | Close::Abort => self.client = None,
+                Close::Flush | Close::FlushReset | Close::Now | Close::Abort => self.client = None,
             }
         } else if how != Close::Half {
             self.upstream.remove(&connection);

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) paused_in: u32,
     /// The window in which it was last counted as ready.
     pub(super) seen_in: u32,
+    /// It is closing, and the kernel took something of its queue since it was last looked at.
+    pub(super) progressed: bool,
     /// The kernel may hold something to read.
     pub(super) readable: bool,
     /// The kernel may take something.
@@ -55,7 +57,6 @@ pub(super) enum Phase {
     /// The machine has let go; the rest is written, then the peer's FIN awaited.
     Closing {
         begun: Instant,
-        progress: Instant,
     },
 }
 
@@ -65,6 +66,8 @@ pub(super) enum Ours {
     Open,
     /// A FIN follows the queue.
     Ending,
+    /// A reset follows the queue, once the peer has all of it.
+    Resetting,
     Ended,
 }
 
@@ -93,6 +96,7 @@ impl Connection {
             wanted: true,
             paused_in: 0,
             seen_in: 0,
+            progressed: false,
             readable: false,
             writable: true,
             hung_up: false,
@@ -190,12 +194,6 @@ impl Connection {
             Phase::Connecting(_) => false,
             Phase::Open => self.wanted && !self.ended,
             Phase::Closing { .. } => !self.ended,
-        }
-    }
-
-    pub(super) fn note_progress(&mut self, now: Instant) {
-        if let Phase::Closing { progress, .. } = &mut self.phase {
-            *progress = now;
         }
     }
 
@@ -298,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(size_of::<Slot>() <= 112, "{}", size_of::<Slot>());
+        assert!(size_of::<Slot>() <= 104, "{}", size_of::<Slot>());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use towpath_proto::{ConnectionId, Input, Instant, Machine};
 use crate::failure;
 use crate::handle::Letter;
 
-use super::connection::Phase;
+use super::connection::{Ours, Phase};
 use super::poller::Readiness;
 use super::{Driver, FIRST_LISTENER, MAX_LETTERS, WAKER};
 
@@ -78,7 +78,7 @@ where
         };
         connection.in_reads = false;
         if connection.phase != Phase::Open {
-            self.discard_from(id, now);
+            self.discard_from(id);
             return 0;
         }
         let limit = self.options.read_budget_bytes.min(connection.read_limit as usize);
@@ -131,7 +131,7 @@ where
     }
 
     /// Reads what nobody wants, so that closing does not turn into a reset.
-    pub(super) fn discard_from(&mut self, id: ConnectionId, now: Instant) {
+    pub(super) fn discard_from(&mut self, id: ConnectionId) {
         let mut budget = self.options.read_budget_bytes;
         let Some(connection) = self.connections.find(id) else {
             return;
@@ -141,14 +141,13 @@ where
             match self.buffers.discard(connection.socket.as_fd()) {
                 Ok(0) => {
                     connection.ended = true;
-                    if connection.queue.is_empty() {
+                    if connection.queue.is_empty() && connection.ours != Ours::Resetting {
                         self.remove(id);
                     }
                     return;
                 }
                 Ok(bytes) => {
                     budget = budget.saturating_sub(bytes);
-                    connection.note_progress(now);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -184,6 +183,12 @@ where
                 self.on_listener_ready(index);
             }
         }
+        if self.reset_again <= now {
+            self.reset_again = Instant::FAR_FUTURE;
+            for id in std::mem::take(&mut self.resetting) {
+                self.reset_delivered(id, now);
+            }
+        }
         while let Some(&(at, id)) = self.closing.front() {
             if at > now {
                 break;
@@ -201,18 +206,20 @@ where
         let Some(connection) = self.connections.find(id) else {
             return;
         };
-        let Phase::Closing { begun, progress } = connection.phase else {
+        let Phase::Closing { begun } = connection.phase else {
             return;
         };
-        let stalled = now.since(progress) >= self.options.linger;
-        if stalled || now.since(begun) >= self.options.max_flush {
+        // A reset is not put off for as long as a slow peer takes.
+        let progressed =
+            std::mem::take(&mut connection.progressed) && connection.ours != Ours::Resetting;
+        if !progressed || now.since(begun) >= self.options.max_flush {
             self.cut(id);
         } else {
             self.closing.push_back((now + self.options.linger, id));
         }
     }
 
-    /// Ends a closing connection now, whatever it still has to say.
+    /// Ends a connection at once, whatever still waits to be written.
     pub(super) fn cut(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.find(id) else {
             return;

@@ -8,8 +8,8 @@ use towpath_proto::{
 use crate::buffers::Size;
 use crate::{socket, sys};
 
-use super::Driver;
 use super::connection::{Ours, Phase};
+use super::{Driver, RESET_PAUSE};
 
 /// Fewer bytes in one read are not worth the call.
 const LEAST_READ_BYTES: u32 = 4 * 1024;
@@ -77,7 +77,7 @@ where
         let written = connection.write(&self.shared.counters);
         let closing = connection.phase != Phase::Open;
         if written.bytes > 0 {
-            connection.note_progress(now);
+            connection.progressed = closing;
             if !closing {
                 self.answers.push(Input::Sent { connection: id, bytes: written.bytes });
             }
@@ -88,12 +88,26 @@ where
         if !connection.queue.is_empty() {
             return;
         }
-        if closing && connection.ended {
+        if closing && connection.ended && connection.ours != Ours::Resetting {
             return self.remove(id);
         }
-        if connection.ours == Ours::Ending {
-            connection.end();
+        match connection.ours {
+            Ours::Ending => connection.end(),
+            Ours::Resetting => self.reset_delivered(id, now),
+            Ours::Open | Ours::Ended => {}
         }
+    }
+
+    /// Resets a connection if the peer's kernel has all that was written, or looks again in a moment.
+    pub(super) fn reset_delivered(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.find(id) else {
+            return;
+        };
+        if sys::unacknowledged(&connection.socket) == 0 {
+            return self.remove(id);
+        }
+        self.resetting.push(id);
+        self.reset_again = self.reset_again.min(now + RESET_PAUSE);
     }
 
     pub(super) fn write_failed(&mut self, id: ConnectionId, failure: Failure) {
@@ -192,15 +206,19 @@ where
                     connection.ours = Ours::Ending;
                 }
             }
-            Close::Flush => {
-                if connection.failure.is_some() || (connection.ended && connection.queue.is_empty())
-                {
-                    return self.remove(id);
-                }
-                connection.phase = Phase::Closing { begun: now, progress: now };
-                if connection.ours == Ours::Open {
+            Close::Now => return self.cut(id),
+            Close::Flush | Close::FlushReset => {
+                let resets = how == Close::FlushReset;
+                if resets {
+                    connection.ours = Ours::Resetting;
+                } else if connection.ours == Ours::Open {
                     connection.ours = Ours::Ending;
                 }
+                let done = connection.ended && connection.queue.is_empty() && !resets;
+                if connection.failure.is_some() || done {
+                    return self.remove(id);
+                }
+                connection.phase = Phase::Closing { begun: now };
                 if connection.readable && !connection.in_reads {
                     connection.in_reads = true;
                     self.reads.push(id.slot());

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use towpath_proto::{Close, Failure, Input, ReadInterest};
+use towpath_proto::{Close, Failure, Input, Output, ReadInterest};
 
 use super::scene::{PATIENCE, Scene, pattern};
 use super::{Runner, Settings};
@@ -108,6 +108,73 @@ pub fn a_closing_connection_is_cut_when_its_peer_does_nothing<R: Runner>() {
     assert_eq!(counters.flushes_cut.value(), 1, "only the deaf one lost something");
     assert!(deaf.read_to_end(&mut Vec::new()).is_err(), "and knows it");
     drop(idle);
+}
+
+pub fn a_peer_that_goes_on_talking_does_not_put_off_the_end<R: Runner>() {
+    let linger = Some(Duration::from_millis(200));
+    let scene = Scene::with::<R>(Settings { linger, ..Settings::default() });
+    let (mut stream, connection) = scene.pair();
+    scene.close(connection, Close::Flush);
+    let end = Instant::now() + PATIENCE;
+    while stream.write_all(b"and another thing").is_ok() {
+        assert!(Instant::now() < end, "it is still listened to");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(scene.running.handle.counters().closes.value(), 1);
+}
+
+pub fn what_was_sent_arrives_before_the_reset<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let address = scene.listen();
+    for bytes in [1, 60, 8_000_000] {
+        let (mut stream, connection) = scene.accept(address);
+        // Unread bytes turn a close into a reset that overtakes what is still queued.
+        stream.write_all(&[1; 1000]).unwrap();
+        scene.expect_bytes(connection, &[1; 1000]);
+        stream.write_all(&[1; 1000]).unwrap();
+        let words = pattern(bytes);
+        scene.strings.order_all(vec![
+            Output::Send { connection, chunk: words.clone().into() },
+            Output::Close { connection, how: Close::FlushReset },
+        ]);
+        let mut all = Vec::new();
+        let error = stream.read_to_end(&mut all).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(all == words, "{} of {bytes} bytes came", all.len());
+        while scene.strings.told_within(Duration::from_millis(20)).is_some() {}
+    }
+}
+
+pub fn a_reset_waits_no_longer_than_a_close_for_a_peer_that_does_not_read<R: Runner>() {
+    let linger = Some(Duration::from_millis(200));
+    let scene = Scene::with::<R>(Settings { linger, ..Settings::default() });
+    let (mut deaf, connection) = scene.pair();
+    scene.strings.order_all(vec![
+        Output::Send { connection, chunk: vec![0; 32 << 20].into() },
+        Output::Close { connection, how: Close::FlushReset },
+    ]);
+    let end = Instant::now() + PATIENCE;
+    while scene.running.handle.counters().closes.value() == 0 {
+        assert!(Instant::now() < end, "still there");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(deaf.read_to_end(&mut Vec::new()).is_err());
+}
+
+pub fn a_close_at_once_waits_for_nothing<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let address = scene.listen();
+    let (mut stream, connection) = scene.accept(address);
+    scene.send(connection, "said before");
+    assert!(matches!(scene.told(), Input::Sent { bytes: 11, .. }));
+    scene.close(connection, Close::Now);
+    assert_eq!(read_all(&mut stream), b"said before", "and an end, because nothing is lost");
+    let (mut deaf, second) = scene.accept(address);
+    assert_eq!(scene.running.handle.counters().closes.value(), 1);
+    scene.send(second, vec![0; 32 << 20]);
+    scene.close(second, Close::Now);
+    let error = deaf.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "what is lost must not look complete");
 }
 
 pub fn an_abort_is_a_reset<R: Runner>() {

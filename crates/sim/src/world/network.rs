@@ -151,6 +151,9 @@ impl<T: 'static> World<T> {
         let is_reset = this.failure.is_some() || this.life == Life::Gone;
         if this.ours == Ours::Ended && this.kernel_bytes == 0 && !is_reset {
             this.ours = Ours::Left;
+            if this.resets {
+                return self.abort(end);
+            }
             self.depart(end, None);
         }
     }

@@ -354,6 +354,8 @@ impl<T: 'static> World<T> {
         let what = match how {
             Close::Flush => "close",
             Close::Half => "half-close",
+            Close::FlushReset => "close-and-reset",
+            Close::Now => "close-now",
             Close::Abort => "abort",
         };
         self.note(index, false, what, subject(id), 0);
@@ -367,8 +369,14 @@ impl<T: 'static> World<T> {
                 self.nodes[index].promises.closed.insert(id);
                 return self.abort(end);
             }
+            // What it has in the kernel is lost with it here, which a real one would deliver.
+            Close::Now if this.unsent_bytes > 0 || this.received_bytes > 0 => {
+                self.nodes[index].promises.closed.insert(id);
+                return self.abort(end);
+            }
             Close::Half => {}
-            Close::Flush => {
+            Close::Flush | Close::FlushReset | Close::Now => {
+                this.resets = how == Close::FlushReset;
                 this.life =
                     if this.failure.is_some() { Life::Gone } else { Life::Closing { since: now } };
                 this.drop_received();

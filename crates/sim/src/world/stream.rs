@@ -55,6 +55,8 @@ pub(super) struct End {
     /// The machine was told of it.
     pub(super) ended: bool,
     pub(super) failure: Option<Failure>,
+    /// A reset follows what is sent, not a FIN.
+    pub(super) resets: bool,
     /// In the driver, not yet in the kernel.
     pub(super) unsent: VecDeque<Bytes>,
     pub(super) unsent_bytes: usize,
@@ -110,6 +112,7 @@ impl End {
             fin: false,
             ended: false,
             failure: None,
+            resets: false,
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             kernel: VecDeque::new(),
