@@ -28,6 +28,8 @@ pub struct Counters {
     pub closes: Counter,
     /// Connections that were cut while their last bytes were being flushed, because their peer took too long.
     pub flushes_cut: Counter,
+    /// Connections that there were at the end of the last turn; the one number that also falls.
+    pub open: Counter,
     /// Messages taken from other threads.
     pub messages: Counter,
 }
@@ -41,6 +43,10 @@ impl Counter {
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
     }
 
     /// Load and store are two steps: right for one writer, and without a locked instruction.

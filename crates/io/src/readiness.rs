@@ -265,6 +265,7 @@ where
         self.accept(now);
         self.take_letters(now);
         self.rounds(now);
+        self.shared.counters.open.set(self.connections.len() as u64);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::{Reading, Registry};
+use towpath_io::memory::{self, Bursts};
 use towpath_proto::{Address, Failure};
 
 use crate::access_log::LogSender;
@@ -43,6 +44,7 @@ pub(crate) struct Control {
     started: Instant,
     phase: Cell<Phase>,
     health_failed: Cell<bool>,
+    bursts: RefCell<Bursts>,
     wall_clock: Cell<u64>,
     questions: RefCell<Questions>,
 }
@@ -116,6 +118,7 @@ impl Control {
             started,
             phase: Cell::new(Phase::PreInitializing),
             health_failed: Cell::new(false),
+            bursts: RefCell::default(),
             wall_clock: Cell::new(0),
             questions: RefCell::default(),
         }
@@ -163,6 +166,18 @@ impl Control {
     pub(crate) fn on_tick(&self) {
         self.check_wall_clock();
         self.registry.flush();
+        self.give_memory_back();
+    }
+
+    /// What a burst took goes back to the system when it is over.
+    fn give_memory_back(&self) {
+        let workers = self.workers.borrow();
+        let connections = workers.counters().map(|counters| counters.open.value()).sum();
+        let mut bursts = self.bursts.borrow_mut();
+        if bursts.is_over(connections, memory::resident_bytes()) {
+            memory::trim();
+            bursts.settled(connections, memory::resident_bytes());
+        }
     }
 
     /// All statistics, those of others copied in.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use towpath_proto::head::{Head, Method};
+use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
@@ -303,7 +303,9 @@ impl Exchange {
             }
             None => {}
         }
-        self.answer_expectation(index, http);
+        if !self.answer_expectation(index, http, now) {
+            return;
+        }
         self.rewrite(index, forward, now);
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
             self.streams.start_response_timer(index, &mut self.env, now);
@@ -311,22 +313,36 @@ impl Exchange {
         self.place_crossing(index, now);
     }
 
-    /// Tells a client that waits for it to send its body, unless the upstream is asked (RFC 9110 §10.1.1).
-    pub(crate) fn answer_expectation(&mut self, index: StreamIndex, http: &HttpContext) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
+    /// Tells a client that waits for it to send its body, unless the upstream is asked. What else is
+    /// expected is not met, and the client is told so; then the request is over (RFC 9110 §10.1.1).
+    pub(crate) fn answer_expectation(
+        &mut self,
+        index: StreamIndex,
+        http: &HttpContext,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
         let downstream = stream.downstream;
-        if http.config.proxy_100_continue || stream.request.get(Name::Expect).is_none() {
-            return;
+        let Some(expected) = stream.request.get(Name::Expect) else { return true };
+        if !expected.eq_ignore_ascii_case(b"100-continue")
+            && stream.request.version() != Version::Http10
+        {
+            self.local_reply(index, 417, b"", "expectation_failed", now);
+            return false;
+        }
+        if http.config.proxy_100_continue {
+            return true;
         }
         stream.request.remove(Name::Expect);
         self.conns.encode_for(downstream, &mut self.env);
-        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
         if let Codec::Server(server) = &mut connection.codec
             && server.wants_continue()
         {
             server.encode_informational(&Head::response(100), &mut self.conns.out);
             self.streams.count_informational(index, 100);
         }
+        true
     }
 
     /// Header operations, host and path as the route has them.

@@ -272,6 +272,10 @@ impl Connections {
         Some(connection)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// The slot's present user.
     pub(super) fn at(&mut self, index: usize) -> Option<(ConnectionId, &mut Connection)> {
         let slot = self.slots.get_mut(index)?;

@@ -11,6 +11,7 @@
 mod common;
 mod drain;
 mod health;
+mod hostile;
 mod limits;
 mod load;
 mod nginx;
