@@ -10,6 +10,7 @@ use towpath_proto::tls::Fault;
 use towpath_proto::{ConnectionId, Failure, Input, Instant, Machine, Output};
 
 use crate::conn::{ConnectionTimer, Role};
+use crate::downstream::listener::Listeners;
 pub use crate::env::WorkerOptions;
 use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
@@ -44,7 +45,10 @@ impl Machine for Worker {
             Input::ConnectFailed { attempt, failure } => {
                 self.exchange.on_connect_failed(attempt, failure, now)
             }
-            Input::Ended { connection } => self.exchange.on_ended(connection, now),
+            Input::Ended { connection } => {
+                self.catch_up(connection, now);
+                self.exchange.on_ended(connection, now);
+            }
             Input::Closed { connection, failure } => self.on_closed(connection, failure, now),
             Input::Listening { listener, outcome } => {
                 self.exchange.listeners.on_listening(listener, outcome, &mut self.exchange.env)
@@ -73,6 +77,10 @@ impl Machine for Worker {
         }
         if let Some(output) = self.exchange.env.outputs.pop_front() {
             return output;
+        }
+        self.exchange.env.round = self.exchange.env.round.wrapping_add(1);
+        if !self.exchange.env.put_off.is_empty() {
+            return Output::Wait(now);
         }
         if self.exchange.upstreams.app.is_used && self.exchange.streams.len() == 0 {
             // An app's engine sleeps until something is due.
@@ -173,6 +181,7 @@ impl Worker {
     }
 
     pub(crate) fn on_timeout(&mut self, now: Instant) {
+        self.exchange.go_on(now);
         while let Some(number) = self.exchange.env.timers.expired(now) {
             match TimerSlot::from_number(number) {
                 TimerSlot::Logs | TimerSlot::Drain if !SERVES => {}
@@ -230,13 +239,28 @@ impl Worker {
             return self.exchange.on_sealed(id, &chunk, now);
         }
         connection.bytes_received += chunk.len() as u64;
-        if !matches!(connection.role, Role::Closing(_)) {
-            connection.codec.receive(chunk);
+        if matches!(connection.role, Role::Closing(_)) {
+            let Exchange { conns, env, .. } = &mut self.exchange;
+            return Listeners::on_closing_received(id, chunk.len(), conns, env);
+        }
+        connection.codec.receive(chunk);
+        self.exchange.pump(id, now);
+    }
+
+    /// Parses all that was received from a connection: its end comes behind it.
+    fn catch_up(&mut self, id: ConnectionId, now: Instant) {
+        while let Some(connection) = self.exchange.conns.table.get_mut(id)
+            && connection.put_off
+        {
+            connection.put_off = false;
+            connection.events = 0;
             self.exchange.pump(id, now);
+            self.do_work(now);
         }
     }
 
     pub(crate) fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
+        self.catch_up(id, now);
         if self.exchange.conns.out_for == Some(id) {
             self.exchange.conns.flush_out(&mut self.exchange.env);
         }
@@ -246,7 +270,7 @@ impl Worker {
             return self.exchange.on_handshake_ended(id, fault, now);
         };
         match &connection.role {
-            Role::Closing(_) => drop(self.exchange.conns.table.remove(id)),
+            Role::Closing(_) => self.exchange.on_closing_closed(id, now),
             Role::Downstream(_) => self.exchange.on_downstream_closed(id, failure, now),
             Role::Upstream(_) => self.exchange.on_upstream_closed(id, failure, now),
         }

@@ -27,7 +27,7 @@ use crate::conn::spans::Threshold;
 use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
-use crate::ids::{PoolKey, StreamIndex};
+use crate::ids::{Closer, PoolKey, StreamIndex};
 
 /// A connection.
 #[derive(Debug)]
@@ -46,6 +46,11 @@ pub(crate) struct Connection {
     /// Nothing that can wait is added: the other side is not read, no further request is begun.
     pub(crate) congested: bool,
     pub(crate) reading: Reading,
+    /// The round in which it was last parsed, and the events of it then.
+    pub(crate) round: u32,
+    pub(crate) events: u32,
+    /// It had its share of the round: what else was received is parsed in the next turn.
+    pub(crate) put_off: bool,
     /// The peer sent FIN.
     pub(crate) ended: bool,
     /// Our end went out after the peer's: the connection was ended by us.
@@ -75,13 +80,17 @@ pub(crate) enum Reading {
     Off,
 }
 
+/// Heads, pieces of bodies and ends of one connection in one round; a read of the smallest chunks or frames has ten
+/// times as many. It bounds how long others wait.
+const EVENTS_PER_ROUND: u32 = 1024;
+
 /// Which side of the worker a connection is on.
 #[derive(Debug)]
 pub(crate) enum Role {
     Downstream(Downstream),
     Upstream(Upstream),
-    /// Ended by us; waits for the peer's FIN so that the last bytes are not lost to a reset.
-    Closing(Rc<ChainContext>),
+    /// A client's that is ending.
+    Closing(Closing),
 }
 
 /// What only a downstream connection has.
@@ -93,7 +102,23 @@ pub(crate) struct Downstream {
     pub(crate) requests: u32,
     /// The last response said `Connection: close`, or will.
     pub(crate) closing: bool,
+    /// What it sent is not the protocol: what follows means nothing.
+    pub(crate) broken: bool,
     pub(crate) serial: u64,
+}
+
+/// A client's connection whose last bytes are written. It waits for the peer's FIN, so that they are not lost to a
+/// reset, and counts in all limits until it is gone.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) downstream: Downstream,
+    pub(crate) closer: Closer,
+    /// How long it may take nothing of what is written for it; Envoy's `delayed_close_timeout`.
+    pub(crate) wait: Duration,
+    /// A `connection_limit` filter refused it, and does not count it.
+    pub(crate) refused: bool,
+    /// What the peer may still send; it is dropped. More stays in the kernel.
+    pub(crate) takes: usize,
 }
 
 /// What only an upstream connection has.
@@ -152,6 +177,9 @@ impl Connection {
             high_watermark,
             congested: false,
             reading: Reading::On,
+            round: 0,
+            events: 0,
+            put_off: false,
             ended: false,
             ended_last: false,
             gone: false,
@@ -172,6 +200,16 @@ impl Connection {
         match &self.role {
             Role::Downstream(downstream) => Some(downstream),
             Role::Upstream(_) | Role::Closing(_) => None,
+        }
+    }
+
+    /// What a client's connection has, until it is gone.
+    pub(crate) fn client(&self) -> Option<&Downstream> {
+        match &self.role {
+            Role::Downstream(downstream) | Role::Closing(Closing { downstream, .. }) => {
+                Some(downstream)
+            }
+            Role::Upstream(_) => None,
         }
     }
 
@@ -246,6 +284,18 @@ impl Connection {
             | Codec::Local(_)
             | Codec::BoltServer(_) => self.stream,
         }
+    }
+
+    /// Counts an event of a round; false when it has had its share. Opaque bytes have no events within a chunk.
+    pub(crate) fn has_share(&mut self, round: u32) -> bool {
+        if self.put_off {
+            return false;
+        }
+        if self.round != round {
+            (self.round, self.events) = (round, 0);
+        }
+        self.events += 1;
+        self.events <= EVENTS_PER_ROUND || matches!(self.codec, Codec::Raw(_))
     }
 
     /// Whether no further request is taken from it now.

@@ -1,8 +1,11 @@
 //! The end of a downstream connection, counted and logged once.
 
-use towpath_proto::{Close, ConnectionId, Instant};
+use std::time::Duration;
 
-use crate::conn::Connections;
+use towpath_proto::{Close, ConnectionId, Instant, Output, ReadInterest};
+
+use crate::conn::{Closing, ConnectionTimer, Connections, Reading, Role};
+use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
 use crate::ids::Closer;
@@ -16,9 +19,160 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
-        self.count_downstream_close(id, Closer::Local, conns, env, now);
-        conns.end_connection(id, Close::Flush, env);
+        self.close_client(id, Closer::Local, conns, env, now);
+    }
+
+    /// The same, with who ended it.
+    pub(crate) fn close_client(
+        &mut self,
+        id: ConnectionId,
+        closer: Closer,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let connection = conns.table.get(id);
+        let Some(downstream) = connection.and_then(|connection| connection.downstream()) else {
+            return;
+        };
+        let http = downstream.context.http();
+        let wait = http.map_or(CLOSE_DELAY, |http| http.config.delayed_close_timeout);
+        self.close_within(id, wait, closer, conns, env, now);
+    }
+
+    /// Ends a connection behind what is written for it: our FIN first, the rest when the peer has seen it or `wait` is
+    /// over. What the peer sends is no reason to wait longer; what it takes is (Envoy's `delayed_close_timeout`).
+    pub(crate) fn close_within(
+        &mut self,
+        id: ConnectionId,
+        wait: Duration,
+        closer: Closer,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        if conns.out_for == Some(id) {
+            conns.flush_out(env);
+        }
+        let Some(connection) = conns.table.get(id) else { return };
+        if wait.is_zero() || (connection.ended && connection.outstanding == 0) {
+            self.count_downstream_close(id, closer, conns, env, now);
+            conns.end_connection(id, Close::Flush, env);
+            self.check_drained(env);
+            return;
+        }
+        conns.push(Output::Close { connection: id, how: Close::Half }, env);
+        self.begin_closing(id, Hold { wait, closer, refused: false }, conns, env, now);
         self.check_drained(env);
+    }
+
+    /// From here on a client's connection only waits for its end.
+    pub(crate) fn begin_closing(
+        &mut self,
+        id: ConnectionId,
+        hold: Hold,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(mut connection) = conns.table.remove(id) else { return };
+        let Hold { wait, closer, refused } = hold;
+        if let Role::Downstream(downstream) = connection.role {
+            self.closing += 1;
+            let takes = if downstream.broken { BROKEN_BYTES } else { LATE_BYTES };
+            connection.role = Role::Closing(Closing { downstream, closer, wait, refused, takes });
+        }
+        connection.stream = None;
+        connection.deadlines = Deadlines::new();
+        let reading = std::mem::replace(&mut connection.reading, Reading::On);
+        conns.table.insert(*connection);
+        if reading == Reading::Off {
+            let interest = ReadInterest::On;
+            conns.push(Output::ReadInterest { connection: id, interest }, env);
+        }
+        conns.set_connection_timer(id, ConnectionTimer::DelayedClose, now + wait, env);
+    }
+
+    /// The peer goes on sending. Reading it costs time that others have a better claim to; not reading it at all would
+    /// make a client wait that sends the rest of its request before it looks at the response.
+    pub(crate) fn on_closing_received(
+        id: ConnectionId,
+        bytes: usize,
+        conns: &mut Connections,
+        env: &mut Env,
+    ) {
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        let Role::Closing(closing) = &mut connection.role else { return };
+        closing.takes = closing.takes.saturating_sub(bytes);
+        if closing.takes == 0 && connection.reading == Reading::On {
+            connection.reading = Reading::Off;
+            let interest = ReadInterest::Off;
+            conns.push(Output::ReadInterest { connection: id, interest }, env);
+        }
+    }
+
+    /// The kernel took some of the last bytes.
+    pub(crate) fn on_closing_sent(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        let Role::Closing(closing) = &connection.role else { return };
+        if connection.ended && connection.outstanding == 0 {
+            return self.end_closing(id, Close::Flush, conns, env, now);
+        }
+        let at = now + closing.wait;
+        conns.set_connection_timer(id, ConnectionTimer::DelayedClose, at, env);
+    }
+
+    /// The peer had its time.
+    pub(crate) fn on_closing_deadline(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        if let Role::Closing(closing) = &connection.role
+            && let Some(http) = closing.downstream.context.http()
+            && !closing.refused
+        {
+            http.stats.downstream_cx_delayed_close_timeout.inc();
+        }
+        self.end_closing(id, Close::Now, conns, env, now);
+    }
+
+    /// A closing connection is over.
+    pub(crate) fn end_closing(
+        &mut self,
+        id: ConnectionId,
+        how: Close,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        self.count_closing(id, conns, env, now);
+        conns.end_connection(id, how, env);
+        self.check_drained(env);
+    }
+
+    /// Counts the end of a closing connection.
+    pub(crate) fn count_closing(
+        &mut self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(connection) = conns.table.get(id) else { return };
+        if let Role::Closing(closing) = &connection.role {
+            let closer = closing.closer;
+            self.count_downstream_close(id, closer, conns, env, now);
+        }
     }
 
     /// Counts the end of a downstream connection, once.
@@ -31,7 +185,11 @@ impl Listeners {
         now: Instant,
     ) {
         let Some(connection) = conns.table.get(id) else { return };
-        let Some(downstream) = connection.downstream() else { return };
+        let Some(downstream) = connection.client() else { return };
+        let closing = match &connection.role {
+            Role::Closing(closing) => Some(closing.refused),
+            Role::Downstream(_) | Role::Upstream(_) => None,
+        };
         connection.trace_closed();
         let context = &downstream.context;
         let age_ms = u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX);
@@ -57,7 +215,7 @@ impl Listeners {
             tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
         }
-        self.release(context);
+        self.release(context, closing);
         if !context.listener.access_logs.is_empty() {
             let mut record = connection_record(
                 connection.local.clone(),
@@ -73,3 +231,18 @@ impl Listeners {
         }
     }
 }
+
+/// How a closing connection is held.
+pub(crate) struct Hold {
+    pub(crate) wait: Duration,
+    pub(crate) closer: Closer,
+    pub(crate) refused: bool,
+}
+
+/// What a client may send behind a request that was answered early.
+const LATE_BYTES: usize = 64 * 1024 * 1024;
+/// The same, behind what is not HTTP.
+const BROKEN_BYTES: usize = 64 * 1024;
+
+/// Envoy's default of `delayed_close_timeout`, for connections without one.
+const CLOSE_DELAY: Duration = Duration::from_secs(1);

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
+use crate::conn::Connections;
 use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
-use crate::conn::{ConnectionTimer, Connections, Role};
+use crate::downstream::close::Hold;
 use crate::env::Env;
 use crate::message::FromWorker;
 use crate::record::Record;
@@ -55,6 +56,8 @@ pub(crate) struct Listeners {
     pub(crate) next_id: u32,
     /// Downstream connections on all listeners that count.
     pub(crate) active: u64,
+    /// Downstream connections that wait for their peers' ends.
+    pub(crate) closing: u64,
     pub(crate) started: bool,
 }
 
@@ -66,21 +69,31 @@ impl Listeners {
             .find(|(_, slot)| slot.sockets.iter().any(|(socket, _)| *socket == id))
     }
 
-    /// A connection of this chain is over.
-    pub(crate) fn release(&mut self, context: &ChainContext) {
+    /// A connection of this chain is over; `closing` if it was, and then whether its chain had refused it.
+    pub(crate) fn release(&mut self, context: &ChainContext, closing: Option<bool>) {
+        self.closing -= u64::from(closing.is_some());
+        if closing != Some(true) {
+            self.release_chain(context);
+        }
         if let Some(slot) = self.slots.get_mut(context.slot) {
             slot.active -= 1;
-            context.active.update(|active| active - 1);
-            context.limits.iter().for_each(|limit| limit.active_connections.dec());
         }
         if !context.listener.ignore_global_limit {
             self.active -= 1;
         }
     }
 
-    /// Downstream connections on all listeners.
+    /// A connection does not count for its chain any more.
+    fn release_chain(&self, context: &ChainContext) {
+        if self.slots.get(context.slot).is_some() {
+            context.active.update(|active| active - 1);
+            context.limits.iter().for_each(|limit| limit.active_connections.dec());
+        }
+    }
+
+    /// Downstream connections on all listeners that are not closing.
     pub(crate) fn active_all(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.active).sum()
+        self.slots.iter().map(|slot| slot.active).sum::<u64>() - self.closing
     }
 
     pub(crate) fn all_answered(&self) -> bool {
@@ -284,15 +297,15 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
-        self.count_downstream_close(id, crate::ids::Closer::Local, conns, env, now);
+        let closer = crate::ids::Closer::Local;
         if delay.is_zero() {
-            conns.end_connection(id, Close::Flush, env);
+            self.count_downstream_close(id, closer, conns, env, now);
+            conns.end_connection(id, Close::Now, env);
             return;
         }
-        if let Some(connection) = conns.table.get_mut(id) {
-            connection.role = Role::Closing(Rc::clone(context));
-        }
-        conns.set_connection_timer(id, ConnectionTimer::DelayedClose, now + delay, env);
+        self.release_chain(context);
+        let hold = Hold { wait: delay, closer, refused: true };
+        self.begin_closing(id, hold, conns, env, now);
     }
 }
 

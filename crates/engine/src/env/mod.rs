@@ -50,6 +50,10 @@ pub(crate) struct Env {
     pub(crate) outputs: VecDeque<Output<Message>>,
     /// What is still to be done for the input at hand.
     pub(crate) work: VecDeque<Work>,
+    /// Which round of polling this is.
+    pub(crate) round: u32,
+    /// Connections that go on in the next turn.
+    pub(crate) put_off: Vec<ConnectionId>,
     pub(crate) serial: Serial,
     /// Requests that take this long are reported.
     pub(crate) slow_after: Duration,
@@ -72,6 +76,8 @@ impl Env {
             draining: Draining::default(),
             outputs: VecDeque::new(),
             work: VecDeque::new(),
+            round: 0,
+            put_off: Vec::new(),
             serial: Serial {
                 connection: options.index.into(),
                 stream: 0,

@@ -78,7 +78,7 @@ impl Exchange {
             false
         };
         if refused {
-            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         }
         state.stats.downstream_cx_total.inc();
@@ -89,7 +89,7 @@ impl Exchange {
             let mut record = connection_record(local, peer, now);
             record.flags.set(Flags::NO_ROUTE_FOUND);
             self.env.log_connection(&config, "", &record, now);
-            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         };
         state.stats.downstream_cx_active.inc();
@@ -127,6 +127,7 @@ impl Exchange {
             context: Rc::clone(&context),
             requests: 0,
             closing: false,
+            broken: false,
             serial,
         });
         let connection = Connection::new(id, codec, role, local, peer, limit, now);

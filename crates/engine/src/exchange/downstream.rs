@@ -4,15 +4,14 @@
 //! to `router.rs`, or an answer and a closed connection.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use towpath_proto::head::{Head, Version};
-use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
+use towpath_proto::{ConnectionId, Failure, Instant, http1};
 
+use crate::conn::ConnectionTimer;
 use crate::conn::context::ChainContext;
 use crate::conn::mux::Codec;
 use crate::conn::spans::Part;
-use crate::conn::{ConnectionTimer, Role};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, Streams};
@@ -171,6 +170,11 @@ impl Exchange {
             }
         };
         self.conns.close_after_response(id);
+        if let Some(downstream) =
+            self.conns.table.get_mut(id).and_then(|connection| connection.downstream_mut())
+        {
+            downstream.broken = !formed;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         if !formed {
             stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
@@ -196,17 +200,17 @@ impl Exchange {
             // Its last call ends it.
             (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
             (_, None) => {
-                self.listeners.count_downstream_close(
-                    id,
-                    Closer::Remote,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                );
-                self.conns.end_connection(id, Close::Flush, &mut self.env);
-                self.listeners.check_drained(&mut self.env);
+                let closer = Closer::Remote;
+                self.listeners.close_client(id, closer, &mut self.conns, &mut self.env, now);
             }
         }
+    }
+
+    /// A closing connection is gone.
+    pub(crate) fn on_closing_closed(&mut self, id: ConnectionId, now: Instant) {
+        self.listeners.count_closing(id, &mut self.conns, &mut self.env, now);
+        self.conns.table.remove(id);
+        self.listeners.check_drained(&mut self.env);
     }
 
     /// The client's connection is gone.
@@ -326,54 +330,6 @@ impl Exchange {
         } else {
             self.update_reading(id);
         }
-    }
-
-    /// Ends a connection whose peer may still be sending: our FIN first, the rest when the peer has seen it.
-    pub(crate) fn linger(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.conns.table.get(id) else { return };
-        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
-        else {
-            return;
-        };
-        let wait = context.http().map(|http| http.config.delayed_close_timeout).unwrap_or_default();
-        self.linger_for(id, wait, now);
-    }
-
-    /// The same, with the time that the peer has for it.
-    pub(crate) fn linger_for(&mut self, id: ConnectionId, wait: Duration, now: Instant) {
-        let Some(connection) = self.conns.table.get(id) else { return };
-        let Some(context) = connection.downstream().map(|downstream| downstream.context.clone())
-        else {
-            return;
-        };
-        let ended = connection.ended;
-        self.listeners.count_downstream_close(
-            id,
-            Closer::Local,
-            &mut self.conns,
-            &mut self.env,
-            now,
-        );
-        if ended || wait.is_zero() {
-            self.conns.end_connection(id, Close::Flush, &mut self.env);
-            self.listeners.check_drained(&mut self.env);
-            return;
-        }
-        self.conns
-            .push(towpath_proto::Output::Close { connection: id, how: Close::Half }, &mut self.env);
-        if let Some(connection) = self.conns.table.get_mut(id) {
-            connection.role = Role::Closing(context);
-            connection.stream = None;
-            connection.deadlines = crate::deadlines::Deadlines::new();
-        }
-        self.conns.set_connection_timer(
-            id,
-            ConnectionTimer::DelayedClose,
-            now + wait,
-            &mut self.env,
-        );
-        self.update_reading(id);
-        self.listeners.check_drained(&mut self.env);
     }
 }
 

@@ -48,7 +48,10 @@ impl Exchange {
                     now,
                 ),
                 (Role::Upstream(_), Some(_)) => {}
-                (Role::Closing(_), _) => self.conns.end_connection(id, Close::Flush, &mut self.env),
+                (Role::Closing(_), _) => {
+                    let how = Close::Flush;
+                    self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
+                }
             }
         }
         self.env.hand_over_logs();

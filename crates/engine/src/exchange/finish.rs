@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant, Next};
 
@@ -98,21 +98,39 @@ impl Exchange {
         self.on_response_ended(index, now);
     }
 
-    /// The client cannot be told properly any more: its connection is reset.
+    /// The client cannot be told properly any more: its connection ends.
     pub(crate) fn reset_downstream(
         &mut self,
         index: StreamIndex,
         reason: ResetReason,
+        upstream_ended: bool,
         now: Instant,
     ) {
         let details = reason.reset().after_response();
         self.streams.count_tx_reset(index);
-        self.abandon(index, details, now);
+        // The client sees the end that the upstream made. An end without a reset must not make it look complete.
+        let is_delimited = self.streams.get(index).is_some_and(|stream| {
+            stream.upgrade == Upgrade::No
+                && (stream.request.version() != Version::Http10
+                    || stream.response.get(Name::ContentLength).is_some())
+        });
+        let how = if upstream_ended && is_delimited { Close::Flush } else { Close::FlushReset };
+        self.abandon_with(index, details, how, now);
     }
 
-    /// Ends a stream in the middle. What was sent so far is flushed when the peer can still use it: a client that
-    /// sees its connection end before the promised length knows that the response is not whole.
+    /// Ends a stream in the middle, by our own decision.
     pub(crate) fn abandon(&mut self, index: StreamIndex, details: &'static str, now: Instant) {
+        self.abandon_with(index, details, Close::Abort, now);
+    }
+
+    /// Ends a stream in the middle; `how` is for a client that has a part of its response.
+    fn abandon_with(
+        &mut self,
+        index: StreamIndex,
+        details: &'static str,
+        how: Close,
+        now: Instant,
+    ) {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.details = details;
@@ -122,9 +140,7 @@ impl Exchange {
             return;
         }
         let downstream = stream.downstream;
-        // A response whose end is only told by closing (HTTP/1.0) or opaque bytes must not look complete.
-        let how =
-            if stream.response_end == Direction::Streaming { Close::Abort } else { Close::Flush };
+        let how = if stream.response_end == Direction::Streaming { how } else { Close::Flush };
         self.detach(index, Close::Abort, now);
         let mut closer = Closer::Local;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
@@ -133,16 +149,14 @@ impl Exchange {
                 closer = Closer::Remote;
             }
         }
-        self.listeners.count_downstream_close(
-            downstream,
-            closer,
-            &mut self.conns,
-            &mut self.env,
-            now,
-        );
         self.close_record(index, now);
-        self.conns.end_connection(downstream, how, &mut self.env);
-        self.listeners.check_drained(&mut self.env);
+        let Self { listeners, conns, env, .. } = self;
+        if how == Close::Flush {
+            return listeners.close_client(downstream, closer, conns, env, now);
+        }
+        listeners.count_downstream_close(downstream, closer, conns, env, now);
+        conns.end_connection(downstream, how, env);
+        listeners.check_drained(env);
     }
 
     /// Both directions are through, or as far as they will ever be.
@@ -196,13 +210,11 @@ impl Exchange {
             | Codec::BoltServer(_)
             | Codec::BoltClient(_) => Next::Close,
         };
-        let quiet = complete && connection.codec.buffered() == 0;
         match next {
             Next::KeepAlive => self.rest_downstream(downstream, now),
-            Next::Close if quiet => {
+            Next::Close => {
                 self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now)
             }
-            Next::Close => self.linger(downstream, now),
         }
     }
 

@@ -35,6 +35,12 @@ impl Exchange {
     pub(crate) fn pump(&mut self, id: ConnectionId, now: Instant) {
         loop {
             let Some(connection) = self.conns.table.get_mut(id) else { return };
+            if !connection.has_share(self.env.round) {
+                if !std::mem::replace(&mut connection.put_off, true) {
+                    self.env.put_off.push(id);
+                }
+                break;
+            }
             let side = match &connection.role {
                 Role::Downstream(_) => Side::Request,
                 Role::Upstream(_) => Side::Response,
@@ -98,6 +104,16 @@ impl Exchange {
         self.end_if_through(id, now);
         self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
+    }
+
+    /// Goes on with the connections that had more events than their share.
+    pub(crate) fn go_on(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.env.put_off) {
+            if let Some(connection) = self.conns.table.get_mut(id) {
+                connection.put_off = false;
+                self.pump(id, now);
+            }
+        }
     }
 
     /// Passes one piece of a stream to its other side.
@@ -231,6 +247,12 @@ impl Exchange {
     }
 
     pub(crate) fn may_read(&self, connection: &Connection) -> bool {
+        if let Role::Closing(_) = connection.role {
+            return connection.reading == Reading::On;
+        }
+        if connection.put_off {
+            return false;
+        }
         let Some(stream) = connection.stream.and_then(|index| self.streams.get(index)) else {
             let takes = !connection.is_full() && !connection.is_leaving();
             return takes || matches!(connection.codec, Codec::BoltClient(_));

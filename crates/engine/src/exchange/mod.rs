@@ -75,11 +75,8 @@ impl Exchange {
     ) {
         let Some(connection) = self.conns.table.get(id) else { return };
         match (&connection.role, timer) {
-            (Role::Closing(context), _) => {
-                if let Some(http) = context.http() {
-                    http.stats.downstream_cx_delayed_close_timeout.inc();
-                }
-                self.conns.end_connection(id, Close::Flush, &mut self.env);
+            (Role::Closing(_), _) => {
+                self.listeners.on_closing_deadline(id, &mut self.conns, &mut self.env, now);
             }
             (Role::Downstream(_), timer) => self.on_downstream_deadline(id, timer, now),
             (Role::Upstream(_), timer) => self.on_upstream_deadline(id, timer, now),
@@ -93,6 +90,7 @@ impl Exchange {
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);
         let carries_calls = matches!(connection.codec, Codec::BoltClient(_));
+        let is_closing = matches!(connection.role, Role::Closing(_));
         if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
             connection.congested = false;
             self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
@@ -100,6 +98,9 @@ impl Exchange {
         }
         if carries_calls {
             self.let_frames_go(id);
+        }
+        if is_closing {
+            self.listeners.on_closing_sent(id, &mut self.conns, &mut self.env, now);
         }
     }
 
@@ -109,7 +110,10 @@ impl Exchange {
         };
         connection.ended = true;
         match &connection.role {
-            Role::Closing(_) => self.conns.end_connection(id, Close::Flush, &mut self.env),
+            Role::Closing(_) => {
+                let how = Close::Flush;
+                self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
+            }
             Role::Downstream(_) => self.on_downstream_ended(id, now),
             Role::Upstream(_) => self.on_upstream_ended(id, now),
         }

@@ -189,6 +189,13 @@ pub(crate) fn parse_number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
 }
 
 impl Exchange {
+    /// Whether a stream's upstream connection was ended, not reset.
+    fn is_upstream_ended(&self, index: StreamIndex) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let UpstreamState::Active(id) = stream.upstream else { return false };
+        self.conns.table.get(id).is_some_and(|connection| connection.ended && !connection.gone)
+    }
+
     /// The upstream side of a stream is over before its response was.
     pub(crate) fn reset_upstream(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         self.end_waiting(index);
@@ -199,6 +206,7 @@ impl Exchange {
         if !silent {
             self.blame_host(index, reason);
         }
+        let upstream_ended = self.is_upstream_ended(index);
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.context.tcp().is_some() {
@@ -210,7 +218,7 @@ impl Exchange {
         }
         if !stream.is_unanswered() {
             mark(stream, reason);
-            self.reset_downstream(index, reason, now);
+            self.reset_downstream(index, reason, upstream_ended, now);
             return;
         }
         let retried = self.retry(index, reason, request_sent, now);

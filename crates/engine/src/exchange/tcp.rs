@@ -165,9 +165,10 @@ impl Exchange {
                 | ResetReason::Status(_) => {}
             }
         }
-        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end.
+        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end;
+        // but behind all that came.
         let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
-        let how = if broken || stream.body.len > 0 { Close::Abort } else { Close::Flush };
+        let how = if broken || stream.body.len > 0 { Close::FlushReset } else { Close::Flush };
         self.close_tcp(index, how, now);
     }
 
@@ -203,15 +204,13 @@ impl Exchange {
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.stream = None;
         }
-        self.listeners.count_downstream_close(
-            downstream,
-            Closer::Local,
-            &mut self.conns,
-            &mut self.env,
-            now,
-        );
         self.close_record(index, now);
-        self.conns.end_connection(downstream, how, &mut self.env);
-        self.listeners.check_drained(&mut self.env);
+        let Self { listeners, conns, env, .. } = self;
+        if how == Close::Flush {
+            return listeners.close_client(downstream, Closer::Local, conns, env, now);
+        }
+        listeners.count_downstream_close(downstream, Closer::Local, conns, env, now);
+        conns.end_connection(downstream, how, env);
+        listeners.check_drained(env);
     }
 }

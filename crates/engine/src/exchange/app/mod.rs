@@ -146,7 +146,13 @@ impl Exchange {
         let context = self.app_context();
         let serial = self.env.serial.next_connection();
         let window = self.upstreams.app.settings.window_bytes;
-        let role = Role::Downstream(Downstream { context, requests: 1, closing: false, serial });
+        let role = Role::Downstream(Downstream {
+            context,
+            requests: 1,
+            closing: false,
+            broken: false,
+            serial,
+        });
         let nowhere = Address::unspecified;
         let codec = Codec::Local(Box::new(call));
         let id = self

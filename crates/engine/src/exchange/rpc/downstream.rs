@@ -165,7 +165,7 @@ impl Exchange {
     /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
     /// reset would take answers with it that it has not read.
     pub(crate) fn leave(&mut self, id: ConnectionId, now: Instant) {
-        self.linger_for(id, LINGER, now);
+        self.listeners.close_within(id, LINGER, Closer::Local, &mut self.conns, &mut self.env, now);
     }
 
     /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.

@@ -1,0 +1,172 @@
+//! What a worker does with the bytes of one round, event by event: a connection has its share, and what else was received
+//! waits for the next turn.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod scene;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use scene::{HTTP, Plan, address};
+use towpath_engine::message::{Message, ToWorker};
+use towpath_engine::stats::Registry;
+use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::{
+    Close, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output, ReadInterest,
+};
+
+const NOW: Instant = Instant::from_nanos(1_000_000);
+const CLIENT: ConnectionId = ConnectionId::new(0, 1);
+const ORIGIN: ConnectionId = ConnectionId::new(1, 1);
+const COUNT: usize = 10_000;
+/// Bytes of one event in a round at most, with room for the head's own.
+const SHARE: usize = 1100 * TINY.len();
+const TINY: &[u8] = b"1\r\nx\r\n";
+
+#[test]
+fn the_smallest_chunks_of_a_body_leave_time_for_others() {
+    let mut half = Half::new();
+    half.client_says(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n".to_vec());
+    let head = half.take(ORIGIN).len();
+    assert!(head > 0);
+    half.client_says([&TINY.repeat(COUNT)[..], b"0\r\n\r\n"].concat());
+    let mut all = half.take(ORIGIN);
+    assert!(all.len() <= SHARE, "{} bytes of chunks in the first round", all.len());
+    let mut rounds = 1;
+    while half.goes_on() {
+        assert_eq!(half.reading, ReadInterest::Off, "no more is read meanwhile");
+        half.give(Input::Timeout);
+        let now = half.take(ORIGIN);
+        assert!(now.len() <= SHARE, "{} bytes of chunks in a round", now.len());
+        all.extend(now);
+        rounds += 1;
+    }
+    assert!(rounds > 8, "{rounds} rounds");
+    assert_eq!(half.reading, ReadInterest::On);
+    assert!(all == [&TINY.repeat(COUNT)[..], b"0\r\n\r\n"].concat(), "{} bytes", all.len());
+}
+
+#[test]
+fn what_waits_for_its_turn_comes_before_the_connections_end() {
+    let mut half = Half::new();
+    half.client_says(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec());
+    half.take(ORIGIN);
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = [&head[..], &TINY.repeat(COUNT)[..]].concat();
+    half.give(Input::Received { connection: ORIGIN, chunk: answer.into() });
+    assert!(half.goes_on());
+    half.give(Input::Closed { connection: ORIGIN, failure: Failure::Reset });
+    let all = half.take(CLIENT);
+    assert!(all.ends_with(&TINY.repeat(COUNT)), "{} bytes", all.len());
+    assert_eq!(half.closed, Some(Close::FlushReset), "and the client sees the reset behind them");
+}
+
+#[test]
+fn what_is_expected_and_not_known_is_not_promised() {
+    let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nexpect: ";
+    for (expected, answer) in
+        [("100-Continue", "100"), ("foo", "417"), ("100-continue, foo", "417")]
+    {
+        let mut half = Half::new();
+        half.client_says(format!("{post}{expected}\r\n\r\n").into_bytes());
+        let said = half.take(CLIENT);
+        assert!(
+            said.starts_with(format!("HTTP/1.1 {answer} ").as_bytes()),
+            "{}",
+            said.escape_ascii()
+        );
+        assert_eq!(half.take(ORIGIN).is_empty(), answer == "417");
+    }
+}
+
+/// A worker with a client, and one connection to an origin.
+struct Half {
+    worker: Worker,
+    sent: Vec<(ConnectionId, Bytes)>,
+    /// What the client's connection was last told.
+    reading: ReadInterest,
+    closed: Option<Close>,
+    waits_for: Option<Instant>,
+}
+
+impl Half {
+    fn new() -> Self {
+        let worker = Worker::new(WorkerOptions {
+            index: 0,
+            workers: 1,
+            seed: 7,
+            registry: Arc::new(Registry::default()),
+            hostname: "here".into(),
+        });
+        let (sent, reading, closed, waits_for) = (Vec::new(), ReadInterest::On, None, None);
+        let mut half = Self { worker, sent, reading, closed, waits_for };
+        let snapshot = Plan::new(1).snapshot().into();
+        half.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
+        let peer = address(([10, 0, 9, 9], 999));
+        let (listener, local) = (ListenerId(0), address(HTTP));
+        half.give(Input::Accepted { listener, connection: CLIENT, local, peer });
+        half
+    }
+
+    fn client_says(&mut self, bytes: Vec<u8>) {
+        self.give(Input::Received { connection: CLIENT, chunk: bytes.into() });
+    }
+
+    /// One round.
+    fn give(&mut self, input: Input<Message>) {
+        self.worker.handle(input, NOW);
+        self.waits_for = loop {
+            match self.worker.poll(NOW) {
+                Output::Wait(deadline) => break Some(deadline),
+                Output::Idle => break None,
+                Output::Send { connection, chunk } => self.sent.push((connection, chunk)),
+                Output::ReadInterest { connection: CLIENT, interest } => self.reading = interest,
+                Output::Close { connection: CLIENT, how } => self.closed = Some(how),
+                Output::Listen { listener, address, .. } => {
+                    self.worker.handle(Input::Listening { listener, outcome: Ok(address) }, NOW);
+                }
+                Output::Connect { attempt, .. } => {
+                    let local = address(([10, 0, 0, 1], 40_000));
+                    let connected = Input::Connected { attempt, connection: ORIGIN, local };
+                    self.worker.handle(connected, NOW);
+                }
+                Output::Unlisten { .. }
+                | Output::CancelConnect { .. }
+                | Output::Push { .. }
+                | Output::ReadInterest { .. }
+                | Output::ReadLimit { .. }
+                | Output::Close { .. }
+                | Output::Resolve { .. }
+                | Output::LimitFlow { .. }
+                | Output::Inspect { .. }
+                | Output::Message(_) => {}
+            }
+        };
+    }
+
+    /// The kernel takes all that was sent on a connection.
+    fn take(&mut self, from: ConnectionId) -> Vec<u8> {
+        let (taken, rest) = self.sent.drain(..).partition(|&(connection, _)| connection == from);
+        let taken: Vec<(ConnectionId, Bytes)> = taken;
+        self.sent = rest;
+        let bytes: Vec<u8> = taken.iter().flat_map(|(_, chunk)| chunk.to_vec()).collect();
+        if !bytes.is_empty() {
+            self.worker.handle(Input::Sent { connection: from, bytes: bytes.len() }, NOW);
+            let sent = std::mem::take(&mut self.sent);
+            self.poll_on();
+            self.sent.splice(..0, sent);
+        }
+        bytes
+    }
+
+    /// The round that follows what was sent.
+    fn poll_on(&mut self) {
+        let connection = ConnectionId::new(99, 1);
+        self.give(Input::Sent { connection, bytes: 0 });
+    }
+
+    /// Whether the worker wants to go on at once.
+    fn goes_on(&self) -> bool {
+        self.waits_for == Some(NOW)
+    }
+}
