@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::shell::{Result, cargo, output, run as run_command, target};
+use crate::shell::{Result, cargo, output, run as run_command, target, terminate};
 use crate::{peers, versus};
 
 /// Set for the copies of this program that cargo runs in the place of rustc; holds the flags for our crates.
@@ -328,15 +328,7 @@ impl Running {
 
     /// Ends it in good order: only then it writes what it counted.
     fn stop(mut self) -> Result<()> {
-        output(Command::new("kill").args(["-TERM", &self.0.id().to_string()]))?;
-        let end = Instant::now() + STOP;
-        while self.0.try_wait()?.is_none() {
-            if Instant::now() > end {
-                return Err("the proxy does not end when it is told to".into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        terminate(&mut self.0, STOP)
     }
 }
 

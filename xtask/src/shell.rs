@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Errors here are read by people, not matched.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -42,6 +43,19 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Ends a program in good order: it is told to, and has this long.
+pub(crate) fn terminate(child: &mut Child, limit: Duration) -> Result<()> {
+    output(Command::new("kill").args(["-TERM", &child.id().to_string()]))?;
+    let end = Instant::now() + limit;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > end {
+            return Err("a program does not end when it is told to".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// The cargo that runs us, in the workspace.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::configs::{Extras, Kind, Log};
 use super::contender::{self, Contender};
 use crate::peers;
-use crate::shell::{Result, cargo, output, run as run_command, target};
+use crate::shell::{Result, cargo, run as run_command, target, terminate};
 
 /// What every request or answer has more than the plain ones.
 pub(super) struct Job {
@@ -158,14 +158,7 @@ impl Counted {
 
     /// Ends it in good order, so that callgrind writes what it counted; that of the shell before it is left out.
     fn end(mut self) -> Result<u64> {
-        output(Command::new("kill").args(["-TERM", &self.child.id().to_string()]))?;
-        let end = Instant::now() + START;
-        while self.child.try_wait()?.is_none() {
-            if Instant::now() > end {
-                return Err("does not end when it is told to".into());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        terminate(&mut self.child, START)?;
         let mut total = 0;
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
