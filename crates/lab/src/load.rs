@@ -125,7 +125,7 @@ pub enum Arrivals {
         /// Requests per second altogether.
         rate: f64,
     },
-    /// Open loop with several requests at once, evenly spaced: as timers of many connections that were started together.
+    /// Open loop with several requests at once, evenly spaced: as timers of connections that were started together.
     Bunched {
         /// Requests per second altogether.
         rate: f64,

@@ -166,7 +166,8 @@ impl Path {
         self.send_packet(size, false, now)
     }
 
-    /// Sends a packet of `size` bytes, whose sender may understand marks (RFC 3168, ECT). Instants may not go backwards.
+    /// Sends a packet of `size` bytes, whose sender may understand marks (RFC 3168, ECT). Instants may not go
+    /// backwards.
     pub fn send_packet(&mut self, size: u64, is_ect: bool, now: Instant) -> Verdict {
         self.follow_timeline(now);
         let draw = Draw::new(self.seed, self.direction, self.number);

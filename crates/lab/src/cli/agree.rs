@@ -16,8 +16,8 @@ use crate::stats::Verdict;
 /// Check that another generator charges a server the same
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Both run the same closed loop, or the same rate, in turns. Exits with 0 when they agree within --within, 4 when they do not,
-3 when these rounds cannot tell.
+Both run the same closed loop, or the same rate, in turns. Exits with 0 when they agree within --within, 4 when they
+do not, 3 when these rounds cannot tell.
 
 Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {

@@ -50,7 +50,13 @@ pub struct Compare {
     #[arg(long, default_value_t = 5.0)]
     matters: f64,
     /// Compare results recorded by any load generator: these
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "b_results", conflicts_with_all = ["experiment", "self_test", "a"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 1..,
+        requires = "b_results",
+        conflicts_with_all = ["experiment", "self_test", "a"]
+    )]
     a_results: Vec<PathBuf>,
     /// With these
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "a_results")]

@@ -42,11 +42,12 @@ pub struct Link {
     /// Let losses come in bursts of N packets on average
     #[arg(long, value_name = "N", requires = "loss")]
     burst: Option<f64>,
-    /// Losses of a good and a bad state: P/R[/BAD[/GOOD]], in percent: to turn bad after a packet, to turn good again, to lose
-    /// a packet in the bad state (100) and in the good one (0)
+    /// Losses of a good and a bad state: P/R[/BAD[/GOOD]], in percent: to turn bad after a packet, to turn good again,
+    /// to lose a packet in the bad state (100) and in the good one (0)
     #[arg(long, value_name = "P/R", value_parser = parse_gilbert_elliott, conflicts_with_all = ["loss", "burst"])]
     gilbert_elliott: Option<Loss>,
-    /// Manage the queue before it is full: codel[:TARGET/INTERVAL] (RFC 8289; 5ms/100ms) or pie[:TARGET] (RFC 8033; 15ms)
+    /// Manage the queue before it is full: codel[:TARGET/INTERVAL] (RFC 8289; 5ms/100ms) or pie[:TARGET] (RFC 8033;
+    /// 15ms)
     #[arg(long, value_name = "AQM", value_parser = parse_aqm)]
     aqm: Option<Aqm>,
     /// Let the managed queue mark packets rather than drop them (RFC 3168), and both ends' TCP ask for that
@@ -75,8 +76,8 @@ pub struct Link {
     /// What may wait for the rate: packets of 1500 bytes, or bytes with a unit (64k)
     #[arg(long, value_name = "N", value_parser = parse_queue)]
     queue: Option<u64>,
-    /// Packets held back by a quarter of the delay (by the jitter, or 1 ms, if that is more), in percent; only those that
-    /// follow sooner overtake them
+    /// Packets held back by a quarter of the delay (by the jitter, or 1 ms, if that is more), in percent; only those
+    /// that follow sooner overtake them
     #[arg(long, value_name = "P", value_parser = parse_both_percent)]
     reorder: Option<Both<f64>>,
     /// Packets that arrive twice, in percent

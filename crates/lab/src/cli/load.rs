@@ -41,8 +41,8 @@ pub struct Load {
     /// Threads that generate the load, each with its share of connections and arrivals
     #[arg(long, short = 't', default_value_t = 1)]
     threads: usize,
-    /// Send the requests of FILE: [[request]] tables with name, weight, method, path, headers, body or body_file, lines,
-    /// expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
+    /// Send the requests of FILE: [[request]] tables with name, weight, method, path, headers, body or body_file,
+    /// lines, expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["method", "size", "data", "header"])]
     requests: Option<PathBuf>,
     /// Trust the root certificates in FILE (PEM), instead of the platform's
@@ -57,8 +57,8 @@ pub struct Load {
     /// Requests per second on each connection
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
-    /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), or bunched:N (N
-    /// at once, as the timers of N connections that were started together)
+    /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), or
+    /// bunched:N (N at once, as the timers of N connections that were started together)
     #[arg(long, value_name = "SPACING", default_value = "paced")]
     arrivals: Spacing,
     /// Start requests at the instants in FILE: seconds from the start, one per line

@@ -154,7 +154,8 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
             let name = label(arm, radio.name);
             warnings.extend(energy.beyond.map(|it| {
                 format!(
-                    "Warning: {:.0} Mbit/s {} are more than the {:.1} for which the model of {name} holds: its figures mean nothing here.",
+                    "Warning: {:.0} Mbit/s {} are more than the {:.1} for which the model of {name} holds: its \
+                     figures mean nothing here.",
                     it.rate, it.direction, it.limit
                 )
             }));
@@ -172,7 +173,8 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         }
     }
     page.bars(
-        "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of 2 to 12 s, power while active and for each bit ± 30 %.",
+        "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of \
+         2 to 12 s, power while active and for each bit ± 30 %.",
         &bars,
     );
     page.table(table);

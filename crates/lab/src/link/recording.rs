@@ -1,7 +1,7 @@
 //! A real path, measured from outside: what an emulated one needs to resemble it.
 //!
-//! Connection attempts to a port that answers, whether it accepts or refuses, take one round trip each: their shortest is
-//! the path's delay, their spread its jitter. The kernel repeats a lost SYN after a second, so an attempt that takes
+//! Connection attempts to a port that answers, whether it accepts or refuses, take one round trip each: their shortest
+//! is the path's delay, their spread its jitter. The kernel repeats a lost SYN after a second, so an attempt that takes
 //! that long lost one. A download fills the path, and gives the rate.
 
 use std::io::{self, ErrorKind, Read, Write};

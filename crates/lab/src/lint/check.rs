@@ -45,14 +45,14 @@ fn littles(row: &Row) -> Option<Finding> {
     };
     let text = if level == Level::Note {
         format!(
-            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0} that could be: the others waited for their time, \
-             or for the load generator",
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0} that could be: \
+             the others waited for their time, or for the load generator",
             mean_s * 1e3
         )
     } else if level == Level::Warn {
         format!(
-            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0}: the mean holds latencies that were added \
-             for requests that were never sent",
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, of {concurrency:.0}: the mean holds latencies \
+             that were added for requests that were never sent",
             mean_s * 1e3
         )
     } else if level == Level::Pass {

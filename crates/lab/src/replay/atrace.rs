@@ -1,8 +1,8 @@
 //! libatrace_rust's benchmarks: what it costs a program to emit an event, with tracing off and on.
 //!
 //! The cases are those of `towpath-trace`'s own benchmark, and run in this process: in turns, in windows of about a
-//! millisecond on one processor. Other libraries have a program of their own (`bench-peers`), because no other user should
-//! have to build them; what it prints stands beside ours when it is there.
+//! millisecond on one processor. Other libraries have a program of their own (`bench-peers`), because not every user
+//! should have to build them; what it prints stands beside ours when it is there.
 
 use std::io;
 use std::path::{Path, PathBuf};

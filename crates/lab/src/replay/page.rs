@@ -1,4 +1,5 @@
-//! A replay as a page: for each table one picture and one matrix, with the published figures beside ours and the peers'.
+//! A replay as a page: for each table one picture and one matrix, with the published figures beside ours and the
+//! peers'.
 
 use super::verdict::{LEADING, Standing, standing};
 use super::{Replay, Row};

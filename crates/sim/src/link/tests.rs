@@ -181,8 +181,8 @@ fn every_profile_has_a_name_of_its_own_and_can_carry_a_packet() {
     assert_eq!(Profile::find("5g-dreams"), None);
 }
 
-/// A sender that keeps `ahead` packets more than the link carries in the queue, for `seconds`: what became of its packets,
-/// and how long each waited in milliseconds.
+/// A sender that is `percent` faster than the link, for `seconds`: what became of its packets, and how long each waited
+/// in milliseconds.
 fn overload(
     conditions: Conditions,
     percent: f64,
@@ -237,8 +237,8 @@ fn codel_leaves_short_queues_alone_and_drains_standing_ones() {
     assert_eq!(dropped(&unmanaged), 0);
     assert!(waits(&unmanaged).0 > 5000.0, "{:?}", waits(&unmanaged));
     assert!(waits(&managed).0 < waits(&unmanaged).0 / 4.0, "{:?}", waits(&managed));
-    // Each packet waits 0.109 ms longer than the one before: one that leaves after 55 ms is the first to wait for 5 ms, and
-    // the one that leaves 100 ms later, and came after 141, is dropped.
+    // Each packet waits 0.109 ms longer than the one before: one that leaves after 55 ms is the first to wait for 5 ms,
+    // and the one that leaves 100 ms later, and came after 141, is dropped.
     let first = managed.iter().position(|(verdict, _)| *verdict == Verdict::Managed).unwrap();
     let first_ms = first as f64 * 1.2 / 1.1;
     assert!((138.0..146.0).contains(&first_ms), "{first_ms}");
