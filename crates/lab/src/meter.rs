@@ -10,6 +10,8 @@ mod syscalls;
 
 use std::collections::BTreeMap;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde::Serialize;
 
 pub use noise::{Noise, NoiseMeter};
@@ -145,14 +147,16 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Clock ticks that the calling thread spent in user space and in the kernel. They are coarse: good for the share,
-/// not for the sum.
-pub fn thread_ticks() -> (u64, u64) {
-    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    process::ticks(&stat).unwrap_or_default()
+/// Microseconds that the calling thread spent in user space and in the kernel, which the kernel splits by sampling:
+/// good for the share, not for the sum.
+pub fn thread_times_us() -> (u64, u64) {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return (0, 0) };
+    let microseconds =
+        |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    (microseconds(usage.user_time()), microseconds(usage.system_time()))
 }
 
-/// Splits CPU time as ticks were split; evenly, when it took none.
+/// Splits CPU time as the kernel's samples were split; evenly, when there are none.
 pub fn split(cpu_ns: u64, (user, system): (u64, u64)) -> (u64, u64) {
     let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
     let user_ns = (cpu_ns as f64 * share) as u64;
@@ -200,16 +204,16 @@ mod tests {
 
     #[test]
     fn a_threads_own_time_is_split_as_the_kernel_counts_it() {
-        let ((user, system), begin_ns) = (thread_ticks(), thread_cpu_ns());
-        // Arithmetic until a tick has seen it, however little of a CPU there is.
+        let ((user, system), begin_ns) = (thread_times_us(), thread_cpu_ns());
+        // Arithmetic until samples have seen it, however little of a CPU there is.
         let mut number = 1_u64;
         let deadline = Instant::now() + Duration::from_secs(60);
-        while thread_ticks().0 < user + 10 && Instant::now() < deadline {
+        while thread_times_us().0 < user + 100_000 && Instant::now() < deadline {
             for _ in 0..1_000_000 {
                 number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005) + 1);
             }
         }
-        let after = thread_ticks();
+        let after = thread_times_us();
         let cpu_ns = thread_cpu_ns() - begin_ns;
         let (user_ns, system_ns) = split(cpu_ns, (after.0 - user, after.1 - system));
         assert_eq!(user_ns + system_ns, cpu_ns);

@@ -33,7 +33,7 @@ struct Begin {
     payers: Vec<(String, Meter)>,
     noise: NoiseMeter,
     cpu_ns: u64,
-    ticks: (u64, u64),
+    times_us: (u64, u64),
     wait_ns: u64,
 }
 
@@ -70,7 +70,7 @@ impl<'p> Account<'p> {
             payers: self.plan.payers.iter().map(payer).collect::<Result<_, MeterError>>()?,
             noise: NoiseMeter::begin(),
             cpu_ns: meter::thread_cpu_ns(),
-            ticks: meter::thread_ticks(),
+            times_us: meter::thread_times_us(),
             wait_ns: meter::thread_run_queue_wait_ns(),
         });
         Ok(())
@@ -80,9 +80,10 @@ impl<'p> Account<'p> {
     pub(super) fn end(&mut self, answered: u64, connections: usize) {
         let Some(begin) = &self.begin else { return };
         let cpu_ns = meter::thread_cpu_ns() - begin.cpu_ns;
-        let ticks = meter::thread_ticks();
-        let ticks = (ticks.0.saturating_sub(begin.ticks.0), ticks.1.saturating_sub(begin.ticks.1));
-        let (user_ns, system_ns) = meter::split(cpu_ns, ticks);
+        let (user_us, system_us) = meter::thread_times_us();
+        let times_us =
+            (user_us.saturating_sub(begin.times_us.0), system_us.saturating_sub(begin.times_us.1));
+        let (user_ns, system_ns) = meter::split(cpu_ns, times_us);
         let generator = GeneratorCost {
             cpu_ns,
             user_ns,

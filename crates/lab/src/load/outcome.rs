@@ -87,7 +87,7 @@ pub struct TargetCost {
 pub struct GeneratorCost {
     /// CPU time in the measured time.
     pub cpu_ns: u64,
-    /// Of that, in user mode, by the kernel's coarse ticks.
+    /// Of that, in user mode, by the kernel's samples.
     pub user_ns: u64,
     /// Of that, in the kernel.
     pub system_ns: u64,
