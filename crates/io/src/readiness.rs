@@ -18,7 +18,8 @@
 //! - [`Close::Flush`](towpath_proto::Close::Flush) writes the queue, sends FIN, and then reads and drops what still comes until the
 //!   peer's FIN, but no longer than [`Options::linger`]: closing a socket with unread bytes makes the kernel send a
 //!   reset, which destroys what the peer has not read yet. What the peer sends is no progress.
-//! - [`Close::FlushReset`](towpath_proto::Close::FlushReset) writes the queue, waits until the kernel has it acknowledged, and sends RST.
+//! - [`Close::FlushReset`](towpath_proto::Close::FlushReset) writes the queue, waits until the kernel has it
+//!   acknowledged, and sends RST. [`Close::Now`](towpath_proto::Close::Now) waits for nothing.
 //! - [`Close::Half`](towpath_proto::Close::Half) writes the queue and sends FIN.
 //! - [`Close::Abort`](towpath_proto::Close::Abort) sends RST (`SO_LINGER` 0).
 //! - When writing fails, what the peer sent before it went is read first and `Closed` comes after it.
