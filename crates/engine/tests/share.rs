@@ -1,5 +1,5 @@
-//! What a worker does with the bytes of one round, event by event: a connection has its share, and what else was received
-//! waits for the next turn.
+//! What a worker does with the bytes of one round, event by event: a connection has its share, and what else was
+//! received waits for the next turn.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod scene;

@@ -354,7 +354,7 @@ impl<T: 'static> World<T> {
         let what = match how {
             Close::Flush => "close",
             Close::Half => "half-close",
-            Close::FlushReset => "close-and-reset",
+            Close::FlushReset => "flush-reset",
             Close::Now => "close-now",
             Close::Abort => "abort",
         };
