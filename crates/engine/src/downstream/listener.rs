@@ -14,6 +14,7 @@ use crate::conn::Connections;
 use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
 use crate::downstream::close::Hold;
 use crate::env::Env;
+use crate::ids::Closer;
 use crate::message::FromWorker;
 use crate::record::Record;
 use crate::serving::Serving;
@@ -297,14 +298,13 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
-        let closer = crate::ids::Closer::Local;
         if delay.is_zero() {
-            self.count_downstream_close(id, closer, conns, env, now);
+            self.count_downstream_close(id, Closer::Local, conns, env, now);
             conns.end_connection(id, Close::Now, env);
             return;
         }
         self.release_chain(context);
-        let hold = Hold { wait: delay, closer, refused: true };
+        let hold = Hold { wait: delay, closer: Closer::Local, refused: true };
         self.begin_closing(id, hold, conns, env, now);
     }
 }

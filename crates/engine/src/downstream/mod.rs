@@ -1,4 +1,6 @@
-//! The side of those who ask: listeners, and the end of their connections.
+//! Towards clients: listeners with their sockets and filter chains, drain, and the end of connections.
+//!
+//! Nothing here knows of streams or clusters.
 
 pub(crate) mod close;
 pub(crate) mod drain;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
 
 use crate::conn::context::ChainKind;
-use crate::conn::mux::{Codec, Raw};
+use crate::conn::mux::{Codec, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
 use crate::exchange::Exchange;
@@ -105,8 +105,7 @@ impl Exchange {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
                 if let Some(bolt) = &http.bolt {
-                    let server =
-                        crate::conn::mux::bolt_server::Server::new(Arc::clone(&bolt.config));
+                    let server = bolt_server::Server::new(Arc::clone(&bolt.config));
                     Codec::BoltServer(Serving::new(Box::new(server)))
                 } else {
                     http.stats.downstream_cx_http1_total.inc();

@@ -3,7 +3,7 @@
 //! Arrives: a connection that has received something. Leaves: the same heads, data and ends, encoded for the other
 //! connection, and the decision whether both are read on.
 //!
-//! Every protocol and both directions go through [`Worker::pump`] and [`Worker::forward`]. Only heads take a detour
+//! Every protocol and both directions go through [`Exchange::pump`] and [`Exchange::forward`]. Only heads take a detour
 //! (routing in one direction, response handling in the other). Bodies never wait here except where there is
 //! nowhere to go yet: they are bounded by not reading the connection that they come from.
 

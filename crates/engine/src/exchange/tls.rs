@@ -5,6 +5,8 @@ use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
+use crate::conn::mux::Codec;
+use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Secured};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, Stream};
@@ -34,7 +36,7 @@ impl Exchange {
                     local: local.clone(),
                     connected: now,
                     outstanding: hello.len(),
-                    since: crate::conn::spans::handshake_begins(),
+                    since: handshake_begins(),
                 };
                 self.conns.handshakes.open.insert(connection, handshake);
                 self.conns.send_records(connection, hello, &mut self.env);
@@ -188,7 +190,7 @@ impl Exchange {
             return self.on_upstream_end(id, now);
         };
         let (index, stream) = stream;
-        let opaque = matches!(connection.codec, crate::conn::mux::Codec::Raw(_));
+        let opaque = matches!(connection.codec, Codec::Raw(_));
         match stream.response_end {
             Direction::Ended | Direction::AwaitingHead if !opaque => self.on_upstream_end(id, now),
             Direction::Ended => self.on_upstream_end(id, now),

@@ -9,7 +9,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::conn::Connections;
-use crate::conn::mux::{Codec, Raw};
+use crate::conn::mux::{Codec, Raw, bolt_client};
 use crate::conn::tls::ClusterTls;
 use crate::env::Env;
 use crate::ids::{PoolKey, Priority};
@@ -84,10 +84,7 @@ impl ClusterState {
     pub(crate) fn bolt_client(&self) -> Codec {
         match (&self.config.bolt, &self.bolt_stats) {
             (Some(config), Some(stats)) if SERVES => {
-                let client = crate::conn::mux::bolt_client::Client::new(
-                    Arc::clone(config),
-                    Arc::clone(stats),
-                );
+                let client = bolt_client::Client::new(Arc::clone(config), Arc::clone(stats));
                 Codec::BoltClient(Serving::new(Box::new(client)))
             }
             (_, _) => Codec::Raw(Raw::default()),

@@ -9,6 +9,7 @@ use towpath_proto::{Address, AttemptId, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
 use crate::conn::Connections;
+use crate::conn::spans::connect_begins;
 use crate::env::{Env, TimerSlot};
 use crate::ids::{Closer, PoolKey, Protocol, StreamIndex};
 use crate::message::FromWorker;
@@ -55,7 +56,7 @@ impl Attempts {
         });
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
-        let (securing, since) = (None, crate::conn::spans::connect_begins());
+        let (securing, since) = (None, connect_begins());
         let attempt = Attempt { id, pool_key, protocol, stream, target, securing, started, since };
         self.slots[slot as usize] = Some(attempt);
         id

@@ -1,13 +1,12 @@
-//! Bolt in the engine: connections that carry many streams at once.
+//! Streams of Bolt, on connections that carry many of them at once.
 //!
 //! Each request frame becomes a stream like any other and goes through the one forwarding loop. What differs is in here:
 //!
-//! - `server.rs`: the side towards clients. A connection keeps a list of its calls where HTTP/1 has one slot.
-//! - `client.rs`: the side towards servers. All clients' calls share a few connections, under numbers of our own.
-//! - `slots.rs`: those numbers.
-//! - `downstream.rs`, `upstream.rs`: what the worker does with both.
+//! - `downstream.rs`, `upstream.rs`: calls of clients, and calls on the connections that they share.
 //! - `answer.rs`: answers, the upstream's and our own.
 //! - `bridge.rs`: between Bolt and HTTP.
+//!
+//! What is spoken on the connections is in `conn/mux`, which of them has room in `upstream/shared.rs`.
 //!
 //! A frame is judged whole and written whole: nobody sees half an answer. Of what a client sent, the fixed part is written
 //! afresh; class, block of headers and content go on as they came, each behind its length.
