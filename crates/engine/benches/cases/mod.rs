@@ -18,6 +18,7 @@ use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{ConnectionId, Head, Input, Instant, ListenerId, Machine, Name, Output};
 
+mod reload;
 mod rpc;
 #[path = "../../tests/scene/mod.rs"]
 mod scene;
@@ -84,6 +85,7 @@ pub(crate) struct Bench {
     mesh: RouteTable,
     head: Head,
     rpc: Option<rpc::Rpc>,
+    reload: Option<reload::Reload>,
 }
 
 pub(crate) type Operation = fn(&mut Bench);
@@ -95,6 +97,9 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     }),
     ("exchange", Bench::exchange),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
+    ("reload-1-of-5000-clusters", |bench| {
+        bench.reload.get_or_insert_with(reload::Reload::new).replace();
+    }),
 ];
 
 /// A worker that knows what time it is.
@@ -150,6 +155,7 @@ impl Bench {
             mesh: table(50, 10),
             head: request_head(),
             rpc: None,
+            reload: None,
         };
         let snapshot = Arc::new(scene::Plan::new(1).snapshot());
         bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
