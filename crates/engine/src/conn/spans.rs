@@ -2,7 +2,7 @@
 
 use towpath_proto::head::Head;
 use towpath_proto::name::Name;
-use towpath_trace::{Callsite, Category, Flow, Level, Stamp, Track, Value, callsite, emit};
+use towpath_trace::{Callsite, Category, Level, Stamp, TraceContext, Track, Value, callsite, emit};
 
 use crate::conn::Connection;
 use crate::record::Record;
@@ -81,7 +81,9 @@ callsite!(pub(crate) REQUEST,
     cluster,
     upstream,
     attempts,
-    details
+    details,
+    trace_id,
+    parent_span_id
 );
 
 callsite!(pub(crate) TCP,
@@ -196,7 +198,13 @@ impl Trail {
         let caller =
             request.get(Name::Traceparent).and_then(|value| std::str::from_utf8(value).ok());
         let [method, path] = name_of(request);
-        let values = [method, path, caller.and_then(Flow::from_traceparent).into()];
+        // The caller's trace and span: their digits are where a `traceparent` that can be read has them.
+        let caller = caller.and_then(|value| Some((value, TraceContext::parse(value)?)));
+        let digits = |at| caller.and_then(|(value, _)| value.get(at)).into();
+        let flow = caller.map(|(_, context)| context.flow()).into();
+        let none = Value::Absent;
+        let ids = [digits(3..35), digits(36..52)];
+        let values = [method, path, flow, none, none, none, none, none, ids[0], ids[1]];
         emit::async_begin_at(site, self.track, self.began, values);
         self.enter(part);
     }

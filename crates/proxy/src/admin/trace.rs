@@ -9,8 +9,15 @@ use super::reply::Reply;
 use crate::control::Control;
 use crate::tracing::Refused;
 
-/// Records for a while and answers a Perfetto file.
+/// Records for a while and answers a Perfetto file; or answers what is held of one trace.
 pub(super) async fn trace(control: &Control, query: &Query) -> Reply {
+    if let Some(id) = query.first("trace_id") {
+        if id.len() != 32 || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            let why = "trace_id must be 32 hexadecimal digits in lower case\n";
+            return Reply::refused(StatusCode::BAD_REQUEST, why.to_owned());
+        }
+        return answer(control.tracing.of_trace(id.to_owned()).await);
+    }
     let Some(time) = seconds(query.first("seconds")) else {
         let most = LONGEST.as_secs();
         return Reply::refused(
@@ -18,9 +25,16 @@ pub(super) async fn trace(control: &Control, query: &Query) -> Reply {
             format!("seconds must be a number above 0 and at most {most}\n"),
         );
     };
-    match control.tracing.record(time).await {
+    answer(control.tracing.record(time).await)
+}
+
+fn answer(file: Result<Vec<u8>, Refused>) -> Reply {
+    match file {
         Ok(file) => Reply::file(file),
         Err(Refused::Busy(why)) => Reply::refused(StatusCode::CONFLICT, format!("{why}\n")),
+        Err(Refused::Unknown) => {
+            Reply::refused(StatusCode::NOT_FOUND, "nothing is held of this trace\n".to_owned())
+        }
         Err(Refused::Failed(why)) => {
             Reply::refused(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n"))
         }

@@ -21,6 +21,8 @@ pub(super) fn options() -> Options {
 pub(crate) enum Refused {
     /// Another recording is on.
     Busy(&'static str),
+    /// Nothing is held of what was asked for.
+    Unknown,
     /// It could not begin, or its end got lost.
     Failed(String),
 }
@@ -54,6 +56,24 @@ impl Tracing {
     }
 }
 
+impl Tracing {
+    /// What the flight recorder still holds of a trace, and of everything around it.
+    ///
+    /// # Errors
+    /// When there is no flight recorder, or when it holds nothing of it.
+    pub(crate) async fn of_trace(&self, trace_id: String) -> Result<Vec<u8>, Refused> {
+        let flight = self.slow.borrow().as_ref().map(super::SlowRequests::recording);
+        let flight = flight.ok_or(Refused::Busy("there is no flight recorder: --trace-slow"))?;
+        let file = tokio::task::spawn_blocking(move || {
+            let capture = flight.capture_trace(&trace_id, AROUND)?;
+            let mut file = Vec::new();
+            Some(capture.write_perfetto(&mut file).map(|()| file))
+        });
+        let file = file.await.map_err(|error| Refused::Failed(error.to_string()))?;
+        file.ok_or(Refused::Unknown)?.map_err(|error| Refused::Failed(error.to_string()))
+    }
+}
+
 async fn record(time: Duration) -> Result<Vec<u8>, Refused> {
     let file = Bounded::default();
     let recording = options().start_writing(file.clone()).map_err(|error| {
@@ -77,6 +97,8 @@ async fn record(time: Duration) -> Result<Vec<u8>, Refused> {
 
 /// The size at which a recording ends.
 const LARGEST: usize = 64 << 20;
+/// Time before and after a trace that its file holds.
+const AROUND: Duration = Duration::from_millis(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// What may come between two looks; beyond that writing fails.
