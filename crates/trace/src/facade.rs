@@ -173,7 +173,7 @@ fn visit(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
     let mut short = Short::new(site);
     attributes.record(&mut short);
     if short.fits {
-        return slot.set_short_values(short.kinds, short.words);
+        return slot.set_short_values(short.kinds, [short.first, short.second]);
     }
     visit_all(slot, site, attributes);
 }

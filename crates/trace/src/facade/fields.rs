@@ -16,28 +16,27 @@ use crate::value::Value;
 /// Reads fields that are two short values at most; finds out, and keeps nothing, when they are more.
 pub(crate) struct Short {
     message_at: usize,
-    pub(crate) kinds: [u8; 2],
-    pub(crate) words: [u64; 2],
+    /// Of the first value in the lowest byte, of the second above it: two bytes that are written apart and read as one number make
+    /// the processor wait.
+    pub(crate) kinds: u32,
+    pub(crate) first: u64,
+    pub(crate) second: u64,
     pub(crate) fits: bool,
 }
 
 impl Short {
     #[inline]
     pub(crate) fn new(site: &Site) -> Self {
-        Self {
-            message_at: site.message_at.unwrap_or(usize::MAX),
-            kinds: [0; 2],
-            words: [0; 2],
-            fits: true,
-        }
+        let message_at = site.message_at.unwrap_or(usize::MAX);
+        Self { message_at, kinds: 0, first: 0, second: 0, fits: true }
     }
 
     #[inline]
     fn keep(&mut self, field: &Field, kind: u8, word: u64) {
         let index = field.index();
-        let index = index - usize::from(index > self.message_at);
-        match (self.kinds.get_mut(index), self.words.get_mut(index)) {
-            (Some(kept), Some(kept_word)) => (*kept, *kept_word) = (kind, word),
+        match index - usize::from(index > self.message_at) {
+            0 => (self.kinds, self.first) = (self.kinds | u32::from(kind), word),
+            1 => (self.kinds, self.second) = (self.kinds | u32::from(kind) << 8, word),
             _ => self.fits = false,
         }
     }

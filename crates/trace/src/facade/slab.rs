@@ -118,8 +118,8 @@ impl Slot {
     }
 
     #[inline]
-    pub(crate) fn set_short_values(&self, kinds: [u8; 2], words: [u64; 2]) {
-        self.kinds.store(u32::from(u16::from_le_bytes(kinds)), Relaxed);
+    pub(crate) fn set_short_values(&self, kinds: u32, words: [u64; 2]) {
+        self.kinds.store(kinds, Relaxed);
         self.words[0].store(words[0], Relaxed);
         self.words[1].store(words[1], Relaxed);
     }
