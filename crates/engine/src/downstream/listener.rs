@@ -217,6 +217,7 @@ impl Listeners {
             };
             let limits = before.limits.iter().zip(&context.limits);
             same && before.is_default == context.is_default
+                && before.listener.ignore_global_limit == context.listener.ignore_global_limit
                 && Arc::ptr_eq(&before.stats, &context.stats)
                 && before.kind.counts_with(&context.kind)
                 && before.limits.len() == context.limits.len()
