@@ -368,7 +368,9 @@ impl Model {
             Output::Send { connection, chunk } => {
                 assert!(!chunk.is_empty());
                 let peer = self.peer(connection);
-                assert!(!peer.is_half, "nothing is sent behind a FIN");
+                let (is_client, start) = (peer.is_client, &chunk[..chunk.len().min(40)]);
+                let what = start.escape_ascii();
+                assert!(!peer.is_half, "sent behind a FIN, client {is_client}: {what}");
                 peer.outstanding += chunk.len();
                 if !peer.is_client && peer.speaks == Speaks::Bolt {
                     peer.calls.receive(chunk);
@@ -384,7 +386,7 @@ impl Model {
             }
             Output::ReadLimit { connection, .. } => drop(self.peer(connection).id),
             Output::Close { connection, how: Close::Half } => self.peer(connection).is_half = true,
-            Output::Close { connection, how: Close::Flush | Close::Abort } => {
+            Output::Close { connection, .. } => {
                 let at = self.peers.iter().position(|peer| peer.id == connection);
                 self.peers.swap_remove(at.expect("a connection that is open"));
             }

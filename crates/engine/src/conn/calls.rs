@@ -3,7 +3,7 @@
 use towpath_proto::{ConnectionId, Instant};
 
 use crate::conn::mux::Codec;
-use crate::conn::{Connections, Reading};
+use crate::conn::{Connections, Reading, Role};
 use crate::env::Env;
 use crate::local::message::Event;
 
@@ -26,6 +26,8 @@ impl Connections {
     /// Tells a client that understands it to send its next calls elsewhere.
     pub(crate) fn bid_farewell(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
         let Some(connection) = self.table.get_mut(id) else { return };
+        // Nothing goes out behind our FIN.
+        let Role::Downstream(_) = &connection.role else { return };
         let Codec::BoltServer(server) = &mut connection.codec else { return };
         let Some(message) = server.farewell(now) else { return };
         if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
