@@ -1,6 +1,7 @@
 //! Trace and span ids, as the W3C's `traceparent` carries them from process to process.
 //!
-//! A span that has fields called `trace_id` and `span_id` (and `parent_span_id`) belongs to a trace that `towpath trace export` hands
+//! A span that has fields called `trace_id` and `span_id` (and `parent_span_id`) belongs to a trace that `towpath
+//! trace export` hands
 //! on and `towpath trace collect` asks other processes for; what lies in it belongs to it too.
 
 use std::fmt;

@@ -46,7 +46,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Everything of level [`Level::Info`] and above, in rings that stop when full: of 1 MiB in memory, of 8 MiB on the way to a
+    /// Everything of level [`Level::Info`] and above, in rings that stop when full: of 1 MiB in memory, of 8 MiB on
+    /// the way to a
     /// file, which take a burst of 130,000 spans between two drains.
     #[must_use]
     pub fn new() -> Self {
@@ -66,7 +67,8 @@ impl Options {
         Self { directives: self.directives.at_level(level), ..self }
     }
 
-    /// What to keep, in one line: categories and levels (`network,request@debug`, `info,network=trace`), and targets of `tracing`'s
+    /// What to keep, in one line: categories and levels (`network,request@debug`, `info,network=trace`), and targets
+    /// of `tracing`'s
     /// events (`info,hyper=debug,h2=off`), of which the longest that fits decides, as in `EnvFilter`.
     ///
     /// # Errors
@@ -103,7 +105,8 @@ impl Options {
         Self { drain_every: drain_every.max(Duration::from_millis(1)), ..self }
     }
 
-    /// Bytes that the files of [`Options::start_file`] may take: 1 GiB unless told otherwise. When half of it is written, `app.pftrace`
+    /// Bytes that the files of [`Options::start_file`] may take: 1 GiB unless told otherwise. When half of it is
+    /// written, `app.pftrace`
     /// becomes `app.1.pftrace`, over the one before it, and another `app.pftrace` begins.
     #[must_use]
     pub fn file_limit(self, bytes: u64) -> Self {
@@ -133,7 +136,8 @@ impl Options {
         self.write_file(on, path, file)
     }
 
-    /// As [`Options::start_file`], to whatever takes bytes. It is given whole packets: when it refuses some, what it took before
+    /// As [`Options::start_file`], to whatever takes bytes. It is given whole packets: when it refuses some, what it
+    /// took before
     /// is a valid file, and no more is recorded.
     ///
     /// # Errors
@@ -331,7 +335,8 @@ impl Recording {
         capture.between(from.saturating_sub(around), until.saturating_add(around))
     }
 
-    /// What [`Recording::capture`] would answer, cut to the time of the spans that have the value `trace_id` with this text, and `around`
+    /// What [`Recording::capture`] would answer, cut to the time of the spans that have the value `trace_id` with
+    /// this text, and `around`
     /// before and after it; `None` when there is none of it.
     #[must_use]
     pub fn capture_trace(&self, trace_id: &str, around: Duration) -> Option<Capture> {

@@ -5,7 +5,8 @@
 //! a track of its own and a flow joins its polls. Once a place has made an asynchronous span, its further spans are
 //! stamped when they are made; the lifetime of the very first begins with its first poll.
 //!
-//! Cost: a span is a slot of a slab, two stamps and two records. Texts lie in memory that the slot keeps for the next span.
+//! Cost: a span is a slot of a slab, two stamps and two records. Texts lie in memory that the slot keeps for the next
+//! span.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

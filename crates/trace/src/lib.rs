@@ -33,7 +33,8 @@
 //! | `tracing` | `TraceSubscriber`: what `tracing`'s macros emit, straight to the ring |
 //! | `layer` | `TraceLayer`: the same beside a `Registry` |
 //!
-//! `unsafe` is in `ring` (a thread's way to its own ring), `clock` (the counter), `thread` (its number, name and signals), `probe`
+//! `unsafe` is in `ring` (a thread's way to its own ring), `clock` (the counter), `thread` (its number, name and
+//! signals), `probe`
 //! (the no-op that tools attach to) and, on Android, `atrace::property`.
 
 pub mod atrace;

@@ -11,13 +11,18 @@
 /// let bytes = 512;
 /// let _span = span!(Category::NETWORK, "send", bytes, flow = Flow::through(7));
 /// ```
-/// A name that is known only at run time follows `dyn`; it is copied into the ring: `span!(CATEGORY, dyn name, bytes = n)`.
+/// A name that is known only at run time follows `dyn`; it is copied into the ring:
+/// `span!(CATEGORY, dyn name, bytes = n)`.
 #[macro_export]
 macro_rules! span {
     (level = $level:expr, $category:expr, dyn $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
         $crate::callsite!(CALLSITE, $level, $category, "" $(, $key)*);
         if $crate::enabled($category, $level) {
-            $crate::Span::begin_named(&CALLSITE, ::core::convert::AsRef::<str>::as_ref(&$name), [$($crate::value_of!($key $(= $value)?)),*])
+            $crate::Span::begin_named(
+                &CALLSITE,
+                ::core::convert::AsRef::<str>::as_ref(&$name),
+                [$($crate::value_of!($key $(= $value)?)),*],
+            )
         } else {
             $crate::Span::off()
         }
@@ -72,7 +77,11 @@ macro_rules! mark {
     (level = $level:expr, $category:expr, dyn $name:expr $(, $key:ident $(= $value:expr)?)* $(,)?) => {{
         $crate::callsite!(CALLSITE, $level, $category, "" $(, $key)*);
         if $crate::enabled($category, $level) {
-            $crate::emit::mark_named(&CALLSITE, ::core::convert::AsRef::<str>::as_ref(&$name), [$($crate::value_of!($key $(= $value)?)),*]);
+            $crate::emit::mark_named(
+                &CALLSITE,
+                ::core::convert::AsRef::<str>::as_ref(&$name),
+                [$($crate::value_of!($key $(= $value)?)),*],
+            );
         }
     }};
     ($category:expr, dyn $name:expr $(, $($rest:tt)*)?) => {

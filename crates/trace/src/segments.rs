@@ -1,6 +1,7 @@
 //! A recording's file, kept within a size: when it is half as large as it may be, it is renamed and another begins.
 //!
-//! `app.pftrace` becomes `app.1.pftrace`, over the one before it, so that the latest half at least is there. Each of the two is whole
+//! `app.pftrace` becomes `app.1.pftrace`, over the one before it, so that the latest half at least is there. Each of
+//! the two is whole
 //! by itself: what is open ends with the first, marked unfinished, and begins again with the second.
 
 use std::collections::HashMap;

@@ -16,7 +16,8 @@ use crate::{gate, probe};
 #[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct Span {
-    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that nobody wants.
+    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that nobody
+    /// wants.
     /// What the end must know beside is in the bits above, so that one test tells a span that is off.
     begin: u64,
     /// `None` unless [`ELSEWHERE`].
@@ -214,7 +215,8 @@ pub fn async_end(callsite: &'static Callsite, track: Track) {
     async_end_with(callsite, track, []);
 }
 
-/// As [`async_end`], with what is known only at the end. The values stand for the callsite's fields in their order; one that
+/// As [`async_end`], with what is known only at the end. The values stand for the callsite's fields in their order;
+/// one that
 /// was given at the begin is [`Value::Absent`] here.
 #[inline]
 pub fn async_end_with<const N: usize>(
@@ -370,7 +372,8 @@ pub(crate) fn write_long(
     ring::write_all(long.records(), claim, long.cut)
 }
 
-/// An event of `callsite` with another name than that has: the name lies in the ring behind it, and the callsite's number before the
+/// An event of `callsite` with another name than that has: the name lies in the ring behind it, and the callsite's
+/// number before the
 /// values.
 #[cold]
 #[inline(never)]

@@ -1,4 +1,5 @@
-//! Programs written for `libatrace_rust`, with one line changed, give the lines that the original gives. Takes root and tracefs.
+//! Programs written for `libatrace_rust`, with one line changed, give the lines that the original gives. Takes root
+//! and tracefs.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails the run")]
 #![cfg(all(target_os = "linux", feature = "layer"))]

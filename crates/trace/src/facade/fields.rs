@@ -16,7 +16,8 @@ use crate::value::Value;
 /// Reads fields that are two short values at most; finds out, and keeps nothing, when they are more.
 pub(crate) struct Short {
     message_at: usize,
-    /// Of the first value in the lowest byte, of the second above it: two bytes that are written apart and read as one number make
+    /// Of the first value in the lowest byte, of the second above it: two bytes that are written apart and read as
+    /// one number make
     /// the processor wait.
     pub(crate) kinds: u32,
     pub(crate) first: u64,

@@ -1,6 +1,7 @@
 //! Slots for spans: handed out by a thread from its own small stock, given back to the stock of the thread that closes.
 //!
-//! A slot is all atomics and is never freed, so a span may be made, entered and closed on different threads with no lock
+//! A slot is all atomics and is never freed, so a span may be made, entered and closed on different threads with no
+//! lock
 //! and no count beyond the one `tracing` asks for.
 
 use std::cell::Cell;
