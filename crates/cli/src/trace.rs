@@ -1,10 +1,13 @@
-//! `towpath trace`: what Perfetto files hold, and one file out of several.
+//! `towpath trace`: what Perfetto files hold, one file out of several, and what others are to have of them.
+
+mod collect;
+mod export;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use towpath_trace::file;
+use towpath_trace::file::{self, FileError};
 
 /// What to do with trace files.
 #[derive(Debug, Subcommand)]
@@ -28,15 +31,21 @@ pub(crate) enum Trace {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
+    Export(export::Export),
+    Collect(collect::Collect),
 }
 
 impl Trace {
     pub(crate) fn run(self) -> ExitCode {
         let outcome = match &self {
-            Self::Stat { files } => file::stat(files).map(|stat| stat.to_string()),
-            Self::Merge { files, output } => {
-                file::merge(files, output).map(|merged| merged.to_string())
+            Self::Stat { files } => {
+                file::stat(files).map(|stat| stat.to_string()).map_err(|error| with_source(&error))
             }
+            Self::Merge { files, output } => file::merge(files, output)
+                .map(|merged| merged.to_string())
+                .map_err(|error| with_source(&error)),
+            Self::Export(export) => export.run(),
+            Self::Collect(collect) => collect.run(),
         };
         match outcome {
             Ok(text) => {
@@ -51,4 +60,9 @@ impl Trace {
             }
         }
     }
+}
+
+fn with_source(error: &FileError) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

@@ -1,0 +1,237 @@
+//! `towpath trace` as somebody at a terminal, or a script, sees it.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use towpath_trace::{Category, Options, TraceContext, Track, async_span, mark, span};
+
+fn trace(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_towpath")).arg("trace").args(words).output().unwrap()
+}
+
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
+/// A quick trace, a slow one and a failed one, in a file.
+fn three_traces(path: &Path) -> [TraceContext; 3] {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock().unwrap();
+    let caller = TraceContext::new();
+    let contexts = [TraceContext::new(), TraceContext::new(), caller.child()];
+    let recording = Options::new().start().unwrap();
+    for (context, name) in contexts.iter().zip(["quick", "slow", "failed"]) {
+        let parent = (name == "failed").then(|| caller.span_id());
+        let _request = async_span!(
+            Category::REQUEST,
+            "request",
+            Track::unique(),
+            trace_id = context.trace_id().as_str(),
+            span_id = context.span_id().as_str(),
+            parent_span_id = parent.as_deref(),
+            status = if name == "failed" { 503 } else { 200 },
+            route = name
+        );
+        let _inner = span!(
+            Category::APP,
+            "work",
+            trace_id = context.trace_id().as_str(),
+            parent_span_id = context.span_id().as_str()
+        );
+        drop(span!(Category::APP, "inside", bytes = 7));
+        mark!(Category::APP, "half way", flag = true);
+        if name == "slow" {
+            std::thread::sleep(Duration::from_millis(60));
+        }
+    }
+    drop(span!(Category::APP, "of no trace"));
+    recording.stop().write_perfetto(std::fs::File::create(path).unwrap()).unwrap();
+    contexts
+}
+
+/// The spans of what was sent, with their service.
+fn decoded(bytes: &[u8]) -> Vec<(String, Span)> {
+    let request = ExportTraceServiceRequest::decode(bytes).unwrap();
+    let mut spans = Vec::new();
+    for resource in request.resource_spans {
+        let attributes = resource.resource.unwrap().attributes;
+        let service = attributes.into_iter().find(|it| it.key == "service.name").unwrap();
+        let Some(Value::StringValue(service)) = service.value.unwrap().value else {
+            panic!("no text")
+        };
+        for scope in resource.scope_spans {
+            assert_eq!(scope.scope.unwrap().name, "towpath-trace");
+            spans.extend(scope.spans.into_iter().map(|span| (service.clone(), span)));
+        }
+    }
+    spans
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_file_is_exported_with_all_it_carries() {
+    let (path, out) = (scratch("all.pftrace"), scratch("all.otlp"));
+    let contexts = three_traces(&path);
+    let said = succeeded(&trace(&[
+        "export",
+        path.to_str().unwrap(),
+        "--otlp",
+        out.to_str().unwrap(),
+        "--service",
+        "shop",
+    ]));
+    assert!(
+        said.starts_with("9 spans of 3 traces") && said.contains("1 spans of no trace"),
+        "{said}"
+    );
+    let spans = decoded(&std::fs::read(&out).unwrap());
+    assert!(spans.iter().all(|(service, _)| service == "shop"));
+    let named = |name: &str, context: &TraceContext| {
+        let id = context.trace_id();
+        spans.iter().map(|(_, span)| span).find(|it| it.name == name && hex(&it.trace_id) == id)
+    };
+    for context in &contexts {
+        let request = named("request", context).unwrap();
+        let (work, inside) = (named("work", context).unwrap(), named("inside", context).unwrap());
+        assert_eq!(hex(&request.span_id), context.span_id());
+        assert_eq!(
+            (&work.parent_span_id, &inside.parent_span_id),
+            (&request.span_id, &work.span_id)
+        );
+        assert!(request.start_time_unix_nano <= inside.start_time_unix_nano);
+        assert!(inside.end_time_unix_nano <= request.end_time_unix_nano);
+        assert_eq!(work.events[0].name, "half way");
+        let bytes = inside.attributes.iter().find(|it| it.key == "bytes").unwrap();
+        assert_eq!(bytes.value.as_ref().unwrap().value, Some(Value::IntValue(7)));
+        let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        assert!(since_1970 - request.start_time_unix_nano < 600_000_000_000, "the time of day");
+    }
+    let failed = named("request", &contexts[2]).unwrap();
+    assert_eq!(failed.status.as_ref().unwrap().code, 2, "an error");
+    assert!(!failed.parent_span_id.is_empty(), "the caller's span");
+    assert!(named("request", &contexts[0]).unwrap().status.is_none());
+}
+
+#[test]
+fn the_slow_and_the_failed_are_kept_and_sent_to_a_collector() {
+    let path = scratch("some.pftrace");
+    let contexts = three_traces(&path);
+    let (collector, received) = collector("200 OK");
+    let url = format!("http://{collector}");
+    let file = path.to_str().unwrap();
+    let words = ["export", file, "--otlp", &url, "--slow", "50ms", "--failed"];
+    let said = succeeded(&trace(&words));
+    assert!(said.starts_with("6 spans of 2 traces") && said.contains("1 traces dropped"), "{said}");
+    let (head, body) = received.recv().unwrap();
+    assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
+    assert!(head.to_ascii_lowercase().contains("content-type: application/x-protobuf"), "{head}");
+    let sent: std::collections::HashSet<String> =
+        decoded(&body).iter().map(|(_, span)| hex(&span.trace_id)).collect();
+    assert_eq!(sent, contexts[1..].iter().map(TraceContext::trace_id).collect());
+    // A collector that refuses is a failure.
+    let (refusing, _received) = self::collector("503 Service Unavailable");
+    let refused = trace(&["export", file, "--otlp", &format!("http://{refusing}/own/path")]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("503"));
+}
+
+/// Takes one request.
+fn collector(
+    status: &'static str,
+) -> (std::net::SocketAddr, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let length = head
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned)
+            })
+            .unwrap();
+        let mut body = vec![0; length.trim().parse().unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let _ = sender.send((head, body));
+    });
+    (address, receiver)
+}
+
+#[test]
+fn what_is_left_of_a_trace_is_collected() {
+    let (app, out) = (scratch("app.pftrace"), scratch("collected.pftrace"));
+    let contexts = three_traces(&app);
+    let other = scratch("other.pftrace");
+    three_traces(&other);
+    // A sidecar's answer, and one of a sidecar that knows nothing.
+    let answer = std::fs::read(&other).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let id = contexts[1].trace_id();
+    let wanted = format!("POST /trace?trace_id={id} HTTP/1.1\r\n");
+    let sidecar = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 1024];
+        let taken = stream.read(&mut head).unwrap();
+        assert!(head[..taken].starts_with(wanted.as_bytes()), "{}", String::from_utf8_lossy(&head));
+        let length = answer.len();
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        stream.write_all(&answer).unwrap();
+    });
+    let (ignorant, _received) = not_found();
+    let said = succeeded(&trace(&[
+        "collect",
+        app.to_str().unwrap(),
+        &address.to_string(),
+        &format!("http://{ignorant}"),
+        "--trace-id",
+        &contexts[1].to_string(),
+        "-o",
+        out.to_str().unwrap(),
+    ]));
+    sidecar.join().unwrap();
+    assert!(said.starts_with("2 of 3 sources") && said.contains("404"), "{said}");
+    let stat = towpath_trace::file::stat(&[&out]).unwrap();
+    assert_eq!(stat.accounts.len(), 2, "both files are in it");
+    let (nobody, _received) = not_found();
+    let nothing = trace(&["collect", &nobody.to_string(), "--trace-id", &id, "-o", "unused"]);
+    assert!(!nothing.status.success() && !Path::new("unused").exists());
+}
+
+/// Knows no trace.
+fn not_found() -> (std::net::SocketAddr, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
+    });
+    (address, answering)
+}
