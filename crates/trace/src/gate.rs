@@ -3,10 +3,8 @@
 //! There is one mask per level, so category and level are answered by the same load. That of the level that nearly all
 //! places have lies in one word with who is attached to a probe, so that they take no second load and branch.
 
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::category::{Category, Level};
@@ -132,7 +130,7 @@ pub(crate) fn generation() -> u32 {
 /// The same, with all that was changed before it.
 #[cfg(feature = "tracing")]
 pub(crate) fn latest_generation() -> u32 {
-    GENERATION.load(Acquire)
+    GENERATION.load(std::sync::atomic::Ordering::Acquire)
 }
 
 /// Whether any event of any place is wanted.
