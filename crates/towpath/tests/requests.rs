@@ -142,7 +142,8 @@ fn a_server_that_wants_to_be_left_alone_is() {
     assert!(towpath::report::to_json(report).contains("\"asked\":true,\"status\":503}"));
     let refused = client.post(&server.url("/"), "x").send().unwrap();
     assert_eq!(refused.status(), 429, "what must not be repeated gets the answer");
-    for request in [client.get(&server.url("/")), client.get(&server.url("/")).fail_at_rest()] {
+    let again = || client.post(&server.url("/"), "x");
+    for request in [again(), again().fail_at_rest()] {
         let Err(Error::Failed(failed)) = request.send() else { panic!("it cannot wait so long") };
         assert!(matches!(failed.why(), Failed::Resting(_)), "{failed:?}");
     }

@@ -3,15 +3,66 @@
 //! Arrives: answers 429 and 503, with or without `Retry-After`, and answers that say it is well again. Leaves: when a request
 //! to it may begin.
 //!
+//! Limits belong to routes behind most gateways: what one target (method, and path without its query) was answered holds up
+//! requests to the same target, and to all others only while several targets were so answered.
+//!
 //! Nobody comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
 //! sent away together do not return together. Where the server names no time the wait is drawn below a bound that doubles
 //! with each such answer in a row (full jitter).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use towpath_proto::Instant;
 
-/// An origin's rest.
+/// The rests of an origin's targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rests {
+    /// By a number that stands for the target; the one that was last answered so comes last.
+    targets: VecDeque<(u64, Rest)>,
+}
+
+impl Rests {
+    /// As [`Rest::begin`], for a target.
+    pub fn begin(
+        &mut self,
+        target: u64,
+        sent: Instant,
+        asked: Option<Duration>,
+        most: Duration,
+        random: u64,
+        now: Instant,
+    ) {
+        let found = self.targets.iter().position(|(other, _)| *other == target);
+        let mut rest = found.and_then(|at| self.targets.remove(at)).unwrap_or_default().1;
+        rest.begin(sent, asked, most, random, now);
+        if self.targets.len() >= MOST_TARGETS {
+            self.targets.pop_front();
+        }
+        self.targets.push_back((target, rest));
+    }
+
+    /// As [`Rest::recovered`], for a target.
+    pub fn recovered(&mut self, target: u64, sent: Instant) {
+        if let Some((_, rest)) = self.targets.iter_mut().find(|(other, _)| *other == target) {
+            rest.recovered(sent);
+        }
+    }
+
+    /// The rest that holds up a request to a target: its own, or, where several targets rest, the one of them that ends last.
+    #[must_use]
+    pub fn of(&self, target: u64, now: Instant) -> Option<&Rest> {
+        let resting = || self.targets.iter().filter(|(_, rest)| now < rest.until);
+        let own = resting().find(|(other, _)| *other == target);
+        let shared = || {
+            let several = resting().nth(SEVERAL - 1).is_some();
+            resting().filter(|_| several).max_by_key(|(_, rest)| rest.until)
+        };
+        own.or_else(shared).map(|(_, rest)| rest)
+    }
+}
+
+/// One target's rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rest {
     began: Instant,
@@ -77,6 +128,10 @@ fn share(random: u64, bound: Duration) -> Duration {
 
 /// The bound of the first wait that no server named, doubled for each in a row.
 const FIRST: Duration = Duration::from_millis(500);
+/// So many targets that rest at once speak for the whole origin.
+const SEVERAL: usize = 3;
+/// Targets of an origin whose rests are known.
+const MOST_TARGETS: usize = 64;
 const LONGEST: Duration = Duration::from_secs(30);
 const LEAST_SPREAD: Duration = Duration::from_millis(50);
 const MOST_SPREAD: Duration = Duration::from_secs(10);
@@ -106,6 +161,32 @@ mod tests {
         let latest = rest.wait(HIGH, at(8_999)).unwrap();
         assert!(latest > at(10_900) && latest <= at(11_000), "{latest:?}");
         assert_eq!(rest.wait(HIGH, at(9_000)), None);
+    }
+
+    #[test]
+    fn one_target_holds_up_itself_and_several_hold_up_all() {
+        let mut rests = Rests::default();
+        let begin = |rests: &mut Rests, target: u64, wait| {
+            rests.begin(target, at(0), Some(ms(wait)), MOST, 0, at(0));
+        };
+        begin(&mut rests, 1, 1_000);
+        begin(&mut rests, 2, 3_000);
+        assert_eq!(rests.of(1, at(0)).unwrap().wait(0, at(0)), Some(at(1_000)));
+        assert_eq!(rests.of(9, at(0)), None, "two are not several");
+        begin(&mut rests, 3, 2_000);
+        assert_eq!(rests.of(9, at(0)).unwrap().wait(0, at(0)), Some(at(3_000)));
+        assert_eq!(rests.of(9, at(1_500)), None, "the first is well again");
+        assert_eq!(rests.of(3, at(1_500)).unwrap().wait(0, at(1_500)), Some(at(2_000)));
+    }
+
+    #[test]
+    fn the_targets_that_are_known_are_bounded_and_the_oldest_goes_first() {
+        let mut rests = Rests::default();
+        for target in 0..=MOST_TARGETS as u64 {
+            rests.begin(target, at(0), Some(ms(target + 1)), MOST, 0, at(0));
+        }
+        assert_eq!(rests.targets.len(), MOST_TARGETS);
+        assert!(rests.targets.iter().all(|(target, _)| *target != 0));
     }
 
     #[test]

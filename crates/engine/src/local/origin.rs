@@ -16,7 +16,7 @@ use towpath_proto::{Address, AttemptId, Instant, QueryId, http1};
 
 use crate::client::progress::connect_options;
 use crate::client::race::Race;
-use crate::client::rest::Rest;
+use crate::client::rest::Rests;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
 use crate::env::{Env, TimerSlot};
 use crate::local::message::{Origin, Outcome, Transport};
@@ -39,7 +39,7 @@ pub(crate) struct OriginState {
     pub(crate) lookups: VecDeque<Lookup>,
     /// How long the first byte took, by the size of the request.
     pub(crate) first_byte: [Quantiles; SIZE_CLASSES],
-    pub(crate) rest: Rest,
+    pub(crate) rests: Rests,
 }
 
 /// Where an origin's addresses come from.
@@ -72,7 +72,7 @@ impl OriginState {
             attempts: VecDeque::new(),
             lookups: VecDeque::new(),
             first_byte: Default::default(),
-            rest: Rest::default(),
+            rests: Rests::default(),
         }
     }
 

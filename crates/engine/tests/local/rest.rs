@@ -74,6 +74,32 @@ fn what_must_not_be_repeated_gets_the_answer_and_others_wait_for_the_end_of_the_
 }
 
 #[test]
+fn another_target_of_the_same_origin_is_not_held_up() {
+    let mut app = App::new(1, Settings::default());
+    app.serve(ORIGIN, BUSY);
+    let once = || Options { repeat: Repeat::Never, ..Options::default() };
+    let first = app.get(5, once());
+    app.run_until_ended(first, seconds(5));
+    assert_eq!(app.calls[&first].head.as_ref().unwrap().status(), 503);
+    // The same path by another method.
+    let ask = Ask {
+        id: "p".to_owned(),
+        method: "POST",
+        body: 10,
+        chunked: false,
+        answer: 5,
+        answer_chunked: false,
+        pause: Duration::ZERO,
+    };
+    let other = app.ask(&ask, "10.0.1.1", once());
+    let same = app.get(5, once());
+    app.run(seconds(1));
+    assert_eq!(app.calls[&other].head.as_ref().unwrap().status(), 200);
+    assert!(app.calls[&other].report().rests.is_empty());
+    assert!(app.calls[&same].ends.is_empty(), "it waits");
+}
+
+#[test]
 fn those_that_wait_for_a_connection_wait_for_the_rest_as_well() {
     for_each_seed(100, |seed| {
         let settings = Settings { max_connections: 1, ..Settings::default() };

@@ -61,7 +61,7 @@ impl Exchange {
     pub(crate) fn hedge(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let begun = self.conns.response_has_begun(stream);
-        let rests = self.upstreams.app.is_resting(stream.cluster, now);
+        let rests = self.is_resting(index, now);
         if !self.may_hedge(index) || begun || rests || !self.upstreams.app.budget.spend() {
             return;
         }

@@ -214,7 +214,7 @@ impl Exchange {
         }
         // One that is mute has a better one beside it.
         let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
-        let rests = self.upstreams.app.is_resting(pool_key.cluster, now);
+        let rests = self.is_resting(index, now);
         if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
             return;
         }

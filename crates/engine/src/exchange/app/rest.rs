@@ -3,6 +3,7 @@
 use towpath_proto::name::Name;
 use towpath_proto::{ConnectionId, Instant};
 
+use crate::client::rest::Rest;
 use crate::client::retry_after;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
@@ -10,6 +11,7 @@ use crate::exchange::stream::{StreamTimer, UpstreamState};
 use crate::ids::{PoolKey, StreamIndex};
 use crate::local::message::Error;
 use crate::local::report::Rested;
+use crate::local::rest::target;
 use crate::snapshot::ClusterId;
 
 impl Exchange {
@@ -23,8 +25,7 @@ impl Exchange {
             return self.fail_call(index, Error::Offline, now);
         }
         let fails = call.options.fails_at_rest;
-        let Some((until, asked)) = self.upstreams.app.end_of_rest(cluster, &mut self.env, now)
-        else {
+        let Some((until, asked)) = self.end_of_rest(index, now) else {
             return self.place_stream(index, now);
         };
         if fails || !self.is_in_time(index, until) {
@@ -49,8 +50,7 @@ impl Exchange {
         let (cluster, retries) = (stream.cluster, &stream.retries);
         let may_repeat = stream.body.whole && retries.repeatable && retries.remaining > 0;
         let fails = self.call(index).is_none_or(|call| call.options.fails_at_rest);
-        let (until, asked) =
-            self.upstreams.app.end_of_rest(cluster, &mut self.env, now).unwrap_or((now, false));
+        let (until, asked) = self.end_of_rest(index, now).unwrap_or((now, false));
         if !may_repeat
             || fails
             || !self.is_in_time(index, until)
@@ -86,8 +86,9 @@ impl Exchange {
             .and_then(|value| retry_after::parse(value, response.get(Name::Date), unix_s));
         let sent = stream.record.upstream_first_sent.unwrap_or(now);
         let (most, random) = (self.upstreams.app.settings.max_rest, self.env.random.next());
+        let target = target(&stream.request);
         if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
-            origin.rest.begin(sent, asked, most, random, now);
+            origin.rests.begin(target, sent, asked, most, random, now);
         }
     }
 
@@ -100,8 +101,24 @@ impl Exchange {
             return;
         };
         if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
-            origin.rest.recovered(sent);
+            origin.rests.recovered(target(&stream.request), sent);
         }
+    }
+
+    /// Whether requests like this one are to be held back.
+    pub(crate) fn is_resting(&self, index: StreamIndex, now: Instant) -> bool {
+        self.rest_of(index, now).is_some()
+    }
+
+    fn rest_of(&self, index: StreamIndex, now: Instant) -> Option<Rest> {
+        let stream = self.streams.get(index)?;
+        self.upstreams.app.rest_of(stream.cluster, &stream.request, now)
+    }
+
+    /// When a request that is held back may begin, drawn for each, and whether the origin named the time.
+    fn end_of_rest(&mut self, index: StreamIndex, now: Instant) -> Option<(Instant, bool)> {
+        let rest = self.rest_of(index, now)?;
+        Some((rest.wait(self.env.random.next(), now)?, rest.is_asked()))
     }
 
     /// Whether the time for everything goes on beyond a moment.
@@ -127,11 +144,11 @@ impl Exchange {
 
     /// Requests that wait for a connection to an origin wait for its rest to be over first, or fail.
     pub(crate) fn hold_waiting(&mut self, cluster: ClusterId, now: Instant) {
-        if !self.upstreams.app.is_resting(cluster, now) {
-            return;
-        }
         let pool_key = PoolKey { cluster, pool: 0 };
         for index in self.upstreams.waiting_for(cluster) {
+            if !self.is_resting(index, now) {
+                continue;
+            }
             match self.streams.get(index).map(|stream| stream.upstream) {
                 Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
                 Some(UpstreamState::Pending(_)) => {
