@@ -18,7 +18,7 @@ use towpath_io::readiness::{Driver, Options};
 use towpath_proto::Failure;
 
 use crate::call::Shared;
-use crate::network::Watching;
+use crate::network::{Belief, Watching};
 use crate::question::Question;
 use crate::store::{self, Stored};
 use crate::tls::Tls;
@@ -48,7 +48,17 @@ pub struct Builder {
     resolver: Option<Resolver>,
     tls: Tls,
     memory: Option<PathBuf>,
-    watches: bool,
+    watches: Watches,
+}
+
+/// Whether the kernel is asked what network there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Watches {
+    /// Where it can be, until the app tells; that there is no network is not believed.
+    #[default]
+    Perhaps,
+    Yes,
+    No,
 }
 
 /// What kind of network it is: limits on time depend on it.
@@ -90,7 +100,7 @@ impl Engine {
         Client::new(Arc::clone(&self.life.shared))
     }
 
-    /// The platform says what network there is: `label` is a name by which it is known again (what is remembered of
+    /// The app says what network there is, in place of the kernel from here on: `label` is a name by which it is known again (what is remembered of
     /// addresses belongs to it). Connections of the network before are let go, addresses are asked for anew, and
     /// requests that may be repeated move. Without a network no attempt is made.
     ///
@@ -105,6 +115,7 @@ impl Engine {
         let kind = kind.into();
         let label = label.into();
         let change = NetworkChange { label, kind, online, spares_loopback: false };
+        self.life.shared.network.leave_to_app();
         self.life.shared.network_changed(change)
     }
 
@@ -191,11 +202,18 @@ impl Builder {
     }
 
     /// Lets the kernel tell what network there is, in place of [`Engine::network_changed`] (Linux, rtnetlink; the network namespace of
-    /// this thread). The label is the interface and the router of the default route, as in `wlan0 192.168.1.1`; the app's word is better
+    /// this thread), and believes it that there is none: requests fail or wait then. By default, on Linux, it tells of changes
+    /// alone, until the app does. The label is the interface and the router of the default route, as in `wlan0 192.168.1.1`; the app's word is better
     /// where it knows more, as the same may be at home and elsewhere. There is no network when there is neither a default route nor an
     /// address of global scope; this machine itself is reached all the same.
     pub const fn watch_network(mut self) -> Self {
-        self.watches = true;
+        self.watches = Watches::Yes;
+        self
+    }
+
+    /// Does not ask the kernel what network there is.
+    pub const fn no_watch_network(mut self) -> Self {
+        self.watches = Watches::No;
         self
     }
 
@@ -310,14 +328,16 @@ impl Drop for Runner {
 }
 
 impl Life {
-    fn watch(&mut self, watches: bool) -> Result<(), Error> {
-        if watches {
-            let shared = Arc::clone(&self.shared);
-            let watching = Watching::start(shared).map_err(|error| {
+    fn watch(&mut self, watches: Watches) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        self.watching = match watches {
+            Watches::No => None,
+            // Sandboxes forbid it, and other platforms do not have it.
+            Watches::Perhaps => Watching::start(shared, Belief::Changes).ok(),
+            Watches::Yes => Some(Watching::start(shared, Belief::All).map_err(|error| {
                 Error::Engine(format!("the kernel does not tell of the network: {error}"))
-            })?;
-            self.watching = Some(watching);
-        }
+            })?),
+        };
         Ok(())
     }
 }

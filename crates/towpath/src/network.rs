@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_engine::local::message::NetworkChange;
@@ -17,6 +17,7 @@ pub(crate) struct Network {
     changes: AtomicU64,
     listeners: Mutex<Vec<Listener>>,
     latest: Mutex<Option<NetworkChange>>,
+    app_tells: AtomicBool,
 }
 
 /// Called after each change; false when it need not be any more. It must not block.
@@ -29,6 +30,11 @@ impl Network {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         *self.latest() = Some(change.clone());
         listeners.retain(|listener| listener(change));
+    }
+
+    /// The app's own word is better than the kernel's, unless it asked for that.
+    pub(crate) fn leave_to_app(&self) {
+        self.app_tells.store(true, Ordering::Release);
     }
 
     /// How many there were.
@@ -47,6 +53,15 @@ impl Network {
     }
 }
 
+/// What of the kernel's word is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Belief {
+    All,
+    /// That something changed, as long as the app says nothing; not that there is no network: what looks like none may be one
+    /// of link-local addresses, or a tunnel that the kernel does not show.
+    Changes,
+}
+
 /// A thread that sleeps until the kernel tells of a change.
 pub(crate) struct Watching {
     _stop: Stop,
@@ -54,15 +69,18 @@ pub(crate) struct Watching {
 
 impl Watching {
     /// Tells the engine what there is, and from then on what becomes of it.
-    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn start(shared: Arc<Shared>, belief: Belief) -> io::Result<Self> {
         let (watcher, stop) = Watcher::open()?;
-        let mut standing = Standing::of(&watcher.picture()?);
+        let mut standing = Standing::of(&watcher.picture()?, belief);
         let _ = shared.network_changed(standing.change());
         let watch = move || {
             while let Ok(Woken::Changed) = watcher.wait() {
+                if belief == Belief::Changes && shared.network.app_tells.load(Ordering::Acquire) {
+                    return;
+                }
                 // What cannot be read now is read after the next change.
                 let Ok(picture) = watcher.picture() else { continue };
-                let new = Standing::of(&picture);
+                let new = Standing::of(&picture, belief);
                 let told = if new.differs_from(&standing) {
                     shared.network_changed(new.change())
                 } else {
@@ -92,7 +110,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(picture: &Picture) -> Self {
+    fn of(picture: &Picture, belief: Belief) -> Self {
         let name = |index: u32| {
             let link = picture.links.iter().find(|link| link.index == index);
             link.filter(|link| link.running && !link.loopback).map(|link| link.name.as_str())
@@ -113,7 +131,7 @@ impl Standing {
         Self {
             kind: kind(interface),
             label,
-            online: link.is_some(),
+            online: link.is_some() || belief == Belief::Changes,
             addresses: numbered.iter().filter(|one| Some(one.0) == link).map(|one| one.1).collect(),
         }
     }
@@ -173,12 +191,12 @@ mod tests {
     fn standing(change: impl FnOnce(&mut Picture)) -> Standing {
         let mut picture = home();
         change(&mut picture);
-        Standing::of(&picture)
+        Standing::of(&picture, Belief::All)
     }
 
     #[test]
     fn the_label_is_the_default_route_s_interface_and_router() {
-        let home = Standing::of(&home());
+        let home = Standing::of(&home(), Belief::All);
         assert_eq!((home.label.as_str(), home.online), ("eth0 10.0.0.1", true));
         assert_eq!(home.kind, NetworkKind::Fixed);
         let mobile = standing(|picture| picture.links[1].running = false);
@@ -205,12 +223,14 @@ mod tests {
             picture.links[2].running = false;
         });
         assert!(!down.online);
-        assert!(!Standing::of(&Picture::default()).online);
+        assert!(!Standing::of(&Picture::default(), Belief::All).online);
+        let guessed = Standing::of(&Picture::default(), Belief::Changes);
+        assert!(guessed.online && guessed.differs_from(&Standing::of(&home(), Belief::Changes)));
     }
 
     #[test]
     fn what_is_there_in_addition_is_no_change() {
-        let home = Standing::of(&home());
+        let home = Standing::of(&home(), Belief::All);
         assert!(!home.differs_from(&home));
         assert!(!standing(|picture| picture.addresses.push(address(2, 7))).differs_from(&home));
         assert!(standing(|picture| picture.addresses.clear()).differs_from(&home));

@@ -75,6 +75,24 @@ fn what_happens_in_a_namespace() {
     ip("link set e1 down");
     wait_for_label(&engine, &here, "");
     drop(engine);
+    until_nothing_watches();
+    // By default the kernel tells of changes, and not that there is no network.
+    let engine = Engine::new().unwrap();
+    let quick = engine.client().get("http://10.9.9.9/").timeout(Duration::from_millis(300));
+    assert_ne!(quick.send().unwrap_err(), Error::from(Failed::Offline));
+    ip("link set e1 up");
+    wait_for_label(&engine, &here, "e0 10.7.0.253");
+    // Until the app has told.
+    engine.network_changed("home", towpath::NetworkKind::Fixed, true).unwrap();
+    ip("route del default");
+    until_nothing_watches();
+    assert_eq!(&*get(&engine, &here).unwrap().network, "home");
+    drop(engine);
+    let _engine = Engine::builder().no_watch_network().start().unwrap();
+    assert_eq!(watching_thread(), None);
+}
+
+fn until_nothing_watches() {
     let began = Instant::now();
     while watching_thread().is_some() {
         assert!(began.elapsed() < PATIENCE, "its thread ends with the engine");
