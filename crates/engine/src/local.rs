@@ -115,6 +115,8 @@ pub(crate) struct Call {
     pub(crate) mute: bool,
     /// Its response can go on on another connection.
     pub(crate) resume: Option<Box<Resume>>,
+    /// How much the kernel had sent for good when its connection was last looked at.
+    pub(crate) gone: Option<u64>,
     /// Bytes of its body that count to the limit already.
     pub(crate) counted: u64,
     /// Bytes that were taken from the app while the stream was held back.
@@ -130,6 +132,7 @@ impl Call {
             report,
             error: None,
             began,
+            gone: None,
             waited_until: None,
             spare: None,
             silent_asked: false,

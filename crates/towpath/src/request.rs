@@ -117,13 +117,29 @@ impl Request {
         self
     }
 
-    /// From the beginning to the end of the response, with all repetitions: default 60 s; zero means no limit.
+    /// From the beginning to the end of the response, with all repetitions, however well it goes; zero means no limit, not
+    /// [`Request::answer_timeout`] either. By default what moves may take its time.
     pub const fn timeout(mut self, total: Duration) -> Self {
         self.options.total = if total.is_zero() { None } else { Some(total) };
+        self.options.answer = None;
         self
     }
 
-    /// From the request's last byte to the response's first, in one attempt. By default Mars's formula and the
+    /// Until the response begins, with all repetitions, counted anew whenever the body that is sent makes progress, and when a
+    /// response breaks off until it goes on: default 60 s.
+    pub const fn answer_timeout(mut self, limit: Duration) -> Self {
+        self.options.answer = Some(limit);
+        self
+    }
+
+    /// One attempt, from when its body last made progress until the response begins. By default the time for the first byte and
+    /// some more.
+    pub const fn attempt_timeout(mut self, limit: Duration) -> Self {
+        self.options.attempt = Some(limit);
+        self
+    }
+
+    /// From when the server's kernel has taken the request's last byte to the response's first, in one attempt. By default Mars's formula and the
     /// origin's history decide: 12 s and more without history, 2 s and more with it.
     pub const fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.options.first_byte = Some(limit);

@@ -14,9 +14,15 @@ use towpath::{Engine, Failure, Priority, Question, Request, Settings, Tls};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time, repetition and priority")]
 pub(super) struct Treatment {
-    /// Seconds for everything; 0 is without limit
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 60.0)]
-    max_time: f64,
+    /// Seconds for everything; 0 is without limit. By default what moves may take its time
+    #[arg(short, long, value_name = "SECONDS")]
+    max_time: Option<f64>,
+    /// Seconds until the response begins, with all repetitions, counted anew while a body is sent: 60
+    #[arg(long, value_name = "SECONDS", conflicts_with = "max_time")]
+    answer_timeout: Option<f64>,
+    /// Seconds for one attempt until the response begins, counted anew while a body is sent; by formula if not given
+    #[arg(long, value_name = "SECONDS")]
+    attempt_timeout: Option<f64>,
     /// Seconds from the request's last byte to the response's first, in one attempt; by formula and history if not given
     #[arg(long, value_name = "SECONDS")]
     first_byte_timeout: Option<f64>,
@@ -93,7 +99,16 @@ enum Urgency {
 
 impl Treatment {
     pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
-        let mut request = request.timeout(seconds(self.max_time, "max-time")?);
+        let mut request = request;
+        if let Some(limit) = self.max_time {
+            request = request.timeout(seconds(limit, "max-time")?);
+        }
+        if let Some(limit) = self.answer_timeout {
+            request = request.answer_timeout(seconds(limit, "answer-timeout")?);
+        }
+        if let Some(limit) = self.attempt_timeout {
+            request = request.attempt_timeout(seconds(limit, "attempt-timeout")?);
+        }
         if let Some(limit) = self.first_byte_timeout {
             request = request.first_byte_timeout(seconds(limit, "first-byte-timeout")?);
         }

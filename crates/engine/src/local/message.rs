@@ -229,8 +229,11 @@ pub enum Transport {
 /// How a request is treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// From the beginning to the end, with all repetitions: default 60 s.
+    /// From the beginning to the end, with all repetitions, whatever moves; by default there is no such limit.
     pub total: Option<Duration>,
+    /// From the beginning, or from when the request's body last made progress, until the response begins, with all repetitions;
+    /// and again from a break until a response goes on: default 60 s. What has begun is watched by `gap`.
+    pub answer: Option<Duration>,
     /// From the last byte sent to the first received, in one attempt; by formula and history where not set.
     pub first_byte: Option<Duration>,
     /// Between two pieces of the response; by formula where not set.
@@ -265,7 +268,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            total: Some(Duration::from_secs(60)),
+            total: None,
+            answer: Some(Duration::from_secs(60)),
             first_byte: None,
             gap: None,
             attempt: None,

@@ -150,3 +150,77 @@ fn a_small_upload_is_looked_at_no_more_often_than_any_request() {
     assert_eq!(seen, [HELD]);
     assert!(gaps.iter().all(|gap| *gap >= Duration::from_millis(100)), "{gaps:?}");
 }
+
+/// Says that a peer's kernel takes a body, until some time; its server never answers.
+struct Taken {
+    worker: Worker,
+    until: Instant,
+}
+
+impl Machine for Taken {
+    type Message = Message;
+
+    fn handle(&mut self, input: Input<Message>, now: Instant) {
+        let input = match input {
+            Input::Inspected { connection, .. } => {
+                let facts = PathFacts {
+                    round_trip: Duration::from_millis(200),
+                    unacknowledged: u32::from(now < self.until),
+                    acknowledged: now.min(self.until).as_nanos() / 100_000,
+                    since_ack: now.since(self.until),
+                    ..PathFacts::default()
+                };
+                Input::Inspected { connection, facts: Some(facts) }
+            }
+            other => other,
+        };
+        self.worker.handle(input, now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Output<Message> {
+        self.worker.poll(now)
+    }
+}
+
+/// When an upload that is taken for so long, and never answered, ends, and by which limit.
+fn slow_upload(seconds: u64, options: Options) -> (Duration, Layer) {
+    let until = Instant::ZERO + Duration::from_secs(seconds);
+    let mut app = App::with(1, Settings::default(), |worker| Taken { worker, until });
+    let _log = app.serve(ORIGIN, Habits { silent: true, ..Habits::default() });
+    let ask = Ask {
+        id: "u".to_owned(),
+        method: "POST",
+        body: 150_000,
+        chunked: false,
+        answer: 10,
+        answer_chunked: false,
+        pause: Duration::ZERO,
+    };
+    let call = app.ask(&ask, "10.0.1.1", Options { body_bytes: 150_000, ..options });
+    app.run_until_ended(call, Duration::from_secs(300));
+    let Outcome::Failed(Error::TimedOut(layer)) = app.calls[&call].outcome() else {
+        panic!("{:?}", app.calls[&call].outcome());
+    };
+    (app.calls[&call].ended_at() - Instant::ZERO, layer)
+}
+
+#[test]
+fn an_upload_may_take_as_long_as_it_moves() {
+    // From its last byte 22 s, whenever that was.
+    for seconds in [1, 40, 200] {
+        let (ended, layer) = slow_upload(seconds, Options::default());
+        let bound = Duration::from_secs(seconds + 22);
+        assert_eq!(layer, Layer::FirstByte, "{seconds} s");
+        assert!(ended >= bound && ended < bound + Duration::from_secs(2), "{seconds} s: {ended:?}");
+    }
+}
+
+#[test]
+fn an_upload_that_moves_is_ended_by_a_limit_on_everything() {
+    let total = Some(Duration::from_secs(30));
+    let (ended, layer) = slow_upload(40, Options { total, ..Options::default() });
+    assert_eq!((ended.as_secs(), layer), (30, Layer::Total));
+    let answer = Some(Duration::from_secs(10));
+    let (ended, layer) = slow_upload(40, Options { answer, ..Options::default() });
+    assert_eq!((ended.as_secs(), layer), (50, Layer::Total), "10 s after it last moved");
+}

@@ -102,7 +102,8 @@ fn whatever_breaks_what_is_whole_is_right_and_each_ends_once() {
         let mut calls = Vec::new();
         for _ in 0..6 {
             let size = 1_000 + random.below(20_000) as usize;
-            calls.push((app.get(size, Options { retries: 6, ..Options::default() }), size));
+            let total = Some(Duration::from_secs(60));
+            calls.push((app.get(size, Options { retries: 6, total, ..Options::default() }), size));
             app.run(Duration::from_millis(random.below(200)));
         }
         app.run(Duration::from_secs(70));

@@ -236,7 +236,9 @@ fn request(client: &Client, message: &Message) -> Request {
         request = request.header(name, value);
     }
     let Limits { total, first_byte, gap } = message.limits;
-    request = request.timeout(total.map_or(Duration::ZERO, Duration::from_millis));
+    if let Some(limit) = total {
+        request = request.timeout(Duration::from_millis(limit));
+    }
     if let Some(limit) = first_byte {
         request = request.first_byte_timeout(Duration::from_millis(limit));
     }

@@ -122,7 +122,6 @@ impl Exchange {
             ..Report::default()
         };
         let (id, options, began) = (call.id, call.options.clone(), call.began);
-        let total = options.total;
         let first = self.streams.get(index)?.downstream;
         let mut twin = Call::new(id, options, report, began);
         (twin.mute, twin.twin) = (true, Some(first));
@@ -137,14 +136,7 @@ impl Exchange {
         if let Some(call) = self.call_mut(index) {
             call.twin = Some(downstream);
         }
-        if let Some(total) = total {
-            self.streams.set_stream_timer(
-                second,
-                StreamTimer::MaxDuration,
-                began + total,
-                &mut self.env,
-            );
-        }
+        self.limit_answer(second, began);
         Some(second)
     }
 

@@ -3,7 +3,9 @@
 //! Arrives: the moments of a request's life. Leaves: deadlines, and what follows when one passes: another try where
 //! that is allowed, or the end of the request with the layer's name.
 
-use towpath_proto::{Close, Instant};
+use std::time::Duration;
+
+use towpath_proto::{Close, ConnectionId, Instant, PathFacts};
 
 use crate::client::timeouts::{Layers, Size};
 use crate::conn::spans::Part;
@@ -78,12 +80,50 @@ impl Exchange {
         }
     }
 
+    /// The limits on time of a request with a body count from when the peer's kernel last took some of it, or, where ours does not
+    /// say, from when ours did.
+    pub(crate) fn follow_upload(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        facts: Option<&PathFacts>,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let gone = facts.map_or(connection.bytes_sent, |facts| facts.acknowledged);
+        let since = facts.map_or(Duration::ZERO, |facts| facts.since_ack);
+        let moved = Instant::ZERO + (now - Instant::ZERO).saturating_sub(since);
+        let Some(call) = self.call_mut(index) else { return };
+        let Some(began) = call.report.tries.last().map(|last| last.began) else { return };
+        if call.gone.replace(gone) == Some(gone) || moved <= began {
+            return;
+        }
+        self.restart_first_byte(index, moved);
+        self.limit_answer(index, moved);
+    }
+
+    /// The request must be answered within its time from then on.
+    pub(crate) fn limit_answer(&mut self, index: StreamIndex, from: Instant) {
+        let Some(call) = self.call(index) else { return };
+        let (began, options) = (call.began, &call.options);
+        let total = options.total.map(|total| began + total);
+        let answer = options.answer.map(|answer| from + answer);
+        if let Some(at) = total.into_iter().chain(answer).min() {
+            self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
+        }
+    }
+
     /// The response begins: from here on gaps count.
     pub(crate) fn begin_response_timers(&mut self, index: StreamIndex, now: Instant) {
         let gap = self.call(index).and_then(|call| call.report.layers).map(|layers| layers.gap);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
             stream.deadlines.clear(StreamTimer::Response as usize);
+            stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+        }
+        let ends = self.call(index).and_then(|call| Some(call.began + call.options.total?));
+        if let Some(at) = ends {
+            self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
         }
         if gap.is_some() {
             self.streams.set_idle(index, gap, &mut self.env, now);
@@ -104,7 +144,7 @@ impl Exchange {
         layers.first_byte = options.first_byte.unwrap_or(layers.first_byte);
         layers.gap = options.gap.unwrap_or(layers.gap);
         layers.attempt = options.attempt.unwrap_or(layers.attempt);
-        layers.total = options.total.unwrap_or(layers.total);
+        layers.total = options.total.or(options.answer).unwrap_or(layers.total);
         Some(layers)
     }
 
@@ -173,4 +213,4 @@ impl Exchange {
 }
 
 /// When a try is looked at for the first time.
-pub(crate) const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
+pub(crate) const WATCH: Duration = Duration::from_secs(1);

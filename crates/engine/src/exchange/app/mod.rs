@@ -24,7 +24,7 @@ use crate::conn::{Connection, Downstream, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
-use crate::exchange::stream::{Direction, Stream, StreamTimer};
+use crate::exchange::stream::{Direction, Stream};
 use crate::ids::{Side, StreamIndex};
 use crate::local::message::{
     CallId, Command, Error, Event, Open, Outcome, Remembered, Repeat, Transport,
@@ -114,7 +114,7 @@ impl Exchange {
             ..Report::default()
         };
         let call = Call::new(open.call, open.options, report, now);
-        let (number, total) = (call.id, call.options.total);
+        let number = call.id;
         let Some(index) = self.open_local_stream(call, now) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
         self.upstreams.app.calls.insert(number, stream.downstream);
@@ -130,14 +130,7 @@ impl Exchange {
         stream.cluster = cluster;
         self.prepare_retries(index);
         self.upstreams.app.budget.earn();
-        if let Some(total) = total {
-            self.streams.set_stream_timer(
-                index,
-                StreamTimer::MaxDuration,
-                now + total,
-                &mut self.env,
-            );
-        }
+        self.limit_answer(index, now);
         self.place_call(index, now);
     }
 

@@ -160,6 +160,10 @@ impl Exchange {
             return;
         }
         let began = stream.record.upstream_first_sent.unwrap_or(now);
+        let uploads = stream.record.bytes_received > 0;
+        if uploads {
+            self.follow_upload(index, id, facts.as_ref(), now);
+        }
         let soon = facts.and_then(|facts| self.pace(index, &facts, now));
         let verdict =
             facts.map_or(Verdict::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
@@ -177,6 +181,7 @@ impl Exchange {
                 if now - began >= SILENT_AFTER {
                     self.want_spare(index, SpareReason::Silent, now);
                 }
+                let again = if uploads { again.min(now + AGAIN) } else { again };
                 let again = again.max(now + SOONEST);
                 self.streams.watch_at(
                     index,

@@ -124,7 +124,8 @@ impl Exchange {
     /// Whether the time for everything goes on beyond a moment.
     pub(crate) fn is_in_time(&self, index: StreamIndex, moment: Instant) -> bool {
         let Some(call) = self.call(index) else { return false };
-        call.options.total.is_none_or(|total| moment < call.began + total)
+        let limits = call.options.total.into_iter().chain(call.options.answer);
+        limits.min().is_none_or(|limit| moment < call.began + limit)
     }
 
     pub(crate) fn park(&mut self, index: StreamIndex, rest: Rested) {

@@ -66,6 +66,7 @@ impl Exchange {
             stream.record.upstream_first_received = None;
         }
         self.streams.set_idle(index, None, &mut self.env, now);
+        self.limit_answer(index, now);
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
         }
