@@ -7,8 +7,12 @@ use std::time::{self, Duration};
 
 use towpath_proto::Instant;
 
+/// Tells a driver's time; also to those who keep time beside one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Clock {
+pub struct Clock(Source);
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
     Awake {
         epoch: time::Instant,
     },
@@ -20,18 +24,22 @@ pub(crate) enum Clock {
 
 impl Clock {
     /// With `counts_suspend` the time in which the machine was suspended counts, where the platform tells it.
-    pub(crate) fn new(epoch: time::Instant, counts_suspend: bool) -> Self {
-        match since_boot().filter(|_| counts_suspend) {
-            Some(since_boot) => Self::Always { epoch: since_boot.saturating_sub(epoch.elapsed()) },
-            None => Self::Awake { epoch },
-        }
+    #[must_use]
+    pub fn new(epoch: time::Instant, counts_suspend: bool) -> Self {
+        Self(match since_boot().filter(|_| counts_suspend) {
+            Some(since_boot) => {
+                Source::Always { epoch: since_boot.saturating_sub(epoch.elapsed()) }
+            }
+            None => Source::Awake { epoch },
+        })
     }
 
     /// Never goes backwards: neither clock does, and an epoch in the future reads as zero.
-    pub(crate) fn now(self) -> Instant {
-        Instant::ZERO.after(match self {
-            Self::Awake { epoch } => time::Instant::now().saturating_duration_since(epoch),
-            Self::Always { epoch } => since_boot().unwrap_or_default().saturating_sub(epoch),
+    #[must_use]
+    pub fn now(self) -> Instant {
+        Instant::ZERO.after(match self.0 {
+            Source::Awake { epoch } => time::Instant::now().saturating_duration_since(epoch),
+            Source::Always { epoch } => since_boot().unwrap_or_default().saturating_sub(epoch),
         })
     }
 }
@@ -56,8 +64,8 @@ mod tests {
     fn both_clocks_agree_while_nothing_sleeps() {
         let epoch = time::Instant::now();
         let (awake, always) = (Clock::new(epoch, false), Clock::new(epoch, true));
-        assert!(matches!(awake, Clock::Awake { .. }));
-        assert_eq!(matches!(always, Clock::Always { .. }), cfg!(target_os = "linux"));
+        assert!(matches!(awake.0, Source::Awake { .. }));
+        assert_eq!(matches!(always.0, Source::Always { .. }), cfg!(target_os = "linux"));
         let before = awake.now();
         let between = always.now();
         let after = awake.now();
@@ -74,7 +82,7 @@ mod tests {
     fn what_was_slept_counts() {
         let boot = since_boot().unwrap();
         let night = Duration::from_secs(8 * 3600);
-        let clock = Clock::Always { epoch: boot.saturating_sub(night) };
+        let clock = Clock(Source::Always { epoch: boot.saturating_sub(night) });
         assert!(clock.now() >= Instant::ZERO.after(night.min(boot)));
     }
 }

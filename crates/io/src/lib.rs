@@ -39,6 +39,7 @@ mod resolver;
 mod socket;
 mod sys;
 
+pub use clock::Clock;
 pub use counters::Counters;
 pub use handle::{Handle, SendError};
 pub use listeners::Listeners;

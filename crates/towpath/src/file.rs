@@ -13,7 +13,9 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     // The new name is on the disk once its folder is; where folders cannot be opened, the system sees to it.
-    if let Some(Ok(folder)) = path.parent().map(File::open) {
+    let folder =
+        path.parent().map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it });
+    if let Some(Ok(folder)) = folder.map(File::open) {
         let _ = folder.sync_all();
     }
     Ok(file)

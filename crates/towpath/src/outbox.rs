@@ -40,6 +40,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use towpath_io::Clock;
+use towpath_proto::Instant;
 
 use crate::Request;
 use crate::call::Shared;
@@ -173,6 +175,8 @@ struct Settings {
 /// What the app's threads and the outbox's share.
 struct Inner {
     desk: Mutex<Desk>,
+    /// By which entries are sent and expire.
+    clock: Clock,
     changed: Condvar,
     orders: mpsc::Sender<Order>,
     settings: Settings,
@@ -282,12 +286,15 @@ impl Builder {
             entries: BTreeMap::new(),
             bytes: 0,
         };
+        let (clock, now_unix_ms) = (Clock::new(std::time::Instant::now(), true), unix_ms());
         for (id, kept) in found.entries {
-            desk.add(id, kept);
+            let left = time_left(&kept.message, now_unix_ms);
+            desk.add(id, kept, left.map(|left| clock.now() + left));
         }
         let (orders, inbox) = mpsc::channel();
         let inner = Arc::new(Inner {
             desk: Mutex::new(desk),
+            clock,
             changed: Condvar::new(),
             orders: orders.clone(),
             settings,
@@ -409,7 +416,9 @@ impl Inner {
             .append(&record, Sync::Now)
             .map_err(|error| Error::file(&error, "it was not put"))?;
         if let Record::Put { id, message } = record {
-            desk.add(id, Kept { message, places: Places { put, ended: None }, outcome: None });
+            let expires = time_of(&message).map(|time| self.clock.now() + time);
+            let kept = Kept { message, places: Places { put, ended: None }, outcome: None };
+            desk.add(id, kept, expires);
         }
         Ok(id)
     }
@@ -425,11 +434,11 @@ impl Inner {
 }
 
 impl Desk {
-    fn add(&mut self, id: u64, kept: Kept) {
+    fn add(&mut self, id: u64, kept: Kept, expires: Option<Instant>) {
         let Kept { mut message, places, outcome } = kept;
         if outcome.is_none() {
             let origin = origin(&message.url);
-            self.schedule.add(id, origin, message.lane.as_deref(), message.expires_unix_ms);
+            self.schedule.add(id, origin, message.lane.as_deref(), expires);
         }
         self.bytes += places.bytes();
         // They are read from the file when they are sent.
@@ -539,6 +548,24 @@ fn message(
     })
 }
 
+/// How long an entry is kept, from when it was put.
+fn time_of(message: &Message) -> Option<Duration> {
+    let ms = message.expires_unix_ms?.saturating_sub(message.put_unix_ms);
+    Some(Duration::from_millis(ms))
+}
+
+/// How much of that is left in this life, which a steady clock measures from here on. A wall clock that was wrong when it was
+/// put, or is wrong now, ends nothing.
+fn time_left(message: &Message, now_unix_ms: u64) -> Option<Duration> {
+    let whole = time_of(message)?;
+    let believed = RELEASED_UNIX_MS..=now_unix_ms;
+    if !believed.contains(&message.put_unix_ms) {
+        return Some(whole);
+    }
+    let left = message.expires_unix_ms?.saturating_sub(now_unix_ms);
+    Some(Duration::from_millis(left))
+}
+
 /// Of version 4 (RFC 9562 §5.4).
 fn random_uuid() -> String {
     let (high, low) = (random_seed(), random_seed());
@@ -579,6 +606,8 @@ impl Drop for Life {
 }
 
 const KEY: &str = "idempotency-key";
+/// 2026-01-01: no clock that is right was before this when this ran.
+const RELEASED_UNIX_MS: u64 = 1_767_225_600_000;
 const MOST_ENTRIES: usize = 10_000;
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_RESPONSE_BYTES: usize = 64 * 1024;
@@ -625,6 +654,26 @@ mod tests {
         for status in [408, 409, 425, 429, 500, 502, 503, 504, 507, 511, 599] {
             assert!(!is_final(status), "{status}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_or_is_wrong_takes_no_entry_s_time() {
+        const DAY: u64 = 86_400_000;
+        const PUT: u64 = RELEASED_UNIX_MS + 300 * DAY;
+        let left = |put: u64, now: u64| {
+            let mut message = record::tests::message("x");
+            (message.put_unix_ms, message.expires_unix_ms) = (put, Some(put + 7 * DAY));
+            time_left(&message, now).map(|left| left.as_secs_f64() / 86_400.0)
+        };
+        assert_eq!(left(PUT, PUT), Some(7.0));
+        assert_eq!(left(PUT, PUT + 2 * DAY), Some(5.0));
+        assert_eq!(left(PUT, PUT + 8 * DAY), Some(0.0));
+        assert_eq!(left(2 * 365 * DAY, PUT), Some(7.0), "put in 1972");
+        assert_eq!(left(PUT, 2 * 365 * DAY), Some(7.0), "opened in 1972");
+        assert_eq!(left(PUT + DAY, PUT), Some(7.0), "put tomorrow");
+        let mut never = record::tests::message("x");
+        never.expires_unix_ms = None;
+        assert_eq!(time_left(&never, PUT), None);
     }
 
     #[test]

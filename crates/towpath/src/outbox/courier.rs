@@ -14,7 +14,7 @@ use towpath_proto::Instant;
 use super::log::Sync;
 use super::record::{Limits, Message};
 use super::schedule::Blame;
-use super::{Ended, EntryId, Inner, OnEnd, Outcome, unix_ms};
+use super::{Ended, EntryId, Inner, OnEnd, Outcome};
 use crate::call::Shared;
 use crate::engine::random_seed;
 use crate::request::{Canceller, Handler};
@@ -28,7 +28,6 @@ pub(super) struct Courier {
     under_way: HashMap<u64, Canceller>,
     /// Ends that are not told yet.
     ended: VecDeque<u64>,
-    epoch: std::time::Instant,
 }
 
 /// What the thread has to do.
@@ -74,8 +73,7 @@ impl Courier {
         let ended = desk.entries.iter().filter(|(_, held)| held.outcome.is_some());
         let ended = ended.map(|(id, _)| *id).collect();
         drop(desk);
-        let epoch = std::time::Instant::now();
-        Self { shared, inner, inbox, on_end, under_way: HashMap::new(), ended, epoch }
+        Self { shared, inner, inbox, on_end, under_way: HashMap::new(), ended }
     }
 
     pub(super) fn run(&mut self) {
@@ -135,17 +133,15 @@ impl Courier {
             return Some(Duration::ZERO);
         }
         let desk = self.inner.desk();
-        let due = desk.schedule.deadline().map(|at| at - self.now());
-        let expiry = desk.schedule.next_expiry_unix_ms();
-        let expiry = expiry.map(|at| Duration::from_millis(at.saturating_sub(unix_ms())));
-        due.into_iter().chain(expiry).min()
+        let next = desk.schedule.deadline().into_iter().chain(desk.schedule.next_expiry()).min();
+        next.map(|at| at - self.now())
     }
 
     fn send_what_is_due(&mut self) {
         let inner = Arc::clone(&self.inner);
         let now = self.now();
         let mut desk = inner.desk();
-        while let Some(id) = desk.schedule.expired(unix_ms()) {
+        while let Some(id) = desk.schedule.expired(now) {
             desk.schedule.remove(id);
             desk.end(id, Outcome::Expired);
             self.ended.push_back(id);
@@ -209,7 +205,7 @@ impl Courier {
     }
 
     fn now(&self) -> Instant {
-        Instant::ZERO + self.epoch.elapsed()
+        self.inner.clock.now()
     }
 }
 

@@ -8,7 +8,7 @@
 //! by its marker and checksum. A lock in a file beside it keeps a second process out.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -75,6 +75,7 @@ pub(super) enum Sync {
 impl Log {
     /// Opens a file, or makes one. `salt` is for a new one.
     pub(super) fn open(path: &Path, salt: u64) -> io::Result<(Self, Found)> {
+        let path = &real(path)?;
         let lock = lock(&beside(path, ".lock"))?;
         let mut bytes = read(path)?;
         if bytes.is_empty() {
@@ -99,7 +100,8 @@ impl Log {
         };
         if log.length > HEADER_BYTES as u64 + log.live {
             let places = found.entries.iter_mut().map(|(id, kept)| (*id, &mut kept.places));
-            log.compact(places)?;
+            // On a full disk the file goes on as it is: what is in it is sent, and makes room.
+            let _ = log.compact(places);
         }
         Ok((log, found))
     }
@@ -204,6 +206,18 @@ impl Place {
 impl Places {
     pub(super) fn bytes(self) -> u64 {
         self.put.bytes() + self.ended.map_or(0, Place::bytes)
+    }
+}
+
+/// Where a path leads, so that a file has one lock whatever it is called by.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
+            Ok(folder.join(path.file_name().unwrap_or_default()))
+        }
+        found => found,
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Limits {
 struct Waiting {
     lane: Option<Arc<str>>,
     origin: Arc<str>,
-    expires_unix_ms: Option<u64>,
+    expires: Option<Instant>,
     pause: Pause,
     running: bool,
 }
@@ -65,11 +65,11 @@ impl Schedule {
         id: u64,
         origin: &str,
         lane: Option<&str>,
-        expires_unix_ms: Option<u64>,
+        expires: Option<Instant>,
     ) {
         let (origin, lane) = (Arc::from(origin), lane.map(Arc::from));
         let pause = Pause::default();
-        self.entries.insert(id, Waiting { lane, origin, expires_unix_ms, pause, running: false });
+        self.entries.insert(id, Waiting { lane, origin, expires, pause, running: false });
     }
 
     /// The next to send, if one is due; it is under way from here on.
@@ -169,18 +169,16 @@ impl Schedule {
     }
 
     /// One whose time is over and that is not under way.
-    pub(super) fn expired(&self, unix_ms: u64) -> Option<u64> {
-        let is_over = |at: Option<u64>| at.is_some_and(|at| at <= unix_ms);
+    pub(super) fn expired(&self, now: Instant) -> Option<u64> {
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let mut entries = self.entries.iter();
-        entries
-            .find(|(_, entry)| !entry.running && is_over(entry.expires_unix_ms))
-            .map(|(id, _)| *id)
+        entries.find(|(_, entry)| !entry.running && is_over(entry.expires)).map(|(id, _)| *id)
     }
 
     /// When the next one's time is over.
-    pub(super) fn next_expiry_unix_ms(&self) -> Option<u64> {
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
         let waiting = self.entries.values().filter(|entry| !entry.running);
-        waiting.filter_map(|entry| entry.expires_unix_ms).min()
+        waiting.filter_map(|entry| entry.expires).min()
     }
 
     pub(super) fn is_running(&self, id: u64) -> bool {
@@ -317,17 +315,17 @@ mod tests {
     #[test]
     fn what_is_over_is_found_unless_it_is_under_way() {
         let mut schedule = Schedule::new(LIMITS);
-        schedule.add(1, "a", None, Some(10));
+        schedule.add(1, "a", None, Some(at(10)));
         schedule.add(2, "a", None, None);
-        assert_eq!((schedule.expired(9), schedule.expired(10)), (None, Some(1)));
-        assert_eq!(schedule.next_expiry_unix_ms(), Some(10));
+        assert_eq!((schedule.expired(at(9)), schedule.expired(at(10))), (None, Some(1)));
+        assert_eq!(schedule.next_expiry(), Some(at(10)));
         assert_eq!(schedule.next(at(0)), Some(1));
         assert!(schedule.is_running(1));
-        assert_eq!((schedule.expired(10), schedule.next_expiry_unix_ms()), (None, None));
+        assert_eq!((schedule.expired(at(10)), schedule.next_expiry()), (None, None));
         schedule.failed(1, Blame::Entry, None, 0, at(0));
-        assert_eq!(schedule.expired(10), Some(1));
+        assert_eq!(schedule.expired(at(10)), Some(1));
         schedule.remove(1);
-        assert_eq!(schedule.expired(10), None);
+        assert_eq!(schedule.expired(at(10)), None);
         assert_eq!(due(&mut schedule, at(9)), [2]);
     }
 }

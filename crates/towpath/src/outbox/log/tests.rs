@@ -192,3 +192,36 @@ fn what_is_no_outbox_is_refused_and_left_alone() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     assert!(fs::read(folder.file()).unwrap().starts_with(b"something else"));
 }
+
+#[test]
+fn a_file_that_cannot_be_written_anew_goes_on_as_it_is() {
+    let folder = Folder::new("full");
+    let (mut log, _) = folder.open();
+    let (first, places) = put(&mut log, "one");
+    put(&mut log, "two");
+    log.append(&Record::Done { id: first }, Sync::Now).unwrap();
+    log.forget(places);
+    drop(log);
+    // A tail that a crash cut off, and no room for a file beside it.
+    let mut bytes = fs::read(folder.file()).unwrap();
+    bytes.extend_from_slice(b"half a record");
+    fs::write(folder.file(), &bytes).unwrap();
+    fs::create_dir(folder.0.join("outbox.new")).unwrap();
+    let (mut log, found) = folder.open();
+    assert_eq!((bodies(&found), found.lost), (pairs(&[(2, "two")]), 13));
+    put(&mut log, "three");
+    drop(log);
+    let (_, found) = folder.open();
+    assert_eq!(bodies(&found), pairs(&[(2, "two"), (3, "three")]));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_file_does_not_get_round_its_lock() {
+    let folder = Folder::new("link");
+    let (_log, _) = folder.open();
+    let link = folder.0.join("link");
+    std::os::unix::fs::symlink(folder.file(), &link).unwrap();
+    let busy = Log::open(&link, SALT).map(drop).unwrap_err();
+    assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+}
