@@ -52,6 +52,8 @@ pub(crate) struct Local {
     pub(crate) identical: Identical,
     pub(crate) flow: Flow,
     pub(crate) kind: Network,
+    /// When an attempt was last answered, by whatever origin.
+    pub(crate) answered: Instant,
     pub(crate) online: bool,
     pub(crate) spares_loopback: bool,
 }
@@ -75,6 +77,7 @@ impl Default for Local {
             identical: Identical::new(settings.max_identical, settings.identical_window),
             flow: Flow::new(settings.max_flow_bytes, settings.flow_window),
             kind: Network::Fixed,
+            answered: Instant::ZERO,
             online: true,
             spares_loopback: false,
             settings,

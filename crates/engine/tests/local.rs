@@ -130,6 +130,19 @@ impl App {
         self.ask(&ask, "10.0.1.1", options)
     }
 
+    fn get_from(&mut self, host: &str) -> CallId {
+        let ask = Ask {
+            id: format!("g{}", self.next),
+            method: "GET",
+            body: 0,
+            chunked: false,
+            answer: 10,
+            answer_chunked: false,
+            pause: Duration::ZERO,
+        };
+        self.ask(&ask, host, Options::default())
+    }
+
     fn ask(&mut self, ask: &Ask, host: &str, options: Options) -> CallId {
         let call = CallId(self.next);
         self.next += 1;
@@ -314,6 +327,45 @@ fn the_head_of_a_large_upload_on_a_new_connection_goes_ahead() {
     assert!(head < 500, "the head alone, not {head} bytes");
     // What the initial window holds needs nothing.
     assert!(!wishes_for(10 * 1024).contains(&Wish::Push));
+}
+
+#[test]
+fn forty_origins_are_back_with_the_first_of_them() {
+    for_each_seed(10, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        let hosts: Vec<String> = (1..=40).map(|number| format!("10.0.1.{number}")).collect();
+        (1..=40)
+            .for_each(|number| drop(app.serve(([10, 0, 1, number], ORIGIN.1), Habits::default())));
+        app.lose_network();
+        let calls: Vec<CallId> = hosts.iter().map(|host| app.get_from(host)).collect();
+        app.run(Duration::from_millis(13_700));
+        app.restore_network();
+        let back = app.world.now();
+        app.run(Duration::from_secs(5));
+        for call in calls {
+            assert_eq!(app.calls[&call].outcome(), Outcome::Complete);
+            let took = app.calls[&call].ended_at() - back;
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        }
+    });
+}
+
+#[test]
+fn idle_connections_to_all_origins_together_have_a_limit() {
+    let mut app = App::new(1, Settings { max_idle: 5, ..Settings::default() });
+    for number in 1..=20 {
+        drop(app.serve(([10, 0, 1, number], ORIGIN.1), Habits::default()));
+        let call = app.get_from(&format!("10.0.1.{number}"));
+        app.run_until_ended(call, Duration::from_secs(5));
+        assert_eq!(app.calls[&call].outcome(), Outcome::Complete);
+        app.run(Duration::from_millis(500));
+        let open = app.world.machine::<Worker>(app.worker).connections();
+        assert_eq!(open, usize::from(number).min(5));
+    }
+    // Those that were used last are there yet.
+    let again = app.get_from("10.0.1.20");
+    app.run_until_ended(again, Duration::from_secs(5));
+    assert!(app.calls[&again].report().tries[0].reused);
 }
 
 #[test]

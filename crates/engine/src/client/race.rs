@@ -180,6 +180,13 @@ impl Race {
         }
     }
 
+    /// Another origin was reached after a time in which nothing was: the network is back. Whether an attempt is begun at once,
+    /// because those that are under way may have been lost.
+    pub fn hear_of_network(&mut self) -> bool {
+        self.came_online |= self.online && !self.in_first_round();
+        self.came_online
+    }
+
     /// Somebody waits again, after nobody did: what failed for others before is no news any more, and what has not
     /// answered them within the stagger is not waited for.
     pub fn renew(&mut self, now: Instant) {
@@ -352,6 +359,7 @@ impl Race {
         self.remove(number)?;
         // The start that needed the room follows at the next poll.
         self.leaves |= why == Why::Failed;
+        self.came_online |= why == Why::Online;
         self.last_start = Instant::ZERO;
         Some(Order::Cancel(number))
     }

@@ -26,7 +26,8 @@ impl Exchange {
         } else if let Some(attempt) =
             self.upstreams.attempts.get(id).filter(|one| one.target.is_some())
         {
-            self.upstreams.app.on_race_moved(attempt.pool_key.cluster, now);
+            let cluster = attempt.pool_key.cluster;
+            self.upstreams.app.on_race_moved(cluster, &mut self.env, now);
         }
     }
 
@@ -126,7 +127,8 @@ impl Exchange {
                         &mut self.env,
                         now,
                     );
-                    self.upstreams.app.on_race_won(pool_key.cluster, id, now);
+                    let cluster = pool_key.cluster;
+                    self.upstreams.app.on_race_won(cluster, id, &mut self.env, now);
                 }
                 self.upstreams.begin_pulse(connection, &mut self.conns, &mut self.env, now);
                 self.offer(connection, now);

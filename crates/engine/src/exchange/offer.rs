@@ -83,6 +83,7 @@ impl Exchange {
                 &mut self.env.timers,
             );
         }
+        self.upstreams.limit_idle(pool_key.cluster, &mut self.conns, &mut self.env, now);
         Offer::Done
     }
 }

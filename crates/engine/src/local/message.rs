@@ -90,6 +90,9 @@ pub struct Settings {
     pub max_calls: usize,
     /// Connections to one origin: default 16.
     pub max_connections: usize,
+    /// Connections without a request, to all origins together; one more closes the one that has had none for longest. By
+    /// default 32.
+    pub max_idle: usize,
     /// Requests that a connection may serve; it is closed after the last. By default 0: no limit.
     pub requests_per_connection: u32,
     /// How long a connection may have no request: default 60 s.
@@ -126,6 +129,7 @@ impl Default for Settings {
             window_bytes: 256 * 1024,
             max_calls: 1024,
             max_connections: 16,
+            max_idle: 32,
             requests_per_connection: 0,
             idle_timeout: Duration::from_secs(60),
             fresh_for: Duration::from_secs(60),

@@ -92,6 +92,12 @@ impl OriginState {
         self.attempts.push_back((number, attempt));
     }
 
+    /// How long an attempt took that has ended.
+    pub(crate) fn took(&self, number: u64) -> Option<Duration> {
+        let (_, attempt) = self.attempts.iter().find(|(other, _)| *other == number)?;
+        Some(attempt.ended? - attempt.started)
+    }
+
     pub(crate) fn note_end(&mut self, number: u64, outcome: AttemptOutcome, now: Instant) {
         let noted = self.attempts.iter_mut().find(|(other, _)| *other == number);
         if let Some((_, attempt)) = noted {
@@ -178,18 +184,42 @@ impl Local {
     }
 
     /// An attempt has a connection, and its handshake begins: the network is there.
-    pub(crate) fn on_race_moved(&mut self, id: ClusterId, now: Instant) {
+    pub(crate) fn on_race_moved(&mut self, id: ClusterId, env: &mut Env, now: Instant) {
         if let Some(origin) = self.origins.get_mut(&id) {
             origin.race.moved(now);
+            self.on_answer(id, env, now);
+        }
+    }
+
+    /// An attempt was answered: after a time in which none was, every origin that waits begins one at once.
+    fn on_answer(&mut self, id: ClusterId, env: &mut Env, now: Instant) {
+        if self.origins.get(&id).is_none_or(|origin| origin.key.is_loopback()) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.answered, now);
+        if now - before < QUIET {
+            return;
+        }
+        for (other, origin) in &mut self.origins {
+            if *other != id && origin.race.hear_of_network() {
+                env.timers.set(TimerSlot::Origin(other.0).number(), now);
+            }
         }
     }
 
     /// An attempt came to a usable connection.
-    pub(crate) fn on_race_won(&mut self, id: ClusterId, attempt: AttemptId, now: Instant) {
+    pub(crate) fn on_race_won(
+        &mut self,
+        id: ClusterId,
+        attempt: AttemptId,
+        env: &mut Env,
+        now: Instant,
+    ) {
         let Some(origin) = self.origins.get_mut(&id) else { return };
         origin.note_end(attempt.0, AttemptOutcome::Usable, now);
         if let Some((address, took)) = origin.race.succeeded(attempt.0, now) {
             self.memory.succeeded(address, took, now);
+            self.on_answer(id, env, now);
         }
     }
 
@@ -280,6 +310,9 @@ impl Local {
         }
     }
 }
+
+/// No attempt was answered for so long: the next answer says that the network is back.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Origins that are known at the same time.
 pub(crate) const MOST_ORIGINS: usize = 1024;

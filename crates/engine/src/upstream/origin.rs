@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use towpath_proto::{AttemptId, Instant};
+use towpath_proto::{AttemptId, Close, ConnectionId, Instant};
 
 use crate::client::race::{Order, Why};
 use crate::conn::Connections;
@@ -62,6 +62,43 @@ impl Upstreams {
             }
         }
         self.app.arm_origin(id, wanted, env, now);
+    }
+
+    /// An app's connection has no request any more: with too many of them the oldest is closed.
+    pub(crate) fn limit_idle(
+        &mut self,
+        id: ClusterId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        if self.app.origins.contains_key(&id)
+            && self.idle_pools().map(Vec::len).sum::<usize>() > self.app.settings.max_idle
+        {
+            self.close_oldest_idle(conns, env, now);
+        }
+    }
+
+    pub(crate) fn close_oldest_idle(
+        &mut self,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let oldest = self
+            .idle_pools()
+            .filter_map(|idle| conns.table.get(*idle.first()?))
+            .max_by_key(|connection| (connection.idle_since(now), connection.id))
+            .map(|connection| connection.id);
+        if let Some(id) = oldest {
+            self.close_upstream(id, Close::Flush, conns, env, now);
+        }
+    }
+
+    /// The idle connections of each origin, the oldest first.
+    fn idle_pools(&self) -> impl Iterator<Item = &Vec<ConnectionId>> {
+        let keys = self.app.origins.keys().map(|id| PoolKey { cluster: *id, pool: 0 });
+        keys.filter_map(|key| self.clusters.pool(key)).map(|pool| &pool.idle)
     }
 
     pub(crate) fn connections_wanted(&self, id: ClusterId) -> usize {

@@ -1,6 +1,7 @@
 //! Requests that wait for an origin: what is found out about it, and what that means for them.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use towpath_proto::{AttemptId, Close, Failure, Instant, QueryId};
 
@@ -72,8 +73,14 @@ impl Exchange {
             (failure, AttemptOutcome::Failed(failure), None)
         };
         origin.note_end(attempt.0, outcome, now);
-        if let Some(address) = origin.race.failed(attempt.0, failure, now) {
+        let took = origin.took(attempt.0);
+        if let Some(address) = origin.race.failed(attempt.0, failure, now)
+            && !is_ours(reason, took)
+        {
             self.upstreams.app.memory.failed(address, now);
+        }
+        if failure == Failure::Exhausted {
+            self.upstreams.close_oldest_idle(&mut self.conns, &mut self.env, now);
         }
         self.fail_if_refused(id, error, now);
         self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
@@ -223,3 +230,24 @@ impl Exchange {
         }
     }
 }
+
+/// Whether an attempt failed of this device, not of the address: our own kernel refuses at once, without asking
+/// anybody.
+fn is_ours(reason: ResetReason, took: Option<Duration>) -> bool {
+    let ResetReason::Connect(failure) = reason else { return false };
+    match failure {
+        Failure::Exhausted | Failure::AddressInUse | Failure::AddressNotAvailable => true,
+        Failure::Unreachable | Failure::Denied => took.is_some_and(|took| took < ASKED),
+        Failure::Refused
+        | Failure::Reset
+        | Failure::TimedOut
+        | Failure::NoSuchName
+        | Failure::Unsupported
+        | Failure::SocketOption { .. }
+        | Failure::Os(_)
+        | _ => false,
+    }
+}
+
+/// Less than a round trip to anybody.
+const ASKED: Duration = Duration::from_millis(1);
