@@ -18,6 +18,8 @@ pub enum Error {
     Upload(&'static str),
     /// The peer's or the network's fault: the engine tells which.
     Failed(FailedRequest),
+    /// The peer's fault: it sent the request from place to place.
+    Redirect(&'static str),
     /// The response's body is larger than the caller takes, in bytes.
     TooLarge(usize),
     /// The caller's fault, or the platform's: TLS cannot be set up as asked.
@@ -84,6 +86,7 @@ impl Error {
             Self::Url(_)
             | Self::NotAToken(_)
             | Self::Upload(_)
+            | Self::Redirect(_)
             | Self::TooLarge(_)
             | Self::Tls(_)
             | Self::Engine(_)
@@ -105,6 +108,7 @@ impl fmt::Display for Error {
             Self::NotAToken(word) => write!(f, "not a token: {word:?}"),
             Self::Upload(why) => write!(f, "the request's body: {why}"),
             Self::Failed(failed) => failed.why.fmt(f),
+            Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Engine(why) => write!(f, "the engine cannot be used: {why}"),

@@ -5,6 +5,7 @@
 //! | [`engine`] | [`Engine`]: one background thread for all requests, or [`Runner`]: the same on a thread of the app |
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
+//! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
 //! | [`link`] | [`Link`]: one long-lived connection for requests and for what a server sends on its own |
@@ -49,6 +50,7 @@ pub mod report {
     pub use towpath_proto::Instant as Time;
 }
 mod question;
+pub mod redirect;
 pub mod request;
 pub mod response;
 #[cfg(feature = "tower")]
@@ -65,6 +67,7 @@ pub use error::Error;
 pub use link::Link;
 pub use outbox::Outbox;
 pub use question::Question;
+pub use redirect::Redirect;
 pub use report::Report;
 pub use request::{Client, Handler, Request};
 pub use response::{Body, Chunk, Response, Trailers};

@@ -12,6 +12,7 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::call::{Call, Shared, State};
+use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
 use crate::{Chunk, Error, Priority, Response, Trailers, Upload};
@@ -27,11 +28,12 @@ pub struct Client {
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
     shared: Arc<Shared>,
-    url: Result<Url, Error>,
-    method: String,
-    fields: Vec<(String, String)>,
-    body: Option<Bytes>,
-    options: Options,
+    pub(crate) url: Result<Url, Error>,
+    pub(crate) method: String,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) options: Options,
+    pub(crate) redirects: Policy,
 }
 
 /// What a request is made of, for those who keep it.
@@ -66,13 +68,13 @@ pub trait Handler: Send {
 /// Gives a request up from elsewhere; see [`Request::send_with`].
 #[derive(Clone)]
 pub struct Canceller {
-    call: Arc<Call>,
+    current: Current,
 }
 
 impl Canceller {
     /// Gives it up, unless it has ended.
     pub fn cancel(&self) {
-        self.call.cancel();
+        self.current.cancel();
     }
 }
 
@@ -90,6 +92,7 @@ impl Client {
             fields: Vec::new(),
             body: None,
             options: Options::default(),
+            redirects: Policy::default(),
         }
     }
 
@@ -197,6 +200,21 @@ impl Request {
         self
     }
 
+    /// How many answers that name another place are followed (301, 302, 303, 307, 308; RFC 9110 §15.4): default 20, with 0 each is an
+    /// answer like any other. 301 and 302 make a GET of a POST, 303 of all but HEAD. What belongs to an origin (`authorization`,
+    /// `cookie`) is not sent to another. A body that follows in pieces cannot be sent again, and a [`Sender`] belongs to one
+    /// request: those of [`Request::upload`], [`Request::start_with`] and [`Request::upload_with`] are not followed.
+    pub const fn redirects(mut self, most: usize) -> Self {
+        self.redirects.most = most;
+        self
+    }
+
+    /// Follows from `https` to `http` as well, where by default such an answer is the app's.
+    pub const fn redirects_to_http(mut self) -> Self {
+        self.redirects.downgrades = true;
+        self
+    }
+
     /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;
@@ -214,10 +232,18 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, or no response came.
     pub fn send(self) -> Result<Response, Error> {
-        let call = self.open(|_| None)?;
-        let guard = Guard(Some(call));
-        let head = guard.call().wait(begun)?;
-        Ok(Response::new(head, guard.release()))
+        let mut trail = Trail::new(self);
+        loop {
+            let guard = Guard(Some(trail.request()?.open(|_| None)?));
+            let head = guard.call().wait(begun)?;
+            let mut response = Response::new(head, guard.release());
+            if !trail.follow(&response)? {
+                return Ok(response.after(trail.redirects));
+            }
+            // Its connection can be used again once its body has come, if that is short.
+            let _ = response.body().bytes(MOST_UNREAD);
+            trail.note(response.into_body().into_report());
+        }
     }
 
     /// Sends it; the future is done when the response's head is there. Dropping it gives the request up. Any executor
@@ -226,9 +252,17 @@ impl Request {
     /// # Errors
     /// As [`Request::send`].
     pub async fn send_async(self) -> Result<Response, Error> {
-        let guard = Guard(Some(self.open(|_| None)?));
-        let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
-        Ok(Response::new(head, guard.release()))
+        let mut trail = Trail::new(self);
+        loop {
+            let guard = Guard(Some(trail.request()?.open(|_| None)?));
+            let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
+            let mut response = Response::new(head, guard.release());
+            if !trail.follow(&response)? {
+                return Ok(response.after(trail.redirects));
+            }
+            let _ = response.body().bytes_async(MOST_UNREAD).await;
+            trail.note(response.into_body().into_report());
+        }
     }
 
     /// Sends it; what becomes of it is told to `handler`.
@@ -236,7 +270,7 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is; then `handler` is not called.
     pub fn send_with(self, handler: impl Handler + 'static) -> Result<Canceller, Error> {
-        Ok(Canceller { call: self.open(|_| Some(Box::new(handler)))? })
+        Ok(Canceller { current: redirect::start(self, handler)? })
     }
 
     /// As [`Request::send_with`], with a handler that can give the request up: it is made with what does so.
@@ -283,7 +317,7 @@ impl Request {
     /// What it is made of, if it can be sent as it is.
     pub(crate) fn into_parts(self) -> Result<Parts, Error> {
         self.head()?;
-        let Self { shared: _, url, method, fields, body, options } = self;
+        let Self { shared: _, url, method, fields, body, options, redirects: _ } = self;
         let url = url?.to_string();
         Ok(Parts { method, url, fields, body: body.unwrap_or_default(), options })
     }
@@ -301,7 +335,7 @@ impl Request {
         Ok((self, head))
     }
 
-    fn open(
+    pub(crate) fn open(
         self,
         handler: impl FnOnce(Arc<Call>) -> Option<Box<dyn Handler>>,
     ) -> Result<Arc<Call>, Error> {
@@ -369,6 +403,9 @@ impl Request {
     }
 }
 
+/// Bytes of an answer that was followed which are read.
+const MOST_UNREAD: usize = 64 * 1024;
+
 fn hash(body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
@@ -412,7 +449,7 @@ impl fmt::Debug for Client {
 
 impl fmt::Debug for Canceller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Canceller").field("call", &self.call.id).finish()
+        f.debug_struct("Canceller").finish_non_exhaustive()
     }
 }
 

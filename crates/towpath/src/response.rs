@@ -12,11 +12,13 @@ use towpath_proto::head::Head;
 
 use crate::Error;
 use crate::call::{Call, State};
+use crate::redirect::Redirect;
 
 /// A response whose head is there. Dropping it before its end gives the request up.
 pub struct Response {
     head: Head,
     body: Body,
+    redirects: Vec<Redirect>,
 }
 
 /// A response's body. What is not read stays with the server: no more than
@@ -44,12 +46,22 @@ pub struct Trailers {
 
 impl Response {
     pub(crate) fn new(head: Head, call: Arc<Call>) -> Self {
-        Self { head, body: Body::new(Some(call)) }
+        Self { head, body: Body::new(Some(call)), redirects: Vec::new() }
     }
 
     /// For callbacks, whose body comes by another way.
     pub(crate) fn headless(head: Head) -> Self {
-        Self { head, body: Body::new(None) }
+        Self { head, body: Body::new(None), redirects: Vec::new() }
+    }
+
+    pub(crate) fn after(self, redirects: Vec<Redirect>) -> Self {
+        Self { redirects, ..self }
+    }
+
+    /// The answers that led here, in their order.
+    #[must_use]
+    pub fn redirects(&self) -> &[Redirect] {
+        &self.redirects
     }
 
     /// The status: 200 to 599.
@@ -206,6 +218,10 @@ impl Body {
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         self.report.as_deref()
+    }
+
+    pub(crate) fn into_report(mut self) -> Option<Arc<Report>> {
+        self.report.take()
     }
 
     /// The end of a request goes to the report, a piece to the account of what was used.

@@ -41,6 +41,29 @@ impl Url {
         }
     }
 
+    /// Where a reference leads to that was found here (RFC 3986 §5.2); none if that cannot be asked.
+    pub(crate) fn join(&self, reference: &str) -> Option<Self> {
+        let reference = reference.split('#').next().unwrap_or_default();
+        let path_end = self.target.find('?').unwrap_or(self.target.len());
+        let path = &self.target[..path_end];
+        let scheme = reference.split(['/', '?']).next().and_then(|begin| begin.split_once(':'));
+        let text = if scheme.is_some() {
+            reference.to_owned()
+        } else if let Some(rest) = reference.strip_prefix("//") {
+            format!("{}://{rest}", self.scheme)
+        } else {
+            let target = match reference.chars().next()? {
+                '/' => reference.to_owned(),
+                '?' => format!("{path}{reference}"),
+                _ => format!("{}{reference}", &path[..=path.rfind('/')?]),
+            };
+            format!("{}://{}{target}", self.scheme, self.authority)
+        };
+        let mut joined = Self::parse(&text).ok()?;
+        joined.target = encode(&without_dots(&joined.target));
+        Some(joined)
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(Error::Url("it has no scheme"));
@@ -84,6 +107,39 @@ impl Url {
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
         Ok(Self { host: bare, port, authority, target, scheme, transport })
     }
+}
+
+/// A target whose path has no `.` and `..` any more (RFC 3986 §5.2.4).
+fn without_dots(target: &str) -> String {
+    let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            "." => {}
+            ".." => drop(kept.pop()),
+            _ => kept.push(segment),
+        }
+        // A path that ends so names a folder.
+        if is_last && matches!(segment, "." | "..") {
+            kept.push("");
+        }
+    }
+    format!("/{}{query}", kept.join("/"))
+}
+
+/// What servers put into `location` though no URL has it, as it must be sent.
+fn encode(target: &str) -> String {
+    let mut encoded = String::with_capacity(target.len());
+    for byte in target.bytes() {
+        if byte.is_ascii_graphic() && !b"\"<>`".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
 }
 
 fn split_port(authority: &str, usual_port: u16) -> Result<(&str, u16), Error> {
@@ -142,6 +198,47 @@ mod tests {
             (Transport::Tls, 443, "example.org")
         );
         assert_eq!(Url::parse("https://example.org:80").unwrap().authority, "example.org:80");
+    }
+
+    #[test]
+    fn references_are_resolved_as_rfc_3986_has_it() {
+        let base = Url::parse("http://a/b/c/d;p?q").unwrap();
+        for (reference, target) in [
+            ("g", "/b/c/g"),
+            ("./g", "/b/c/g"),
+            ("g/", "/b/c/g/"),
+            ("/g", "/g"),
+            ("?y", "/b/c/d;p?y"),
+            ("g?y", "/b/c/g?y"),
+            ("g?y/./x", "/b/c/g?y/./x"),
+            ("g?x=http://z", "/b/c/g?x=http://z"),
+            ("g#s", "/b/c/g"),
+            (";x", "/b/c/;x"),
+            (".", "/b/c/"),
+            ("./", "/b/c/"),
+            ("..", "/b/"),
+            ("../", "/b/"),
+            ("../g", "/b/g"),
+            ("../..", "/"),
+            ("../../g", "/g"),
+            ("../../../g", "/g"),
+            ("/./g", "/g"),
+            ("/../g", "/g"),
+            ("g.", "/b/c/g."),
+            ("./../g", "/b/g"),
+            ("g/./h", "/b/c/g/h"),
+            ("g/../h", "/b/c/h"),
+            ("a b\u{e4}", "/b/c/a%20b%C3%A4"),
+        ] {
+            let joined = base.join(reference).unwrap();
+            assert_eq!((&*joined.authority, &*joined.target), ("a", target), "{reference}");
+        }
+        assert_eq!(base.join("//g:81?x").unwrap().to_string(), "http://g:81/?x");
+        assert_eq!(base.join("HTTPS://g").unwrap().to_string(), "https://g/");
+        assert_eq!(
+            base.join("").or_else(|| base.join("mailto:x")).or_else(|| base.join("g:h")),
+            None
+        );
     }
 
     #[test]

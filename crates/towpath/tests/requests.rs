@@ -9,6 +9,7 @@ mod memory;
 #[cfg(target_os = "linux")]
 mod network;
 mod outbox;
+mod redirect;
 mod server;
 mod tls;
 

@@ -242,7 +242,7 @@ fn request(client: &Client, message: &Message) -> Request {
         request = request.gap_timeout(Duration::from_millis(limit));
     }
     // The pauses are the outbox's own.
-    request.repeat(Repeat::Always).fail_at_rest()
+    request.repeat(Repeat::Always).fail_at_rest().redirects(0)
 }
 
 /// What hears of one request, on the engine's thread.

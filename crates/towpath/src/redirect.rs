@@ -1,0 +1,355 @@
+//! Answers that name another place are followed (RFC 9110 §15.4).
+//!
+//! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer is the app's, or
+//! the error that ends a loop.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use towpath_engine::local::message::Transport;
+use towpath_engine::local::report::Report;
+
+use crate::call::Call;
+use crate::request::Handler;
+use crate::url::Url;
+use crate::{Chunk, Error, Failed, Layer, Request, Response, Trailers};
+
+/// An answer that was followed.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    pub(crate) status: u16,
+    pub(crate) url: String,
+    pub(crate) report: Option<Arc<Report>>,
+}
+
+/// What is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    pub(crate) most: usize,
+    /// From `https` to `http` as well.
+    pub(crate) downgrades: bool,
+}
+
+/// A request's way from place to place.
+pub(crate) struct Trail {
+    /// The next to send.
+    request: Request,
+    pub(crate) redirects: Vec<Redirect>,
+    began: Instant,
+}
+
+/// What gives up the one request of a trail that is under way.
+#[derive(Clone, Default)]
+pub(crate) struct Current(Arc<Mutex<UnderWay>>);
+
+#[derive(Default)]
+struct UnderWay {
+    call: Option<Arc<Call>>,
+    cancelled: bool,
+}
+
+/// Follows for a handler.
+struct Follower<H> {
+    handler: H,
+    trail: Trail,
+    follows: bool,
+    current: Current,
+}
+
+impl Redirect {
+    /// The answer's status: 301, 302, 303, 307 or 308.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Where it led to.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What happened to the request that was so answered.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_deref()
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { most: 20, downgrades: false }
+    }
+}
+
+impl Trail {
+    pub(crate) fn new(request: Request) -> Self {
+        Self { request, redirects: Vec::new(), began: Instant::now() }
+    }
+
+    /// The request that is to be sent now, with as much time as is left of all.
+    pub(crate) fn request(&self) -> Result<Request, Error> {
+        let mut request = self.request.clone();
+        if let Some(total) = request.options.total.filter(|_| !self.redirects.is_empty()) {
+            let left = total.saturating_sub(self.began.elapsed());
+            if left.is_zero() {
+                return Err(Failed::TimedOut(Layer::Total).into());
+            }
+            request.options.total = Some(left);
+        }
+        Ok(request)
+    }
+
+    /// Whether an answer leads on; then the next request is another one.
+    pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
+        let status = response.status();
+        if self.request.redirects.most == 0 {
+            return Ok(false);
+        }
+        let Some(next) = response.header("location").and_then(|to| next(&self.request, status, to))
+        else {
+            return Ok(false);
+        };
+        if self.redirects.len() >= self.request.redirects.most {
+            return Err(Error::Redirect("it was sent from place to place too often"));
+        }
+        let url = next.url.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.redirects.push(Redirect { status, url, report: None });
+        self.request = next;
+        Ok(true)
+    }
+
+    /// What happened to the request that was answered last.
+    pub(crate) fn note(&mut self, report: Option<Arc<Report>>) {
+        if let Some(last) = self.redirects.last_mut() {
+            last.report = report;
+        }
+    }
+}
+
+/// The request for the place that an answer names; none where it is not to be followed.
+fn next(request: &Request, status: u16, location: &str) -> Option<Request> {
+    let url = request.url.as_ref().ok()?;
+    let target = url.join(location)?;
+    let secure = |url: &Url| url.transport == Transport::Tls;
+    if secure(url) && !secure(&target) && !request.redirects.downgrades {
+        return None;
+    }
+    let method = match (status, request.method.as_str()) {
+        (301 | 302, "POST") => "GET",
+        // §15.4.4: whatever it was, another resource tells of it.
+        (303, method) if method != "HEAD" => "GET",
+        (301 | 302 | 303 | 307 | 308, method) => method,
+        _ => return None,
+    };
+    let mut next = request.clone();
+    if method != request.method {
+        next.method = method.to_owned();
+        next.body = None;
+        next.fields.retain(|(name, _)| !is_of_body(name));
+    }
+    let same = (&*url.host, url.port, url.scheme) == (&*target.host, target.port, target.scheme);
+    // §15.4: what was meant for this origin is not told another.
+    next.fields
+        .retain(|(name, _)| !name.eq_ignore_ascii_case("host") && (same || !is_of_origin(name)));
+    next.url = Ok(target);
+    Some(next)
+}
+
+fn is_of_body(name: &str) -> bool {
+    let begin = name.get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case("content-"));
+    let others = ["digest", "last-modified", "transfer-encoding", "idempotency-key"];
+    begin || others.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+fn is_of_origin(name: &str) -> bool {
+    let names = ["authorization", "cookie", "proxy-authorization", "www-authenticate", "origin"];
+    names.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+impl Current {
+    pub(crate) fn cancel(&self) {
+        let mut under_way = self.lock();
+        under_way.cancelled = true;
+        if let Some(call) = &under_way.call {
+            call.cancel();
+        }
+    }
+
+    fn set(&self, call: Arc<Call>) {
+        self.lock().call = Some(call);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.lock().cancelled
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a request whose answers are followed before `handler` hears of one.
+pub(crate) fn start(request: Request, handler: impl Handler + 'static) -> Result<Current, Error> {
+    let current = Current::default();
+    match go_on(Trail::new(request), handler, current.clone()) {
+        Ok(()) => Ok(current),
+        Err((error, _)) => Err(error),
+    }
+}
+
+/// An error gives the handler back.
+fn go_on<H: Handler + 'static>(
+    trail: Trail,
+    handler: H,
+    current: Current,
+) -> Result<(), (Error, H)> {
+    let request = match trail.request() {
+        Ok(request) => request,
+        Err(error) => return Err((error, handler)),
+    };
+    let follower = Follower { handler, trail, follows: false, current: current.clone() };
+    // It is kept here as well until the request is sent: where it cannot be, the handler is told otherwise.
+    let slot = Arc::new(Mutex::new(Some(follower)));
+    let (theirs, known) = (Arc::clone(&slot), current.clone());
+    let opened = request.open(move |call| {
+        known.set(call);
+        Some(Box::new(Slot(theirs)))
+    });
+    match opened {
+        Ok(call) => {
+            // It was given up between two places.
+            if current.is_cancelled() {
+                call.cancel();
+            }
+            Ok(())
+        }
+        Err(error) => {
+            let taken = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let follower = taken.expect("a request that was not sent has not ended");
+            Err((error, follower.handler))
+        }
+    }
+}
+
+/// A follower that is taken out when its request has ended.
+struct Slot<H>(Arc<Mutex<Option<Follower<H>>>>);
+
+impl<H: Handler + 'static> Slot<H> {
+    fn with(&self, act: impl FnOnce(&mut Follower<H>)) {
+        if let Some(follower) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            act(follower);
+        }
+    }
+}
+
+impl<H: Handler + 'static> Handler for Slot<H> {
+    fn on_head(&mut self, response: Response) {
+        self.with(|follower| match follower.trail.follow(&response) {
+            Ok(true) => follower.follows = true,
+            // One too many is an answer like any other: a handler has had no error before its head.
+            Ok(false) | Err(_) => {
+                let redirects = mem::take(&mut follower.trail.redirects);
+                follower.handler.on_head(response.after(redirects));
+            }
+        });
+    }
+
+    fn on_data(&mut self, chunk: Chunk) {
+        self.with(|follower| {
+            if !follower.follows {
+                follower.handler.on_data(chunk);
+            }
+        });
+    }
+
+    fn on_trailers(&mut self, trailers: Trailers) {
+        self.with(|follower| {
+            if !follower.follows {
+                follower.handler.on_trailers(trailers);
+            }
+        });
+    }
+
+    fn on_room(&mut self) {
+        self.with(|follower| follower.handler.on_room());
+    }
+
+    fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut follower) = taken else { return };
+        let is_given_up =
+            matches!(&outcome, Err(Error::Failed(failed)) if failed.why() == Failed::Cancelled);
+        if !follower.follows || is_given_up {
+            return follower.handler.on_end(outcome, report);
+        }
+        follower.trail.note(report.map(|report| Arc::new(report.clone())));
+        let Follower { handler, trail, current, .. } = follower;
+        if let Err((error, mut handler)) = go_on(trail, handler, current) {
+            handler.on_end(Err(error), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::call::Shared;
+
+    fn request(method: &str, url: &str) -> Request {
+        let request = Client::new(Arc::new(Shared::default())).request(method, url).body("body");
+        request
+            .header("Authorization", "secret")
+            .header("Cookie", "a=b")
+            .header("Content-Type", "text/plain")
+            .header("Accept", "*/*")
+    }
+
+    fn names(request: &Request) -> Vec<&str> {
+        request.fields.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn methods_and_bodies_are_kept_or_changed() {
+        for (status, method, then) in [
+            (301, "POST", "GET"),
+            (302, "POST", "GET"),
+            (301, "PUT", "PUT"),
+            (302, "DELETE", "DELETE"),
+            (303, "PUT", "GET"),
+            (303, "HEAD", "HEAD"),
+            (307, "POST", "POST"),
+            (308, "PATCH", "PATCH"),
+            (302, "HEAD", "HEAD"),
+        ] {
+            let next = next(&request(method, "http://a/x"), status, "/y").unwrap();
+            assert_eq!((next.method.as_str(), next.body.is_some()), (then, method == then));
+            let typed = names(&next).contains(&"Content-Type");
+            assert_eq!(typed, method == then, "{status} {method}");
+            assert!(names(&next).contains(&"Authorization"), "the same origin");
+        }
+        for status in [200, 300, 304, 305, 306, 399, 404] {
+            assert!(next(&request("GET", "http://a/x"), status, "/y").is_none(), "{status}");
+        }
+    }
+
+    #[test]
+    fn credentials_stay_with_their_origin_and_nothing_leaves_https_unasked() {
+        let from = request("GET", "https://a.example/x");
+        for to in ["https://b.example/", "https://a.example:444/", "//b.example/"] {
+            let next = next(&from, 302, to).unwrap();
+            assert_eq!(names(&next), ["Content-Type", "Accept"], "{to}");
+        }
+        assert_eq!(names(&next(&from, 302, "https://A.example:443/z").unwrap()).len(), 4);
+        assert!(next(&from, 302, "http://a.example/x").is_none());
+        let allowed = next(&from.clone().redirects_to_http(), 302, "http://a.example/x").unwrap();
+        assert_eq!(names(&allowed), ["Content-Type", "Accept"]);
+        let up = next(&request("GET", "http://a.example/x"), 301, "https://a.example/x").unwrap();
+        assert_eq!(names(&up), ["Content-Type", "Accept"], "another scheme is another origin");
+        for nowhere in ["ftp://a/", "mailto:a@b", "http://", "http://u:p@host/", ""] {
+            assert!(next(&request("GET", "http://a/x"), 302, nowhere).is_none(), "{nowhere}");
+        }
+    }
+}
