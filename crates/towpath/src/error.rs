@@ -20,6 +20,8 @@ pub enum Error {
     Failed(FailedRequest),
     /// The peer's fault: it sent the request from place to place.
     Redirect(&'static str),
+    /// The peer's fault: the response's body is not in the coding that it says.
+    Decoding(&'static str),
     /// The response's body is larger than the caller takes, in bytes.
     TooLarge(usize),
     /// The caller's fault, or the platform's: TLS cannot be set up as asked.
@@ -87,6 +89,7 @@ impl Error {
             | Self::NotAToken(_)
             | Self::Upload(_)
             | Self::Redirect(_)
+            | Self::Decoding(_)
             | Self::TooLarge(_)
             | Self::Tls(_)
             | Self::Engine(_)
@@ -109,6 +112,7 @@ impl fmt::Display for Error {
             Self::Upload(why) => write!(f, "the request's body: {why}"),
             Self::Failed(failed) => failed.why.fmt(f),
             Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
+            Self::Decoding(why) => write!(f, "the response's coding: {why}"),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Engine(why) => write!(f, "the engine cannot be used: {why}"),

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod decode;
 pub mod engine;
 pub mod error;
 mod file;

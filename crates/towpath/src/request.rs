@@ -34,6 +34,7 @@ pub struct Request {
     pub(crate) body: Option<Bytes>,
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
+    decodes: bool,
 }
 
 /// What a request is made of, for those who keep it.
@@ -93,6 +94,7 @@ impl Client {
             body: None,
             options: Options::default(),
             redirects: Policy::default(),
+            decodes: true,
         }
     }
 
@@ -215,6 +217,14 @@ impl Request {
         self
     }
 
+    /// Neither asks for a compressed response nor decodes one. By default [`Request::send`] and [`Request::send_async`] ask for gzip,
+    /// unless the request has an `accept-encoding` or a `range` of its own, and hand the body out as it was, without
+    /// `content-encoding` and `content-length`.
+    pub const fn no_decode(mut self) -> Self {
+        self.decodes = false;
+        self
+    }
+
     /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;
@@ -234,9 +244,10 @@ impl Request {
     pub fn send(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let guard = Guard(Some(trail.request()?.open(|_| None)?));
+            let (request, decodes) = trail.request()?.asking_for_gzip();
+            let guard = Guard(Some(request.open(|_| None)?));
             let head = guard.call().wait(begun)?;
-            let mut response = Response::new(head, guard.release());
+            let mut response = Response::new(head, guard.release()).decoded(decodes);
             if !trail.follow(&response)? {
                 return Ok(response.after(trail.redirects));
             }
@@ -254,9 +265,10 @@ impl Request {
     pub async fn send_async(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let guard = Guard(Some(trail.request()?.open(|_| None)?));
+            let (request, decodes) = trail.request()?.asking_for_gzip();
+            let guard = Guard(Some(request.open(|_| None)?));
             let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
-            let mut response = Response::new(head, guard.release());
+            let mut response = Response::new(head, guard.release()).decoded(decodes);
             if !trail.follow(&response)? {
                 return Ok(response.after(trail.redirects));
             }
@@ -314,10 +326,20 @@ impl Request {
         Ok(Upload::new(call, length))
     }
 
+    /// Asks for what is decoded, and whether it does: the app's own word on codings, or on parts of them, holds.
+    fn asking_for_gzip(self) -> (Self, bool) {
+        let own = ["accept-encoding", "range"];
+        let is_own = |name: &str| own.iter().any(|own| name.eq_ignore_ascii_case(own));
+        if !self.decodes || self.fields.iter().any(|(name, _)| is_own(name)) {
+            return (self, false);
+        }
+        (self.header("accept-encoding", "gzip"), true)
+    }
+
     /// What it is made of, if it can be sent as it is.
     pub(crate) fn into_parts(self) -> Result<Parts, Error> {
         self.head()?;
-        let Self { shared: _, url, method, fields, body, options, redirects: _ } = self;
+        let Self { shared: _, url, method, fields, body, options, redirects: _, decodes: _ } = self;
         let url = url?.to_string();
         Ok(Parts { method, url, fields, body: body.unwrap_or_default(), options })
     }

@@ -12,6 +12,7 @@ use towpath_proto::head::Head;
 
 use crate::Error;
 use crate::call::{Call, State};
+use crate::decode::Decoder;
 use crate::redirect::Redirect;
 
 /// A response whose head is there. Dropping it before its end gives the request up.
@@ -25,6 +26,7 @@ pub struct Response {
 /// [`Settings::window_bytes`](crate::Settings::window_bytes) waits here.
 pub struct Body {
     call: Option<Arc<Call>>,
+    decoder: Option<Box<Decoder>>,
     /// What was taken and not used by [`Read`].
     rest: Bytes,
     report: Option<Arc<Report>>,
@@ -52,6 +54,18 @@ impl Response {
     /// For callbacks, whose body comes by another way.
     pub(crate) fn headless(head: Head) -> Self {
         Self { head, body: Body::new(None), redirects: Vec::new() }
+    }
+
+    /// What is compressed is handed out as it was, if that was asked for.
+    pub(crate) fn decoded(mut self, decodes: bool) -> Self {
+        let is_gzip =
+            |value: &str| ["gzip", "x-gzip"].iter().any(|it| value.eq_ignore_ascii_case(it));
+        if decodes && self.header("content-encoding").is_some_and(is_gzip) {
+            self.body.decoder = Some(Box::new(Decoder::new()));
+            self.head.remove_bytes(b"content-encoding");
+            self.head.remove_bytes(b"content-length");
+        }
+        self
     }
 
     pub(crate) fn after(self, redirects: Vec<Redirect>) -> Self {
@@ -141,7 +155,7 @@ impl Trailers {
 
 impl Body {
     const fn new(call: Option<Arc<Call>>) -> Self {
-        Self { call, rest: Bytes::new(), report: None, trailers: None }
+        Self { call, decoder: None, rest: Bytes::new(), report: None, trailers: None }
     }
 
     /// The next piece; `None` after the last. Blocks until there is one.
@@ -152,9 +166,16 @@ impl Body {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }
-        let Some(call) = self.call.clone() else { return Ok(None) };
-        let next = call.wait(look);
-        self.took(&call, next)
+        loop {
+            if let Some(piece) = self.decode()? {
+                return Ok(Some(piece));
+            }
+            let Some(call) = self.call.clone() else { return Ok(None) };
+            let next = call.wait(look);
+            if let Some(piece) = self.took(&call, next)? {
+                return Ok(Some(piece));
+            }
+        }
     }
 
     /// The next piece, for futures: as [`Body::chunk`], but answers [`Poll::Pending`] where that blocks.
@@ -165,8 +186,16 @@ impl Body {
         if !self.rest.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
         }
-        let Some(call) = self.call.clone() else { return Poll::Ready(Ok(None)) };
-        call.poll(context, look).map(|next| self.took(&call, next))
+        loop {
+            if let Some(piece) = self.decode()? {
+                return Poll::Ready(Ok(Some(piece)));
+            }
+            let Some(call) = self.call.clone() else { return Poll::Ready(Ok(None)) };
+            let next = std::task::ready!(call.poll(context, look));
+            if let Some(piece) = self.took(&call, next)? {
+                return Poll::Ready(Ok(Some(piece)));
+            }
+        }
     }
 
     /// The next piece, awaited.
@@ -224,18 +253,27 @@ impl Body {
         self.report.take()
     }
 
+    /// What is left of what came compressed.
+    fn decode(&mut self) -> Result<Option<Bytes>, Error> {
+        self.decoder.as_mut().map_or(Ok(None), |decoder| decoder.next())
+    }
+
     /// The end of a request goes to the report, a piece to the account of what was used.
     fn took(&mut self, call: &Arc<Call>, next: Next) -> Result<Option<Bytes>, Error> {
         match next {
             Next::Chunk(chunk) => {
                 call.consumed(chunk.len());
-                Ok(Some(chunk))
+                let Some(decoder) = &mut self.decoder else { return Ok(Some(chunk)) };
+                decoder.feed(chunk);
+                Ok(None)
             }
             Next::End(outcome, report) => {
                 self.report = report;
                 self.trailers = call.state().trailers.take();
                 self.call = None;
-                outcome.map(|()| None)
+                outcome?;
+                let rest = self.decoder.take().map(|mut decoder| decoder.finish());
+                Ok(rest.transpose()?.flatten())
             }
         }
     }

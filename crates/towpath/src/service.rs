@@ -77,8 +77,8 @@ impl Service {
                 .map_err(|_| Error::NotAToken(name.as_str().to_owned()))?;
             wanted = wanted.header(name.as_str(), value);
         }
-        // Layers above it follow redirects, or its `shape` says so.
-        Ok((self.shape)(wanted.redirects(0)))
+        // Layers above it follow redirects and decode, or its `shape` says so.
+        Ok((self.shape)(wanted.redirects(0).no_decode()))
     }
 }
 

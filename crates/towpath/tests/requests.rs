@@ -3,6 +3,7 @@
 
 mod authority;
 mod block_on;
+mod coding;
 mod faults;
 mod link;
 mod memory;
