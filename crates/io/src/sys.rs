@@ -41,8 +41,8 @@ pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8])
 /// What the kernel knows of a TCP connection's path; none for other sockets.
 #[cfg(target_os = "linux")]
 pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
-    // Without a window the peer has no room, and its kernel acknowledges probes: it is slow, not gone. With one, what is not
-    // sent has no way there, as after the interface has lost its address.
+    // Without a window the peer has no room, and its kernel acknowledges probes: it is slow, not gone. With one, what
+    // is not sent has no way there, as after the interface has lost its address.
     let unsent = |facts: &libc::tcp_info| match facts.tcpi_snd_wnd {
         0 => 0,
         _ => facts.tcpi_notsent_bytes,

@@ -222,8 +222,8 @@ pub enum Output<M> {
 pub struct PathFacts {
     /// The smoothed round-trip time.
     pub round_trip: Duration,
-    /// What was sent and not acknowledged yet, or could not be sent though the peer has room for it: 0 for nothing, otherwise
-    /// segments or bytes, as the kernel counts.
+    /// What was sent and not acknowledged yet, or could not be sent though the peer has room for it: 0 for nothing,
+    /// otherwise segments or bytes, as the kernel counts.
     pub unacknowledged: u32,
     /// How long ago the peer's kernel last acknowledged anything.
     pub since_ack: Duration,

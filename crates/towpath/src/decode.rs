@@ -1,7 +1,7 @@
 //! Bodies that come compressed are handed out as they were (RFC 9110 §8.4.1.3, RFC 1952).
 //!
-//! What comes is decoded in slices, so that no piece that is handed out is larger than a slice can become: a few bytes that stand for
-//! gigabytes cost the app the pieces that it takes, and no more memory than one of them.
+//! What comes is decoded in slices, so that no piece that is handed out is larger than a slice can become: a few
+//! bytes that stand for gigabytes cost the app the pieces that it takes, and no more memory than one of them.
 
 use std::fmt;
 use std::io::Write;

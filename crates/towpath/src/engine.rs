@@ -100,9 +100,9 @@ impl Engine {
         Client::new(Arc::clone(&self.life.shared))
     }
 
-    /// The app says what network there is, in place of the kernel from here on: `label` is a name by which it is known again (what is remembered of
-    /// addresses belongs to it). Connections of the network before are let go, addresses are asked for anew, and
-    /// requests that may be repeated move. Without a network no attempt is made.
+    /// The app says what network there is, in place of the kernel from here on: `label` is a name by which it is
+    /// known again (what is remembered of addresses belongs to it). Connections of the network before are let go,
+    /// addresses are asked for anew, and requests that may be repeated move. Without a network no attempt is made.
     ///
     /// # Errors
     /// When the engine is gone.
@@ -202,10 +202,11 @@ impl Builder {
     }
 
     /// Lets the kernel tell what network there is, in place of [`Engine::network_changed`] (Linux, rtnetlink; the network namespace of
-    /// this thread), and believes it that there is none: requests fail or wait then. By default, on Linux, it tells of changes
-    /// alone, until the app does. The label is the interface and the router of the default route, as in `wlan0 192.168.1.1`; the app's word is better
-    /// where it knows more, as the same may be at home and elsewhere. There is no network when there is neither a default route nor an
-    /// address of global scope; this machine itself is reached all the same.
+    /// this thread), and believes it that there is none: requests fail or wait then. By default, on Linux, it tells
+    /// of changes alone, until the app does. The label is the interface and the router of the default route, as in
+    /// `wlan0 192.168.1.1`; the app's word is better where it knows more, as the same may be at home and elsewhere.
+    /// There is no network when there is neither a default route nor an address of global scope; this machine itself
+    /// is reached all the same.
     pub const fn watch_network(mut self) -> Self {
         self.watches = Watches::Yes;
         self

@@ -57,8 +57,8 @@ impl Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Belief {
     All,
-    /// That something changed, as long as the app says nothing; not that there is no network: what looks like none may be one
-    /// of link-local addresses, or a tunnel that the kernel does not show.
+    /// That something changed, as long as the app says nothing; not that there is no network: what looks like none
+    /// may be one of link-local addresses, or a tunnel that the kernel does not show.
     Changes,
 }
 

@@ -554,8 +554,8 @@ fn time_of(message: &Message) -> Option<Duration> {
     Some(Duration::from_millis(ms))
 }
 
-/// How much of that is left in this life, which a steady clock measures from here on. A wall clock that was wrong when it was
-/// put, or is wrong now, ends nothing.
+/// How much of that is left in this life, which a steady clock measures from here on. A wall clock that was wrong
+/// when it was put, or is wrong now, ends nothing.
 fn time_left(message: &Message, now_unix_ms: u64) -> Option<Duration> {
     let whole = time_of(message)?;
     let believed = RELEASED_UNIX_MS..=now_unix_ms;

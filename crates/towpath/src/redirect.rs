@@ -1,7 +1,7 @@
 //! Answers that name another place are followed (RFC 9110 §15.4).
 //!
-//! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer is the app's, or
-//! the error that ends a loop.
+//! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer
+//! is the app's, or the error that ends a loop.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -122,30 +122,30 @@ impl Request {
         self
     }
 
-    /// From the beginning to the end of the response, with all repetitions, however well it goes; zero means no limit, not
-    /// [`Request::answer_timeout`] either. By default what moves may take its time.
+    /// From the beginning to the end of the response, with all repetitions, however well it goes; zero means no
+    /// limit, not [`Request::answer_timeout`] either. By default what moves may take its time.
     pub const fn timeout(mut self, total: Duration) -> Self {
         self.options.total = if total.is_zero() { None } else { Some(total) };
         self.options.answer = None;
         self
     }
 
-    /// Until the response begins, with all repetitions, counted anew whenever the body that is sent makes progress, and when a
-    /// response breaks off until it goes on: default 60 s.
+    /// Until the response begins, with all repetitions, counted anew whenever the body that is sent makes progress,
+    /// and when a response breaks off until it goes on: default 60 s.
     pub const fn answer_timeout(mut self, limit: Duration) -> Self {
         self.options.answer = Some(limit);
         self
     }
 
-    /// One attempt, from when its body last made progress until the response begins. By default the time for the first byte and
-    /// some more.
+    /// One attempt, from when its body last made progress until the response begins. By default the time for the
+    /// first byte and some more.
     pub const fn attempt_timeout(mut self, limit: Duration) -> Self {
         self.options.attempt = Some(limit);
         self
     }
 
-    /// From when the server's kernel has taken the request's last byte to the response's first, in one attempt. By default Mars's formula and the
-    /// origin's history decide: 12 s and more without history, 2 s and more with it.
+    /// From when the server's kernel has taken the request's last byte to the response's first, in one attempt. By
+    /// default Mars's formula and the origin's history decide: 12 s and more without history, 2 s and more with it.
     pub const fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.options.first_byte = Some(limit);
         self
@@ -202,10 +202,12 @@ impl Request {
         self
     }
 
-    /// How many answers that name another place are followed (301, 302, 303, 307, 308; RFC 9110 §15.4): default 20, with 0 each is an
-    /// answer like any other. 301 and 302 make a GET of a POST, 303 of all but HEAD. What belongs to an origin (`authorization`,
-    /// `cookie`) is not sent to another. A body that follows in pieces cannot be sent again, and a [`Sender`] belongs to one
-    /// request: those of [`Request::upload`], [`Request::start_with`] and [`Request::upload_with`] are not followed.
+    /// How many answers that name another place are followed (301, 302, 303, 307, 308; RFC 9110 §15.4): default 20,
+    /// with 0 each is an answer like any other. 301 and 302 make a GET of a POST, 303 of all but HEAD. What belongs
+    /// to an origin (`authorization`,
+    /// `cookie`) is not sent to another. A body that follows in pieces cannot be sent again, and a [`Sender`] belongs
+    /// to one request: those of [`Request::upload`], [`Request::start_with`] and [`Request::upload_with`] are not
+    /// followed.
     pub const fn redirects(mut self, most: usize) -> Self {
         self.redirects.most = most;
         self
@@ -217,8 +219,9 @@ impl Request {
         self
     }
 
-    /// Neither asks for a compressed response nor decodes one. By default [`Request::send`] and [`Request::send_async`] ask for gzip,
-    /// unless the request has an `accept-encoding` or a `range` of its own, and hand the body out as it was, without
+    /// Neither asks for a compressed response nor decodes one. By default [`Request::send`] and
+    /// [`Request::send_async`] ask for gzip, unless the request has an `accept-encoding` or a `range` of its own, and
+    /// hand the body out as it was, without
     /// `content-encoding` and `content-length`.
     pub const fn no_decode(mut self) -> Self {
         self.decodes = false;

@@ -180,8 +180,8 @@ impl Race {
         }
     }
 
-    /// Another origin was reached after a time in which nothing was: the network is back. Whether an attempt is begun at once,
-    /// because those that are under way may have been lost.
+    /// Another origin was reached after a time in which nothing was: the network is back. Whether an attempt is begun
+    /// at once, because those that are under way may have been lost.
     pub fn hear_of_network(&mut self) -> bool {
         self.came_online |= self.online && !self.in_first_round();
         self.came_online

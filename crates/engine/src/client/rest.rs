@@ -3,8 +3,8 @@
 //! Arrives: answers 429 and 503, with or without `Retry-After`, and answers that say it is well again. Leaves: when a request
 //! to it may begin.
 //!
-//! Limits belong to routes behind most gateways: what one target (method, and path without its query) was answered holds up
-//! requests to the same target, and to all others only while several targets were so answered.
+//! Limits belong to routes behind most gateways: what one target (method, and path without its query) was answered
+//! holds up requests to the same target, and to all others only while several targets were so answered.
 //!
 //! Nobody comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
 //! sent away together do not return together. Where the server names no time the wait is drawn below a bound that doubles
@@ -49,7 +49,8 @@ impl Rests {
         }
     }
 
-    /// The rest that holds up a request to a target: its own, or, where several targets rest, the one of them that ends last.
+    /// The rest that holds up a request to a target: its own, or, where several targets rest, the one of them that
+    /// ends last.
     #[must_use]
     pub fn of(&self, target: u64, now: Instant) -> Option<&Rest> {
         let resting = || self.targets.iter().filter(|(_, rest)| now < rest.until);

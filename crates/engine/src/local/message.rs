@@ -90,8 +90,8 @@ pub struct Settings {
     pub max_calls: usize,
     /// Connections to one origin: default 16.
     pub max_connections: usize,
-    /// Connections without a request, to all origins together; one more closes the one that has had none for longest. By
-    /// default 32.
+    /// Connections without a request, to all origins together; one more closes the one that has had none for longest.
+    /// By default 32.
     pub max_idle: usize,
     /// Requests that a connection may serve; it is closed after the last. By default 0: no limit.
     pub requests_per_connection: u32,
@@ -235,8 +235,9 @@ pub enum Transport {
 pub struct Options {
     /// From the beginning to the end, with all repetitions, whatever moves; by default there is no such limit.
     pub total: Option<Duration>,
-    /// From the beginning, or from when the request's body last made progress, until the response begins, with all repetitions;
-    /// and again from a break until a response goes on: default 60 s. What has begun is watched by `gap`.
+    /// From the beginning, or from when the request's body last made progress, until the response begins, with all
+    /// repetitions; and again from a break until a response goes on: default 60 s. What has begun is watched by
+    /// `gap`.
     pub answer: Option<Duration>,
     /// From the last byte sent to the first received, in one attempt; by formula and history where not set.
     pub first_byte: Option<Duration>,

@@ -80,8 +80,8 @@ impl Exchange {
         }
     }
 
-    /// The limits on time of a request with a body count from when the peer's kernel last took some of it, or, where ours does not
-    /// say, from when ours did.
+    /// The limits on time of a request with a body count from when the peer's kernel last took some of it, or, where
+    /// ours does not say, from when ours did.
     pub(crate) fn follow_upload(
         &mut self,
         index: StreamIndex,
