@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use towpath::report::{Report, to_json};
-use towpath::{Error, Response};
+use towpath::{Error, Redirect, Response};
 
 use options::{Treatment, Way};
 
@@ -68,6 +68,7 @@ sent as it is; 3 no whole response came; 4 a limit on time passed.";
 
 /// A request that came to its end.
 struct Done {
+    redirects: Vec<Redirect>,
     status: Option<u16>,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -149,6 +150,14 @@ impl Get {
     }
 
     fn show(&self, done: &Done) -> ExitCode {
+        for redirect in &done.redirects {
+            if let Some(report) = redirect.report().filter(|_| self.timeline) {
+                towpath::timeline::entries(report).iter().for_each(|entry| eprintln!("{entry}"));
+            }
+            if self.verbose || self.timeline {
+                eprintln!("* {}: go on at {}", redirect.status(), redirect.url());
+            }
+        }
         if self.verbose {
             if let Some(status) = done.status {
                 eprintln!("< {status}");
@@ -200,6 +209,7 @@ impl Done {
         match request.clone().send() {
             Ok(response) => Self::read(response),
             Err(error) => Self {
+                redirects: Vec::new(),
                 status: None,
                 fields: Vec::new(),
                 body: Vec::new(),
@@ -213,6 +223,7 @@ impl Done {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let fields = response.headers().map(|(name, value)| (text(name), text(value))).collect();
         let status = Some(response.status());
+        let redirects = response.redirects().to_vec();
         let mut body = Vec::new();
         let error = loop {
             match response.body().chunk() {
@@ -222,7 +233,7 @@ impl Done {
             }
         };
         let report = response.body().report().cloned();
-        Self { status, fields, body, report, error }
+        Self { redirects, status, fields, body, report, error }
     }
 
     fn json(&self, url: &str) -> Value {
@@ -231,6 +242,8 @@ impl Done {
             .and_then(|report| serde_json::from_str(&report).ok())
             .unwrap_or_else(|| json!({ "schema": 1 }));
         value["url"] = url.into();
+        let hop = |one: &Redirect| json!({ "status": one.status(), "url": one.url() });
+        value["redirects"] = self.redirects.iter().map(hop).collect();
         value["status"] = self.status.into();
         value["error"] = self.error.as_ref().map(ToString::to_string).into();
         value["body_bytes"] = self.body.len().into();

@@ -54,6 +54,24 @@ fn a_report_is_json() {
 }
 
 #[test]
+fn redirects_are_followed_where_that_is_asked_for() {
+    let there = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let answer =
+        format!("HTTP/1.1 302 Found\r\nLocation: http://{there}/x\r\nContent-Length: 0\r\n\r\n");
+    let url = format!("http://{}/", serve(Box::leak(answer.into_boxed_str())));
+    let plain = get(&[&url]);
+    assert_eq!((plain.status.code(), plain.stdout.len()), (Some(0), 0));
+    let output = get(&["-L", "--timeline", &url]);
+    assert_eq!(text(&output.stdout), "hello", "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&format!("302: go on at http://{there}/x")));
+    let none = get(&["-L", "--max-redirs", "0", &url]);
+    assert_eq!(none.stdout.len(), 0);
+    let output = get(&["-L", "--json", &url]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["redirects"][0]["status"], 302);
+}
+
+#[test]
 fn exit_codes_tell_what_went_wrong() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = serve("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");

@@ -41,6 +41,15 @@ pub(super) struct Treatment {
     /// Send it a second time when it is late for what is known of its server; the first answer counts
     #[arg(long)]
     hedge: bool,
+    /// Follow answers that name another place (301, 302, 303, 307, 308)
+    #[arg(short = 'L', long)]
+    location: bool,
+    /// Ask for a compressed response, and decode it
+    #[arg(long)]
+    compressed: bool,
+    /// How many redirects
+    #[arg(long, value_name = "COUNT", default_value_t = 50, requires = "location")]
+    max_redirs: usize,
     /// Let a response that breaks off fail, in place of asking for its rest
     #[arg(long)]
     no_resume: bool,
@@ -130,6 +139,10 @@ impl Treatment {
         }
         if self.hedge {
             request = request.hedge();
+        }
+        request = request.redirects(if self.location { self.max_redirs } else { 0 });
+        if !self.compressed {
+            request = request.no_decode();
         }
         if self.no_resume {
             request = request.no_resume();
