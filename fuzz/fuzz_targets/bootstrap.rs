@@ -8,7 +8,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
     let format = if choice & 1 == 0 { Format::Yaml } else { Format::Json };
     let options =
-        Options { allow_unknown_static_fields: choice & 2 != 0, workers: 3, ..Options::default() };
+        Options { allow_unknown_static_fields: choice & 2 != 0, ..Options::default() };
     let source = Source { name: "fuzz".into(), bytes: bytes.to_vec(), format };
     match load(&Sources::file(source), &options) {
         Ok(loaded) => {

@@ -39,6 +39,7 @@ use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 pub use runtime::Runtime;
 
+use crate::base::{Base, Prints};
 use crate::ledger;
 use crate::load::Options;
 use crate::message::{At, Message};
@@ -52,6 +53,15 @@ pub(crate) struct Converter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) snapshot: Snapshot,
     pub(crate) runtime: Runtime,
+    /// What serves meanwhile.
+    pub(crate) base: &'a Base,
+    /// Ids that new names may take.
+    pub(crate) free: Vec<ClusterId>,
+    pub(crate) prints: Prints,
+    /// A digest of the files that were read for the cluster or listener at hand.
+    pub(crate) files: u64,
+    /// A digest of the secrets that all may name.
+    pub(crate) secrets: u64,
     /// Some cluster is spoken to under TLS.
     pub(crate) upstream_tls: bool,
     /// Clusters that Bolt is sent to, and who says so.
@@ -75,14 +85,5 @@ impl Converter<'_> {
             sinks.len() - 1
         });
         SinkId(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    /// A worker's part of a limit for the whole process. At least one, unless the limit is zero.
-    fn share(&self, limit: u64) -> u64 {
-        limit.div_ceil(self.options.workers.max(1) as u64)
-    }
-
-    fn share32(&self, limit: u32) -> u32 {
-        u32::try_from(self.share(u64::from(limit))).unwrap_or(u32::MAX)
     }
 }

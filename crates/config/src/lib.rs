@@ -28,6 +28,7 @@
     reason = "a value is matched for the one kind that its field can have; every other kind means the same"
 )]
 
+mod base;
 mod convert;
 mod dump;
 mod error;
@@ -41,9 +42,10 @@ mod source;
 mod tree;
 mod wire;
 
+pub use base::{Base, Prints};
 pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsTag};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
-pub use load::{Checked, Loaded, Options, check, load};
+pub use load::{Checked, Loaded, Options, check, load, reload};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! The doors: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 use towpath_engine::snapshot::Snapshot;
 
+use crate::base::{Base, Prints};
 use crate::convert::{Bootstrap, Converter, Runtime};
 use crate::error::{Error, Finding, Note, Problem};
 use crate::message::{At, Message, UnknownFields, decode, merge, to_json, types_for};
@@ -17,8 +20,6 @@ use crate::tree::{self, Node, SyntaxError, Value as Tree};
 pub struct Options {
     /// `--allow-unknown-static-fields`: fields that no message has are noted and left out.
     pub allow_unknown_static_fields: bool,
-    /// Among how many workers limits are divided; at least one.
-    pub workers: usize,
     /// `--service-node`: the node's id, before that of the file.
     pub node_id: Option<String>,
     /// `--service-cluster`: the node's cluster, before that of the file.
@@ -31,7 +32,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             allow_unknown_static_fields: false,
-            workers: 1,
             node_id: None,
             node_cluster: None,
             node_zone: None,
@@ -44,6 +44,8 @@ impl Default for Options {
 pub struct Loaded {
     /// For the workers.
     pub snapshot: Snapshot,
+    /// What its parts were made from.
+    pub prints: Prints,
     /// For the program.
     pub bootstrap: Bootstrap,
     /// Old forms that should be written differently.
@@ -72,13 +74,22 @@ pub struct Checked {
 /// # Errors
 /// When the configuration is invalid, or sets something that is not honoured and would be missed.
 pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
+    reload(sources, options, &Base::default())
+}
+
+/// Makes the snapshot that follows the one that serves.
+///
+/// # Errors
+/// As [`load`].
+pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loaded, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &mut report)?;
     report.invalid()?;
-    let (snapshot, bootstrap) = convert(&message, options, &mut report);
+    let (snapshot, prints, bootstrap) = convert(&message, options, base, &mut report);
     report.verdict()?;
     Ok(Loaded {
         snapshot,
+        prints,
         bootstrap,
         json: to_json(&message),
         notes: report.notes,
@@ -94,7 +105,7 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &mut report)?;
     let misread = std::mem::take(&mut report.problems);
-    convert(&message, options, &mut report);
+    convert(&message, options, &Base::default(), &mut report);
     if !misread.is_empty() {
         // Fields that could not be read are missing now, and whoever wants them complains: the cause says it better.
         report.problems = misread;
@@ -109,7 +120,7 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
 pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message> {
     let mut report = Report::default();
     let message = read(sources, options, &mut report).ok()?;
-    convert(&message, options, &mut report);
+    convert(&message, options, &Base::default(), &mut report);
     Some(message)
 }
 
@@ -161,22 +172,39 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
     })
 }
 
-fn convert(message: &Message, options: &Options, report: &mut Report) -> (Snapshot, Bootstrap) {
+fn convert(
+    message: &Message,
+    options: &Options,
+    base: &Base,
+    report: &mut Report,
+) -> (Snapshot, Prints, Bootstrap) {
     let rules = Rules::new(message.descriptor.parent_pool());
-    let (snapshot, runtime) =
-        (Snapshot { generation: 1, ..Snapshot::default() }, Runtime::default());
+    let before = &base.snapshot;
+    let snapshot = Snapshot {
+        generation: before.generation + 1,
+        // Ids are the same in every generation.
+        clusters: vec![None; before.clusters.len()],
+        sinks: before.sinks.clone(),
+        open: Arc::clone(&before.open),
+        ..Snapshot::default()
+    };
     let mut converter = Converter {
         report,
         rules,
         options,
         snapshot,
-        runtime,
+        runtime: Runtime::default(),
+        base,
+        free: base.free.clone(),
+        prints: Prints::default(),
+        files: 0,
+        secrets: 0,
         upstream_tls: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
     };
     let bootstrap = converter.bootstrap(message);
-    (converter.snapshot, bootstrap)
+    (converter.snapshot, converter.prints, bootstrap)
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

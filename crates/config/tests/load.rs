@@ -6,14 +6,15 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_config::{Error, Loaded, Options, Source, Sources, check, load};
+use towpath_config::{Base, Error, Loaded, Options, Source, Sources, check, load, reload};
 use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
 use towpath_engine::snapshot::http::HttpFilter;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
-use towpath_engine::snapshot::{Cluster, Http};
+use towpath_engine::snapshot::{Cluster, ClusterId, Http};
 use towpath_proto::Address;
 
 #[test]
@@ -112,18 +113,17 @@ static_resources:
 }
 
 #[test]
-fn limits_are_divided_among_the_workers() {
+fn limits_are_those_of_the_file() {
     let text = "
 layered_runtime: {layers: [{name: s, static_layer: {overload.global_downstream_max_connections: 10}}]}
 static_resources:
   clusters:
   - {name: a, type: STATIC, circuit_breakers: {thresholds: [{max_connections: 9, max_requests: 1, max_pending_requests: 0}]}}
 ";
-    let options = Options { workers: 4, ..Options::default() };
-    let loaded = load(&Sources::file(Source::yaml("t", text)), &options).unwrap();
+    let loaded = load(&Sources::file(Source::yaml("t", text)), &Options::default()).unwrap();
     let limits = cluster(&loaded, "a").limits;
-    assert_eq!((limits.connections, limits.requests, limits.pending, limits.retries), (3, 1, 0, 1));
-    assert_eq!(loaded.snapshot.max_connections, Some(3));
+    assert_eq!((limits.connections, limits.requests, limits.pending, limits.retries), (9, 1, 0, 3));
+    assert_eq!(loaded.snapshot.max_connections, Some(10));
 }
 
 #[test]
@@ -340,4 +340,65 @@ fn forward(loaded: &Loaded) -> &Forward {
 fn cluster<'a>(loaded: &'a Loaded, name: &str) -> &'a Cluster {
     let id = loaded.snapshot.cluster_id(name).unwrap_or_else(|| panic!("no cluster {name}"));
     loaded.snapshot.cluster(id).unwrap_or_else(|| panic!("no cluster {name}"))
+}
+
+#[test]
+fn what_a_later_configuration_does_not_change_is_the_same_object_there() {
+    let text = |clusters: &[&str], timeout: &str| {
+        let mut text = String::from("static_resources:\n  clusters:\n");
+        for name in clusters {
+            let timeout = if *name == "b" { timeout } else { "5s" };
+            text += &format!("  - {{name: {name}, type: STATIC, connect_timeout: {timeout}}}\n");
+        }
+        text
+    };
+    let follow = |before: Loaded, text: &str, free: Vec<ClusterId>| {
+        let (snapshot, prints) = (Arc::new(before.snapshot), before.prints);
+        let base = Base { snapshot: Arc::clone(&snapshot), prints, free };
+        let sources = Sources::file(Source::yaml("t", text));
+        (snapshot, reload(&sources, &Options::default(), &base).unwrap())
+    };
+    let first =
+        load(&Sources::file(Source::yaml("t", &text(&["a", "b", "c"], "1s"))), &Options::default());
+    let (first, second) = follow(first.unwrap(), &text(&["a", "b", "d"], "2s"), Vec::new());
+    let same = |name| {
+        let (before, after) = (first.cluster_id(name), second.snapshot.cluster_id(name));
+        assert_eq!(before, after, "{name}");
+        let id = after.unwrap();
+        Arc::ptr_eq(first.cluster(id).unwrap(), second.snapshot.cluster(id).unwrap())
+    };
+    assert!(same("a") && !same("b"));
+    assert_eq!((first.generation, second.snapshot.generation), (1, 2));
+    let gone = first.cluster_id("c").unwrap();
+    assert!(second.snapshot.cluster_id("c").is_none() && second.snapshot.cluster(gone).is_none());
+    assert_eq!(second.snapshot.clusters.len(), 4, "an id is not used again by itself");
+    let (_, third) = follow(second, &text(&["a", "e"], "1s"), vec![gone]);
+    assert_eq!(third.snapshot.cluster_id("e"), Some(gone), "but once it is free");
+}
+
+#[test]
+fn a_cluster_is_another_one_when_a_file_that_it_names_is() {
+    let file = std::env::temp_dir().join(format!("towpath-reload-{}", std::process::id()));
+    let text = format!(
+        "static_resources: {{listeners: [{{name: l, address: {{socket_address: {{address: 127.0.0.1, port_value: 1}}}}, \
+         filter_chains: [{{filters: [{{name: h, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.\
+         network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, route_config: {{virtual_hosts: [{{name: v, \
+         domains: [\"*\"], routes: [{{match: {{prefix: /}}, direct_response: {{status: 200, body: {{filename: {}}}}}}}]}}]}}, \
+         http_filters: [{{name: r, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.\
+         Router}}}}]}}}}]}}]}}]}}",
+        file.display()
+    );
+    let mut base = Base::default();
+    let mut listeners = Vec::new();
+    for body in ["one", "one", "two"] {
+        std::fs::write(&file, body).unwrap();
+        let sources = Sources::file(Source::yaml("t", &text));
+        let loaded = reload(&sources, &Options::default(), &base).unwrap();
+        listeners.push(Arc::clone(&loaded.snapshot.listeners[0]));
+        base = Base { snapshot: loaded.snapshot.into(), prints: loaded.prints, free: Vec::new() };
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert!(Arc::ptr_eq(&listeners[0], &listeners[1]));
+    assert!(!Arc::ptr_eq(&listeners[1], &listeners[2]));
+    assert!(Arc::ptr_eq(&listeners[1].open, &listeners[2].open), "its connections are counted on");
 }

@@ -29,6 +29,7 @@ pub mod route;
 mod serving;
 pub mod snapshot;
 pub mod stats;
+pub mod total;
 mod upstream;
 mod wall_clock;
 pub mod worker;

@@ -69,7 +69,7 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
             .map_err(|error| error.to_string())?,
         yaml: flags.config_yaml.as_deref().map(|text| Source::yaml("--config-yaml", text)),
     };
-    let Loaded { snapshot, bootstrap, notes, ignored, mut json } =
+    let Loaded { snapshot, prints: _, bootstrap, notes, ignored, mut json } =
         towpath_config::load(&sources, &options(flags)).map_err(|error| error.to_string())?;
     if !flags.skip_deprecated_logs {
         for note in notes {
@@ -107,7 +107,6 @@ fn options(flags: &Flags) -> Options {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Options {
         allow_unknown_static_fields: flags.allow_unknown_static_fields,
-        workers: flags.workers(),
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),

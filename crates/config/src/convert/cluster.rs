@@ -22,7 +22,7 @@ impl Converter<'_> {
             if self.snapshot.cluster_id(name).is_some() {
                 self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
             }
-            self.snapshot.intern(name);
+            self.intern(name);
         }
     }
 
@@ -30,12 +30,13 @@ impl Converter<'_> {
     pub(super) fn clusters(&mut self, bootstrap: &Message, resources: &Message) {
         let messages: Vec<_> = resources.messages("clusters").collect();
         for message in messages {
-            let cluster = self.cluster(bootstrap, message);
-            let id = self.snapshot.intern(message.text("name"));
-            if let (Some(slot), Some(cluster)) =
-                (self.snapshot.clusters.get_mut(id.0 as usize), cluster)
-            {
-                *slot = Some(Arc::new(cluster));
+            self.files = 0;
+            let Some(cluster) = self.cluster(bootstrap, message) else { continue };
+            let print = self.print(message);
+            let cluster = self.same_cluster(cluster, print);
+            let id = self.intern(&cluster.name);
+            if let Some(slot) = self.snapshot.clusters.get_mut(id.0 as usize) {
+                *slot = Some(cluster);
             }
         }
     }
@@ -87,6 +88,7 @@ impl Converter<'_> {
             max_requests_per_connection,
             http1: Arc::new(http1),
             bolt,
+            in_use: Default::default(),
             panic_threshold: self.panic_threshold(message),
             health_check: self.active_check(message),
             outliers: self.outliers(message),
@@ -125,8 +127,7 @@ impl Converter<'_> {
             let key = self.runtime.number(&format!("circuit_breakers.{cluster}.{priority}.{name}"));
             let written =
                 thresholds.and_then(|thresholds| thresholds.number32(name)).unwrap_or(default);
-            let limit = key.and_then(|key| u32::try_from(key).ok()).unwrap_or(written);
-            self.share32(limit)
+            key.and_then(|key| u32::try_from(key).ok()).unwrap_or(written)
         };
         let budget = thresholds.and_then(|thresholds| thresholds.message("retry_budget"));
         Limits {
@@ -140,7 +141,7 @@ impl Converter<'_> {
                     .map_or(20.0, |percent| percent.float("value").unwrap_or(0.0));
                 (
                     (percent * 100.0).round() as u32,
-                    self.share32(budget.number32("min_retry_concurrency").unwrap_or(3)),
+                    budget.number32("min_retry_concurrency").unwrap_or(3),
                 )
             }),
             track_remaining: thresholds

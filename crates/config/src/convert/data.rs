@@ -1,5 +1,6 @@
 //! `DataSource`: text or bytes from the file itself, another file or the environment.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 
 use super::Converter;
@@ -11,7 +12,12 @@ impl Converter<'_> {
         let field = source.oneof("specifier")?;
         let bytes = match (field.descriptor.name(), &field.value) {
             ("filename", Value::String(path)) => match read_file(path, limit) {
-                Ok(bytes) => bytes,
+                Ok(bytes) => {
+                    let mut hasher = DefaultHasher::new();
+                    (self.files, &bytes).hash(&mut hasher);
+                    self.files = hasher.finish();
+                    bytes
+                }
                 Err(error) => {
                     self.report.problem(&field.at, format!("{path}: {error}"));
                     return None;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{ChainMatch, NetworkFilter, SourceType, Terminal};
+use towpath_engine::total::Total;
 
 use super::Converter;
 use super::bolt::BOLT_PROXY;
@@ -87,7 +88,8 @@ impl Converter<'_> {
         }
         Some(NetworkFilter::ConnectionLimit {
             stat_prefix: Arc::from(config.text("stat_prefix")),
-            max_connections: self.share(config.number("max_connections").unwrap_or(1)),
+            max_connections: config.number("max_connections").unwrap_or(1),
+            open: Total::default(),
             delay: config.duration("delay").unwrap_or(Duration::ZERO),
         })
     }

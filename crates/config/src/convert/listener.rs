@@ -15,6 +15,7 @@ impl Converter<'_> {
     pub(super) fn listeners(&mut self, resources: &Message) {
         let messages: Vec<_> = resources.messages("listeners").collect();
         for message in messages {
+            self.files = 0;
             let Some(listener) = self.listener(message) else { continue };
             let twin = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
             if let Some(twin) = twin {
@@ -28,7 +29,9 @@ impl Converter<'_> {
                 };
                 self.report.problem(&message.at, text);
             }
-            self.snapshot.listeners.push(Arc::new(listener));
+            let print = self.print(message);
+            let listener = self.same_listener(listener, print);
+            self.snapshot.listeners.push(listener);
         }
     }
 
@@ -62,7 +65,8 @@ impl Converter<'_> {
             default_chain,
             buffer_limit: buffer_limit
                 .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
-            max_connections: limit.map(|limit| self.share(limit)),
+            max_connections: limit,
+            open: Arc::default(),
             ignore_global_limit: message.flag("ignore_global_conn_limit"),
             direction: match message.choice("traffic_direction").as_str() {
                 "INBOUND" => Direction::Inbound,

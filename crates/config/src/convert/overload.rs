@@ -8,13 +8,13 @@ const DOWNSTREAM_CONNECTIONS: &str =
     "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig";
 
 impl Converter<'_> {
-    /// The limit on downstream connections of one worker.
+    /// The limit on downstream connections.
     pub(super) fn connection_limits(&mut self, bootstrap: &Message) -> Option<u64> {
         let monitored = bootstrap
             .message("overload_manager")
             .and_then(|manager| self.monitored_connections(manager));
         let of_runtime = self.runtime.number("overload.global_downstream_max_connections");
-        monitored.or(of_runtime).map(|limit| self.share(limit))
+        monitored.or(of_runtime)
     }
 
     fn monitored_connections(&mut self, manager: &Message) -> Option<u64> {

@@ -91,7 +91,7 @@ impl Converter<'_> {
                 self.report.problem(at, format!("unknown cluster '{name}'"));
                 None
             }
-            None => Some(self.snapshot.intern(name)),
+            None => Some(self.intern(name)),
         }
     }
 

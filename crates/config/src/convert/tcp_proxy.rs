@@ -30,12 +30,12 @@ impl Converter<'_> {
     fn tcp_cluster(&mut self, message: &Message) -> Option<ClusterChoice> {
         let field = message.oneof("cluster_specifier")?;
         match &field.value {
-            Value::String(name) => Some(ClusterChoice::One(self.snapshot.intern(name))),
+            Value::String(name) => Some(ClusterChoice::One(self.intern(name))),
             Value::Message(weighted) => {
                 let mut clusters = Vec::new();
                 for entry in weighted.messages("clusters") {
                     clusters.push(WeightedCluster {
-                        cluster: self.snapshot.intern(entry.text("name")),
+                        cluster: self.intern(entry.text("name")),
                         weight: entry.number32("weight").unwrap_or(0),
                         request_headers: HeaderOps::default(),
                         response_headers: HeaderOps::default(),

@@ -1,11 +1,13 @@
 //! What a connection keeps of the filter chain that took it.
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::NO_CLUSTER;
 use crate::serving::Serving;
-use crate::snapshot::listener::{ChainMatch, Direction as Way, FilterChain, Listener, Terminal};
+use crate::snapshot::listener::{
+    ChainMatch, Direction as Way, FilterChain, Listener, NetworkFilter, Terminal,
+};
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
 use crate::stats::{
@@ -27,8 +29,6 @@ pub(crate) struct ChainContext {
     pub(crate) slot: usize,
     /// It is the listener's default chain.
     pub(crate) is_default: bool,
-    /// Its connections.
-    pub(crate) active: Cell<u64>,
 }
 
 /// What takes the streams of a chain's connections.
@@ -89,7 +89,29 @@ impl ChainContext {
             limits: Vec::new(),
             slot: usize::MAX,
             is_default: false,
-            active: Cell::new(0),
+        }
+    }
+
+    /// A connection begins. Answers the `connection_limit` filter that refuses it, and how long to hold it then.
+    pub(crate) fn enter(&self) -> Option<(&ConnectionLimitStats, Duration)> {
+        self.listener.open.add(1);
+        let mut refused = None;
+        for (filter, stats) in self.chain.filters.iter().zip(&self.limits) {
+            let NetworkFilter::ConnectionLimit { max_connections, open, delay, .. } = filter;
+            stats.active_connections.inc();
+            if open.add(1) >= *max_connections && refused.is_none() {
+                refused = Some((&**stats, *delay));
+            }
+        }
+        refused
+    }
+
+    /// One is over for its filters.
+    pub(crate) fn leave_filters(&self) {
+        for (filter, stats) in self.chain.filters.iter().zip(&self.limits) {
+            let NetworkFilter::ConnectionLimit { open, .. } = filter;
+            open.sub(1);
+            stats.active_connections.dec();
         }
     }
 
@@ -133,6 +155,7 @@ fn no_listener() -> (Listener, FilterChain) {
         default_chain: None,
         buffer_limit: 0,
         max_connections: None,
+        open: Arc::default(),
         // It is none of those that the limit counts.
         ignore_global_limit: true,
         direction: Way::Unspecified,

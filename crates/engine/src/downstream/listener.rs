@@ -2,7 +2,6 @@
 //!
 //! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`ChainContext`], or a closed socket.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use crate::snapshot::listener::{
     ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
 use crate::stats::{ListenerStats, Scope};
+use crate::total::Total;
 
 /// A listener of this worker.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub(crate) enum ListenerPhase {
 pub(crate) struct Listeners {
     pub(crate) slots: Vec<ListenerState>,
     pub(crate) next_id: u32,
-    /// Downstream connections on all listeners that count.
-    pub(crate) active: u64,
+    /// The process's downstream connections on all listeners that count.
+    pub(crate) open: Arc<Total>,
     /// Downstream connections that wait for their peers' ends.
     pub(crate) closing: u64,
     pub(crate) started: bool,
@@ -78,17 +78,17 @@ impl Listeners {
         }
         if let Some(slot) = self.slots.get_mut(context.slot) {
             slot.active -= 1;
+            context.listener.open.sub(1);
         }
         if !context.listener.ignore_global_limit {
-            self.active -= 1;
+            self.open.sub(1);
         }
     }
 
     /// A connection does not count for its chain any more.
     fn release_chain(&self, context: &ChainContext) {
         if self.slots.get(context.slot).is_some() {
-            context.active.update(|active| active - 1);
-            context.limits.iter().for_each(|limit| limit.active_connections.dec());
+            context.leave_filters();
         }
     }
 
@@ -193,8 +193,11 @@ impl Listeners {
             }
             match self.successor(&downstream.context) {
                 Some(context) => {
-                    downstream.context.active.update(|active| active - 1);
-                    context.active.update(|active| active + 1);
+                    let before = &downstream.context;
+                    before.leave_filters();
+                    before.listener.open.sub(1);
+                    let _ = context.enter();
+                    self.count_globally(before, context);
                     downstream.context = Rc::clone(context);
                 }
                 None => conns.drain(id, env, now),
@@ -278,16 +281,13 @@ impl Listeners {
         }
     }
 
-    /// How long to hold a connection that a `connection_limit` filter of its chain refuses.
-    pub(crate) fn refusal(&self, context: &ChainContext) -> Option<Duration> {
-        let active = context.active.get();
-        context.chain.filters.iter().zip(&context.limits).find_map(|(filter, stats)| {
-            let NetworkFilter::ConnectionLimit { max_connections, delay, .. } = filter;
-            (active > *max_connections).then(|| {
-                stats.limited_connections.inc();
-                *delay
-            })
-        })
+    /// A connection goes over to another chain, whose listener may count it otherwise.
+    fn count_globally(&self, before: &ChainContext, after: &ChainContext) {
+        match (before.listener.ignore_global_limit, after.listener.ignore_global_limit) {
+            (true, false) => drop(self.open.add(1)),
+            (false, true) => self.open.sub(1),
+            (true, true) | (false, false) => {}
+        }
     }
 
     pub(crate) fn refuse(
@@ -357,7 +357,6 @@ impl Env {
             limits,
             slot,
             is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
-            active: Cell::new(0),
         }
     }
 

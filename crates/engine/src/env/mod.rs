@@ -40,6 +40,7 @@ pub struct WorkerOptions {
 #[derive(Debug)]
 pub(crate) struct Env {
     pub(crate) index: u32,
+    pub(crate) workers: u32,
     pub(crate) registry: Arc<Registry>,
     pub(crate) timers: Timers,
     pub(crate) heads: HeadPool,
@@ -65,6 +66,7 @@ impl Env {
     pub(crate) fn new(options: WorkerOptions) -> Self {
         Self {
             index: options.index,
+            workers: options.workers,
             registry: options.registry,
             timers: Timers::new(),
             heads: HeadPool::default(),

@@ -23,6 +23,7 @@ impl Exchange {
             return;
         }
         let snapshot = Arc::clone(&self.snapshot);
+        self.listeners.open = Arc::clone(&snapshot.open);
         let wanted: HashMap<&str, &Arc<Listener>> =
             snapshot.listeners.iter().map(|config| (&*config.name, config)).collect();
         let mut changed = Vec::new();
@@ -49,6 +50,7 @@ impl Exchange {
             }
         }
         if !changed.is_empty() {
+            self.streams.forget_spare();
             self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
         }
         self.listeners.tell_started(&mut self.env);
@@ -63,20 +65,22 @@ impl Exchange {
         peer: Address,
         now: Instant,
     ) {
-        let global = self.snapshot.max_connections.filter(|&max| self.listeners.active >= max);
+        let open = self.listeners.open.value();
+        let global = self.snapshot.max_connections.filter(|&max| open >= max);
         let Some((_, state)) = self.listeners.by_id(listener) else {
             self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
             return;
         };
-        let refused = if state.config.max_connections.is_some_and(|max| state.active >= max) {
-            state.stats.downstream_cx_overflow.inc();
-            true
-        } else if global.is_some() && !state.config.ignore_global_limit {
-            state.stats.downstream_global_cx_overflow.inc();
-            true
-        } else {
-            false
-        };
+        let refused =
+            if state.config.max_connections.is_some_and(|max| state.config.open.value() >= max) {
+                state.stats.downstream_cx_overflow.inc();
+                true
+            } else if global.is_some() && !state.config.ignore_global_limit {
+                state.stats.downstream_global_cx_overflow.inc();
+                true
+            } else {
+                false
+            };
         if refused {
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
@@ -94,11 +98,13 @@ impl Exchange {
         };
         state.stats.downstream_cx_active.inc();
         state.active += 1;
-        context.active.update(|active| active + 1);
-        context.limits.iter().for_each(|limit| limit.active_connections.inc());
+        let refused = context.enter().map(|(stats, delay)| {
+            stats.limited_connections.inc();
+            delay
+        });
         let limit = state.config.buffer_limit;
         if !context.listener.ignore_global_limit {
-            self.listeners.active += 1;
+            self.listeners.open.add(1);
         }
         let codec = match &context.kind {
             ChainKind::Http(http) => {
@@ -132,7 +138,7 @@ impl Exchange {
         let connection = Connection::new(id, codec, role, local, peer, limit, now);
         self.conns.table.insert(connection).trace_accepted();
         self.conns.push(Output::ReadLimit { connection: id, bytes: limit }, &mut self.env);
-        if let Some(delay) = self.listeners.refusal(&context) {
+        if let Some(delay) = refused {
             self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
             return;
         }

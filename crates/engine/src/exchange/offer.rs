@@ -7,6 +7,7 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{ResetReason, StreamIndex};
+use crate::upstream::cluster::Resource;
 use crate::upstream::pool::PEER_IDLE_MARGIN;
 
 /// What became of the connection that was offered.
@@ -55,7 +56,7 @@ impl Exchange {
             let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
                 return Offer::Done;
             };
-            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
+            if !cluster.is_full(pool_key, Resource::Requests) {
                 self.attach(next, id, now);
                 return Offer::Done;
             }

@@ -22,6 +22,7 @@ use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
+use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -269,13 +270,7 @@ impl Exchange {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        let (limits, load) = (cluster.limits(pool_key), cluster.load(pool_key));
-        let allowed = limits.retry_budget.map_or(limits.retries, |(percent_hundredths, least)| {
-            let share =
-                u64::from(load.requests + load.pending) * u64::from(percent_hundredths) / 10_000;
-            u32::try_from(share).unwrap_or(u32::MAX).max(least)
-        });
-        if load.retries >= allowed {
+        if cluster.is_full(pool_key, Resource::Retries) {
             stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
             return false;

@@ -282,6 +282,11 @@ impl Streams {
         }
     }
 
+    /// Lets go of what streams that are over still know: a configuration that is gone, say.
+    pub(crate) fn forget_spare(&mut self) {
+        self.spare.clear();
+    }
+
     pub(crate) fn recycle(&mut self, stream: Box<Stream>) {
         if self.spare.len() < SPARE_STREAMS {
             self.spare.push(stream);

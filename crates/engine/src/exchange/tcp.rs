@@ -12,6 +12,7 @@ use crate::ids::{Closer, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
+use crate::upstream::cluster::Resource;
 use crate::upstream::pool::Lease;
 
 impl Exchange {
@@ -84,7 +85,7 @@ impl Exchange {
         else {
             return Lease::Overflow;
         };
-        if cluster.load(pool_key).connections >= cluster.limits(pool_key).connections {
+        if cluster.is_full(pool_key, Resource::Connections) {
             cluster.stats.upstream_cx_overflow.inc();
             // As Envoy's pools, which CONNECT takes and the TCP proxy asks past: a host without any gets one.
             let has_some = cluster.pool(pool_key).is_some_and(|pool| pool.connections > 0);
@@ -92,7 +93,7 @@ impl Exchange {
                 return Lease::Overflow;
             }
         }
-        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
+        if cluster.is_full(pool_key, Resource::Pending) {
             cluster.stats.upstream_rq_pending_overflow.inc();
             return Lease::Overflow;
         }

@@ -149,6 +149,7 @@ impl Local {
             buffer_limit: settings.window_bytes,
             limits,
             high_limits: limits,
+            in_use: Default::default(),
             idle_timeout: Some(settings.idle_timeout),
             max_connection_duration: None,
             max_requests_per_connection: settings.requests_per_connection,

@@ -8,6 +8,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 use super::BoltUpstream;
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::tls::UpstreamTls;
+use crate::total::Total;
 
 /// Envoy `config.cluster.v3.Cluster`.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Cluster {
     pub limits: Limits,
     /// Circuit breakers of the high priority.
     pub high_limits: Limits,
+    /// What is in use of both, by all workers.
+    pub in_use: [InUse; 2],
     /// `HttpProtocolOptions.common_http_protocol_options.idle_timeout`: default 1 h.
     pub idle_timeout: Option<Duration>,
     /// `max_connection_duration`.
@@ -176,7 +179,20 @@ pub enum Balancer {
     Random,
 }
 
-/// Envoy `CircuitBreakers.Thresholds`, divided among the workers.
+/// What all workers together use of a cluster, for its circuit breakers: not configuration, but it ends with it.
+#[derive(Debug, Default)]
+pub struct InUse {
+    /// Connections, with those that are being opened.
+    pub connections: Total,
+    /// Requests that wait for a connection.
+    pub pending: Total,
+    /// Requests on connections.
+    pub requests: Total,
+    /// Retries.
+    pub retries: Total,
+}
+
+/// Envoy `CircuitBreakers.Thresholds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `max_connections`: default 1024.

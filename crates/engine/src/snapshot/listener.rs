@@ -9,6 +9,7 @@ use towpath_proto::{Address, ListenOptions};
 use super::log::AccessLog;
 use super::route::ClusterChoice;
 use super::{BoltProxy, Http};
+use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
 #[derive(Debug)]
@@ -29,9 +30,10 @@ pub struct Listener {
     pub default_chain: Option<Arc<FilterChain>>,
     /// `per_connection_buffer_limit_bytes`: above it, the other side is not read. Default 64 KiB (Envoy: 1 MiB).
     pub buffer_limit: usize,
-    /// Connections that one worker may hold on this listener. Runtime key
-    /// `envoy.resource_limits.listener.<name>.connection_limit`, divided among the workers.
+    /// Connections that this listener may have. Runtime key `envoy.resource_limits.listener.<name>.connection_limit`.
     pub max_connections: Option<u64>,
+    /// Those that all workers have on it.
+    pub open: Arc<Total>,
     /// `ignore_global_conn_limit`.
     pub ignore_global_limit: bool,
     /// `traffic_direction`.
@@ -146,8 +148,10 @@ pub enum NetworkFilter {
     ConnectionLimit {
         /// Its counters' prefix.
         stat_prefix: Arc<str>,
-        /// Connections at once on one worker.
+        /// Connections at once.
         max_connections: u64,
+        /// Those that all workers have.
+        open: Total,
         /// How long a connection over the limit is held before it is closed.
         delay: Duration,
     },

@@ -24,6 +24,8 @@ pub use log::{AccessLog, SinkId};
 pub use route::{Route, RouteTable, VirtualHost};
 pub use tls::UpstreamTls;
 
+use crate::total::Total;
+
 /// One generation of configuration.
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -39,9 +41,11 @@ pub struct Snapshot {
     pub cluster_ids: HashMap<Arc<str>, ClusterId>,
     /// Where access logs go, by [`SinkId`].
     pub sinks: Vec<log::Sink>,
-    /// Downstream connections that one worker may hold. Envoy's `overload_manager` downstream-connections
-    /// monitor and `overload.global_downstream_max_connections`, divided among the workers.
+    /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and
+    /// `overload.global_downstream_max_connections`.
     pub max_connections: Option<u64>,
+    /// Those that all workers have.
+    pub open: Arc<Total>,
 }
 
 impl Snapshot {

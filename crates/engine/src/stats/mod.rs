@@ -4,6 +4,7 @@
 //! writes it without locks. The [`Registry`] knows all sets; reading merges those of one scope over the workers
 //! and streams the result as text, JSON or Prometheus exposition, a chunk at a time.
 
+mod breakers;
 mod counter;
 mod histogram;
 mod json;
@@ -18,6 +19,7 @@ mod text;
 use std::any::Any;
 use std::fmt;
 
+pub use breakers::BreakerStats;
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use histogram::{Bins, Histogram};
 pub use json::Json;
@@ -26,10 +28,10 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::Scope;
 pub use sets::{
-    BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConnectionLimitStats,
-    FilesystemStats, HealthCheckStats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, OutlierStats, RuntimeStats, ServerStats, TcpStats,
-    TlsStats,
+    BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
+    ConnectionLimitStats, FilesystemStats, HealthCheckStats, HttpStats, ListenerHttpStats,
+    ListenerManagerStats, ListenerStats, ListenerWorkerStats, OutlierStats, RuntimeStats,
+    ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

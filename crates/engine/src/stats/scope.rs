@@ -14,6 +14,8 @@ pub enum Scope {
     Cluster(Arc<str>),
     /// `cluster.<name>.bolt`.
     ClusterBolt(Arc<str>),
+    /// `cluster.<name>.circuit_breakers`.
+    ClusterBreakers(Arc<str>),
     /// `cluster.<name>.health_check`.
     ClusterHealthCheck(Arc<str>),
     /// `cluster_manager`.
@@ -22,6 +24,8 @@ pub enum Scope {
     ClusterOutliers(Arc<str>),
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
+    /// `towpath.config`.
+    Config,
     /// `connection_limit.<stat prefix>`.
     ConnectionLimit(Arc<str>),
     /// `towpath.worker_<n>`: a worker's driver.
@@ -66,6 +70,7 @@ impl fmt::Display for Scope {
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
+            Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
@@ -81,6 +86,7 @@ impl fmt::Display for Scope {
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
             Self::Traces => f.write_str("towpath.trace"),
+            Self::Config => f.write_str("towpath.config"),
             Self::ClusterManager
             | Self::Filesystem
             | Self::ListenerManager
@@ -98,12 +104,14 @@ impl Scope {
             Self::Bolt(_) => "bolt",
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
+            Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterManager => "cluster_manager",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
+            Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
             Self::Http(_) => "http",
@@ -126,6 +134,7 @@ impl Scope {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
             Self::Cluster(name)
             | Self::ClusterBolt(name)
+            | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
@@ -146,6 +155,7 @@ impl Scope {
             Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],
             Self::AccessLogs
             | Self::ClusterManager
+            | Self::Config
             | Self::Filesystem
             | Self::ListenerManager
             | Self::Runtime

@@ -3,7 +3,7 @@
 
 use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Version};
 
-use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet, Tracked};
+use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
 
 /// Declares a set: the kind, the field and, where it differs, the name after the scope's prefix.
 macro_rules! stats {
@@ -36,22 +36,6 @@ macro_rules! stats {
 stats! {
     /// `cluster.<name>.…`
     ClusterStats {
-        Gauge circuit_default_cx_open = "circuit_breakers.default.cx_open";
-        Tracked circuit_default_remaining_cx = "circuit_breakers.default.remaining_cx";
-        Tracked circuit_default_remaining_pending = "circuit_breakers.default.remaining_pending";
-        Tracked circuit_default_remaining_retries = "circuit_breakers.default.remaining_retries";
-        Tracked circuit_default_remaining_rq = "circuit_breakers.default.remaining_rq";
-        Gauge circuit_default_rq_open = "circuit_breakers.default.rq_open";
-        Gauge circuit_default_rq_pending_open = "circuit_breakers.default.rq_pending_open";
-        Gauge circuit_default_rq_retry_open = "circuit_breakers.default.rq_retry_open";
-        Gauge circuit_high_cx_open = "circuit_breakers.high.cx_open";
-        Tracked circuit_high_remaining_cx = "circuit_breakers.high.remaining_cx";
-        Tracked circuit_high_remaining_pending = "circuit_breakers.high.remaining_pending";
-        Tracked circuit_high_remaining_retries = "circuit_breakers.high.remaining_retries";
-        Tracked circuit_high_remaining_rq = "circuit_breakers.high.remaining_rq";
-        Gauge circuit_high_rq_open = "circuit_breakers.high.rq_open";
-        Gauge circuit_high_rq_pending_open = "circuit_breakers.high.rq_pending_open";
-        Gauge circuit_high_rq_retry_open = "circuit_breakers.high.rq_retry_open";
         Codes external_upstream_rq = "external.upstream_rq";
         Codes internal_upstream_rq = "internal.upstream_rq";
         Counter lb_healthy_panic;
@@ -319,6 +303,18 @@ stats! {
 }
 
 stats! {
+    /// `towpath.config.…`: configurations that were read while another one served, as Envoy counts those of a control plane.
+    ConfigStats {
+        Counter update_attempt;
+        Histogram update_duration;
+        Counter update_rejected;
+        Counter update_success;
+        Gauge update_time;
+        Gauge version;
+    }
+}
+
+stats! {
     /// `cluster_manager.…`
     ClusterManagerStats {
         Gauge active_clusters;
@@ -385,11 +381,11 @@ mod tests {
     fn fields_and_names_belong_together() {
         let stats = ClusterStats::default();
         stats.upstream_cx_total.inc();
-        stats.circuit_high_cx_open.set(7);
+        stats.membership_healthy.set(7);
         let at = |name| stats.names().iter().position(|known| *known == name).unwrap();
         let Stat::Counter(total) = stats.value(at("upstream_cx_total")) else { panic!() };
         assert_eq!(total.value(), 1);
-        let Stat::Gauge(open) = stats.value(at("circuit_breakers.high.cx_open")) else { panic!() };
+        let Stat::Gauge(open) = stats.value(at("membership_healthy")) else { panic!() };
         assert_eq!(open.value(), 7);
     }
 

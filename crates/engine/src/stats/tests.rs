@@ -82,7 +82,7 @@ fn everything_is_listed_in_the_order_of_names() {
         .take_while(|line| !line.ends_with("No recorded values") && !line.contains("P0("))
         .map(|line| line.split(": ").next().unwrap())
         .collect();
-    assert!(numbers.len() > 250, "{}", numbers.len());
+    assert!(numbers.len() > 220, "{}", numbers.len());
     assert!(numbers.is_sorted());
     assert!(all.contains("\ncluster.c-d.upstream_rq_time: No recorded values\n"));
 }

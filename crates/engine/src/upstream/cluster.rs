@@ -18,7 +18,8 @@ use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{Findings, Standing};
 use crate::snapshot::{Cluster, ClusterId};
-use crate::stats::{ClusterBoltStats, ClusterStats, Scope};
+use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Registry, Scope};
+use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::pool::Pool;
 
@@ -32,8 +33,14 @@ pub(crate) struct ClusterState {
     pub(crate) tls: Option<ClusterTls>,
     /// Where Bolt is spoken.
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
-    /// What is in use, by [`Priority`].
-    pub(crate) loads: [Load; 2],
+    /// What this worker has in use, by [`Priority`].
+    loads: [Load; 2],
+    /// How far requests may be counted behind, by [`Priority`].
+    slack: [u32; 2],
+    /// How many workers count.
+    workers: u32,
+    /// The gauges of the circuit breakers, which all workers share. They are shown as long as a worker has them.
+    breakers: Option<Arc<BreakerStats>>,
     /// What the balancer sees; `pools_of` says where each host's pools are.
     pub(crate) hosts: Vec<Host>,
     /// A host's pool for the default priority, and the one for the high priority once it was wanted.
@@ -50,14 +57,21 @@ pub(crate) struct ClusterState {
     pub(crate) leaves: bool,
 }
 
-/// What is in use, against the circuit breakers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Load {
-    pub(crate) connections: u32,
-    pub(crate) pending: u32,
-    pub(crate) requests: u32,
-    pub(crate) retries: u32,
+/// What circuit breakers limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Connections,
+    Pending,
+    Requests,
+    Retries,
 }
+
+impl Resource {
+    const ALL: [Self; 4] = [Self::Connections, Self::Pending, Self::Requests, Self::Retries];
+}
+
+/// What this worker has in use, by [`Resource`].
+type Load = [Share; 4];
 
 impl ClusterState {
     pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
@@ -69,6 +83,9 @@ impl ClusterState {
             tls: None,
             bolt_stats: None,
             loads: [Load::default(); 2],
+            slack: [0; 2],
+            workers: 1,
+            breakers: None,
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
@@ -99,13 +116,61 @@ impl ClusterState {
         self.pools.get_mut(pool_key.pool as usize)?.as_mut()
     }
 
-    /// What is in use of the priority that a pool belongs to.
-    pub(crate) fn load(&self, pool_key: PoolKey) -> &Load {
-        &self.loads[self.priority(pool_key) as usize]
+    /// What all workers have in use of the priority that a pool belongs to.
+    pub(crate) fn in_use(&self, pool_key: PoolKey, resource: Resource) -> u32 {
+        let priority = self.priority(pool_key);
+        self.loads[priority as usize][resource as usize].in_use(total(
+            &self.config,
+            priority,
+            resource,
+        ))
     }
 
-    pub(crate) fn load_mut(&mut self, pool_key: PoolKey) -> &mut Load {
-        &mut self.loads[self.priority(pool_key) as usize]
+    /// Whether its circuit breaker is open.
+    pub(crate) fn is_full(&mut self, pool_key: PoolKey, resource: Resource) -> bool {
+        let limits = self.limits(pool_key);
+        let limit = match resource {
+            Resource::Connections => limits.connections,
+            Resource::Pending => limits.pending,
+            Resource::Requests => limits.requests,
+            Resource::Retries => limits
+                .retry_budget
+                .map_or(limits.retries, |budget| self.retries_allowed(pool_key, budget)),
+        };
+        let full = self.in_use(pool_key, resource) >= limit;
+        if full {
+            let (config, priority) = (Arc::clone(&self.config), self.priority(pool_key));
+            let share = &mut self.loads[priority as usize][resource as usize];
+            share.tell_all(total(&config, priority, resource));
+        }
+        full
+    }
+
+    fn retries_allowed(&self, pool_key: PoolKey, (percent_hundredths, least): (u32, u32)) -> u32 {
+        let requests = u64::from(self.in_use(pool_key, Resource::Requests))
+            + u64::from(self.in_use(pool_key, Resource::Pending));
+        let share = requests * u64::from(percent_hundredths) / 10_000;
+        u32::try_from(share).unwrap_or(u32::MAX).max(least)
+    }
+
+    pub(crate) fn take(&mut self, pool_key: PoolKey, resource: Resource) {
+        let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
+        let total = total(&self.config, priority, resource);
+        self.loads[priority as usize][resource as usize].take(total, slack);
+    }
+
+    pub(crate) fn give(&mut self, pool_key: PoolKey, resource: Resource) {
+        let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
+        let total = total(&self.config, priority, resource);
+        self.loads[priority as usize][resource as usize].give(total, slack);
+    }
+
+    /// Requests alone come often enough for the total's cache line to matter.
+    fn slack(&self, pool_key: PoolKey, resource: Resource) -> u32 {
+        match resource {
+            Resource::Requests => self.slack[self.priority(pool_key) as usize],
+            Resource::Connections | Resource::Pending | Resource::Retries => 0,
+        }
     }
 
     /// The circuit breakers of a pool's priority.
@@ -122,6 +187,26 @@ impl ClusterState {
 
     pub(crate) fn priority(&self, pool_key: PoolKey) -> Priority {
         self.pool(pool_key).map_or(Priority::Default, |pool| pool.priority)
+    }
+
+    /// Counts with the other workers.
+    fn share_breakers(&mut self, registry: &Registry, workers: u32) {
+        let scope = Scope::ClusterBreakers(Arc::clone(&self.config.stat_name));
+        self.breakers = Some(registry.set(u32::MAX, scope));
+        self.workers = workers;
+        self.follow_limits();
+    }
+
+    fn follow_limits(&mut self) {
+        if let Some(breakers) = &self.breakers {
+            breakers.follow(&self.config);
+        }
+        for priority in [Priority::Default, Priority::High] {
+            let limits = self.limits_of(priority);
+            let exact = limits.track_remaining;
+            let slack = if exact { 0 } else { slack(limits.requests, self.workers) };
+            self.slack[priority as usize] = slack;
+        }
     }
 
     /// Chooses a host for a stream, not one of `avoid` if there is another.
@@ -161,78 +246,26 @@ impl ClusterState {
 
     /// A stream will be tried again.
     pub(crate) fn retry_began(&mut self, priority: Priority) {
-        self.loads[priority as usize].retries += 1;
-        self.show_breakers_of(priority);
+        let total = total(&self.config, priority, Resource::Retries);
+        self.loads[priority as usize][Resource::Retries as usize].take(total, 0);
     }
 
     /// A stream waits for a connection.
     pub(crate) fn joined_queue(&mut self, pool_key: PoolKey) {
-        self.load_mut(pool_key).pending += 1;
-        self.show_breakers(pool_key);
+        self.take(pool_key, Resource::Pending);
         self.stats.upstream_rq_pending_total.inc();
         self.stats.upstream_rq_pending_active.inc();
     }
 
     /// A stream left the queue of a pool.
     pub(crate) fn left_queue(&mut self, pool_key: PoolKey) {
-        self.load_mut(pool_key).pending -= 1;
+        self.give(pool_key, Resource::Pending);
         self.stats.upstream_rq_pending_active.dec();
-        self.show_breakers(pool_key);
-    }
-
-    /// Keeps the gauges of the circuit breakers: written only when one of them opens or closes, or when
-    /// what remains is tracked.
-    pub(crate) fn show_breakers(&self, pool_key: PoolKey) {
-        self.show_breakers_of(self.priority(pool_key));
-    }
-
-    pub(crate) fn show_breakers_of(&self, priority: Priority) {
-        let (limits, load) = (self.limits_of(priority), &self.loads[priority as usize]);
-        let stats = &*self.stats;
-        let [cx, pending, rq, retry] = match priority {
-            Priority::Default => [
-                (&stats.circuit_default_cx_open, &stats.circuit_default_remaining_cx),
-                (&stats.circuit_default_rq_pending_open, &stats.circuit_default_remaining_pending),
-                (&stats.circuit_default_rq_open, &stats.circuit_default_remaining_rq),
-                (&stats.circuit_default_rq_retry_open, &stats.circuit_default_remaining_retries),
-            ],
-            Priority::High => [
-                (&stats.circuit_high_cx_open, &stats.circuit_high_remaining_cx),
-                (&stats.circuit_high_rq_pending_open, &stats.circuit_high_remaining_pending),
-                (&stats.circuit_high_rq_open, &stats.circuit_high_remaining_rq),
-                (&stats.circuit_high_rq_retry_open, &stats.circuit_high_remaining_retries),
-            ],
-        };
-        let used = [
-            (cx, load.connections, limits.connections),
-            (pending, load.pending, limits.pending),
-            (rq, load.requests, limits.requests),
-            (retry, load.retries, limits.retries),
-        ];
-        for ((open, remaining), load, limit) in used {
-            let is_open = u64::from(load >= limit);
-            if open.value() != is_open {
-                open.set(is_open);
-            }
-            if limits.track_remaining {
-                remaining.set(limit.saturating_sub(load).into());
-            }
-        }
-    }
-
-    /// The same after one request more or less, which leaves the gauges alone far from the limit.
-    #[inline]
-    pub(crate) fn show_request_breaker(&self, pool_key: PoolKey) {
-        let (limits, load) = (self.limits(pool_key), self.load(pool_key));
-        if limits.track_remaining || load.requests.abs_diff(limits.requests) <= 1 {
-            self.show_breakers(pool_key);
-        }
     }
 
     /// A stream begins (or ends) on a host.
     pub(crate) fn request_began(&mut self, pool_key: PoolKey) {
-        self.load_mut(pool_key).requests += 1;
-        self.show_request_breaker(pool_key);
+        self.take(pool_key, Resource::Requests);
         self.stats.upstream_rq_total.inc();
         self.stats.upstream_rq_active.inc();
         let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
@@ -246,8 +279,7 @@ impl ClusterState {
     }
 
     pub(crate) fn request_over(&mut self, pool_key: PoolKey, failed: bool) {
-        self.load_mut(pool_key).requests -= 1;
-        self.show_request_breaker(pool_key);
+        self.give(pool_key, Resource::Requests);
         self.stats.upstream_rq_active.dec();
         let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
             return;
@@ -409,8 +441,16 @@ impl ClusterState {
         } else {
             self.update(&config.endpoints, random)
         };
-        self.show_breakers_of(Priority::Default);
-        self.show_breakers_of(Priority::High);
+        for priority in [Priority::Default, Priority::High] {
+            for resource in Resource::ALL {
+                let share = &mut self.loads[priority as usize][resource as usize];
+                share.move_to(
+                    total(&before, priority, resource),
+                    total(&config, priority, resource),
+                );
+            }
+        }
+        self.follow_limits();
         gone
     }
 
@@ -435,6 +475,17 @@ impl ClusterState {
             HostDescription { endpoint, findings: host.findings, counts }
         });
         ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+    }
+}
+
+/// What all workers have in use of a cluster.
+fn total(config: &Cluster, priority: Priority, resource: Resource) -> &Total {
+    let in_use = &config.in_use[priority as usize];
+    match resource {
+        Resource::Connections => &in_use.connections,
+        Resource::Pending => &in_use.pending,
+        Resource::Requests => &in_use.requests,
+        Resource::Retries => &in_use.retries,
     }
 }
 
@@ -475,16 +526,15 @@ impl Clusters {
     /// A retry is over. While it waits its host may go, and its pool with it; its cluster stays.
     pub(crate) fn retry_over(&mut self, id: ClusterId, priority: Priority) {
         let Some(cluster) = self.get_mut(id) else { return };
-        let load = &mut cluster.loads[priority as usize];
         // One of another kind, in its place, has counted none.
-        load.retries = load.retries.saturating_sub(1);
-        cluster.show_breakers_of(priority);
+        let total = total(&cluster.config, priority, Resource::Retries);
+        cluster.loads[priority as usize][Resource::Retries as usize].give(total, 0);
         self.drop_if_left(id);
     }
 
     pub(crate) fn drop_if_left(&mut self, id: ClusterId) {
         let is_left = |it: &ClusterState| {
-            let retries = it.loads.iter().any(|load| load.retries > 0);
+            let retries = it.loads.iter().any(|load| load[Resource::Retries as usize].is_used());
             it.leaves && !retries && it.pools.iter().all(Option::is_none)
         };
         if self.get(id).is_some_and(is_left) {
@@ -531,9 +581,7 @@ impl Upstreams {
         }
         cluster.standing = self.clusters.standings.remove(&id);
         cluster.update(&config.endpoints, env.random.next());
-        for priority in [Priority::Default, Priority::High] {
-            cluster.show_breakers_of(priority);
-        }
+        cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 {
             cluster.stats.membership_change.inc();
             cluster.show_membership();

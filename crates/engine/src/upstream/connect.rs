@@ -15,6 +15,7 @@ use crate::ids::{Closer, PoolKey, Protocol, StreamIndex};
 use crate::message::FromWorker;
 use crate::snapshot::ClusterId;
 use crate::upstream::Upstreams;
+use crate::upstream::cluster::Resource;
 
 /// A connect under way.
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +138,7 @@ impl Upstreams {
     ) -> Option<AttemptId> {
         let cluster = self.clusters.get_mut(pool_key.cluster)?;
         let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
-        cluster.load_mut(pool_key).connections += 1;
-        cluster.show_breakers(pool_key);
+        cluster.take(pool_key, Resource::Connections);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
         match protocol {
@@ -194,8 +194,7 @@ impl Upstreams {
         let attempt = self.attempts.close(id)?;
         env.timers.clear(TimerSlot::Attempt(Attempts::slot(id)).number());
         let cluster = self.clusters.get_mut(attempt.pool_key.cluster)?;
-        cluster.load_mut(attempt.pool_key).connections -= 1;
-        cluster.show_breakers(attempt.pool_key);
+        cluster.give(attempt.pool_key, Resource::Connections);
         cluster.stats.upstream_cx_active.dec();
         cluster.stats.upstream_cx_destroy.inc();
         match closer {

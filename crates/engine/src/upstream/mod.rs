@@ -18,6 +18,7 @@ use crate::env::{Env, TimerSlot};
 use crate::ids::PoolKey;
 use crate::local::Local;
 use crate::upstream::cluster::Clusters;
+use crate::upstream::cluster::Resource;
 use crate::upstream::connect::Attempts;
 
 /// The clusters, their pools, and connects under way.
@@ -75,8 +76,7 @@ impl Upstreams {
             return;
         };
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        cluster.load_mut(pool_key).connections -= 1;
-        cluster.show_breakers(pool_key);
+        cluster.give(pool_key, Resource::Connections);
         let stats = &cluster.stats;
         stats.upstream_cx_active.dec();
         stats.upstream_cx_destroy.inc();

@@ -17,6 +17,7 @@ use crate::env::Env;
 use crate::ids::{PoolKey, Priority, Protocol, StreamIndex};
 use crate::message::HostCounts;
 use crate::upstream::Upstreams;
+use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
 
 /// The connections to one host.
@@ -125,7 +126,7 @@ impl Upstreams {
         now: Instant,
     ) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
-        if cluster.load(pool_key).requests >= cluster.limits(pool_key).requests {
+        if cluster.is_full(pool_key, Resource::Requests) {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
@@ -153,7 +154,7 @@ impl Upstreams {
         now: Instant,
     ) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
-        if cluster.load(pool_key).pending >= cluster.limits(pool_key).pending {
+        if cluster.is_full(pool_key, Resource::Pending) {
             cluster.stats.upstream_rq_pending_overflow.inc();
             return Lease::QueueFull;
         }
@@ -183,7 +184,7 @@ impl Upstreams {
         if cluster.races {
             return self.advance_origin(pool_key.cluster, conns, env, now);
         }
-        let at_limit = cluster.load(pool_key).connections >= cluster.limits(pool_key).connections;
+        let at_limit = cluster.is_full(pool_key, Resource::Connections);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if pool.pending.len() <= pool.connecting as usize {
             return;

@@ -91,6 +91,24 @@ fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
 }
 
 #[test]
+fn as_many_clients_as_requests_are_allowed_are_served_by_any_number_of_workers() {
+    let breaker = "    circuit_breakers: { thresholds: [ { max_requests: 12, track_remaining: true } ] }\n    connect_timeout: 1s\n";
+    let config =
+        bootstrap(origin(Duration::from_millis(20))).replace("    connect_timeout: 1s\n", breaker);
+    for workers in ["2", "4"] {
+        let proxy = Proxy::start(&config, &["--concurrency", workers]);
+        let load = Load::start(&proxy.listener("ingress"), 12, Habit::KeepAlive);
+        until("requests", || proxy.stat("cluster.origin.upstream_rq_total") > Some(300));
+        let tally = load.stop();
+        assert_eq!(tally.count(503), 0, "{workers} workers: {tally:?}");
+        assert!(tally.count(200) >= 300, "{tally:?}");
+        nothing_is_left(&proxy);
+        let remaining = proxy.stat("cluster.origin.circuit_breakers.default.remaining_rq");
+        assert_eq!(remaining, Some(12), "what is taken is given back");
+    }
+}
+
+#[test]
 fn idle_connections_cost_little_memory() {
     many_descriptors();
     let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);

@@ -15,6 +15,7 @@ use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, UpstreamState};
 use crate::ids::{ResetReason, StreamIndex};
 use crate::record::Record;
+use crate::upstream::cluster::Resource;
 use crate::upstream::shared::{has_room, takes_calls};
 
 impl Exchange {
@@ -57,7 +58,7 @@ impl Exchange {
                 return;
             };
             cluster.left_queue(pool_key);
-            if cluster.load(pool_key).requests < cluster.limits(pool_key).requests {
+            if !cluster.is_full(pool_key, Resource::Requests) {
                 self.attach(next, id, now);
                 continue;
             }

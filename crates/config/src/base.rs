@@ -1,0 +1,81 @@
+//! What a configuration carries on from: the one that serves while it is loaded.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
+
+use crate::convert::Converter;
+use crate::message::{Message, to_json};
+
+/// A configuration that serves. What its successor does not change is the same object there, so that workers need not
+/// look at it; names of clusters keep their ids.
+#[derive(Debug, Default)]
+pub struct Base {
+    /// What is served.
+    pub snapshot: Arc<Snapshot>,
+    /// What its parts were made from.
+    pub prints: Prints,
+    /// Ids of clusters that are gone, and that no request knows any more.
+    pub free: Vec<ClusterId>,
+}
+
+/// What clusters and listeners were made from, by name: a digest of the file's text as JSON and of the files it names.
+#[derive(Clone, Debug, Default)]
+pub struct Prints {
+    pub(crate) clusters: HashMap<Arc<str>, u64>,
+    pub(crate) listeners: HashMap<Arc<str>, u64>,
+}
+
+impl Converter<'_> {
+    /// The id of a cluster's name: the one that it has always had, or one that is free.
+    pub(crate) fn intern(&mut self, name: &str) -> ClusterId {
+        if let Some(id) = self.snapshot.cluster_id(name) {
+            return id;
+        }
+        let next = ClusterId(u32::try_from(self.snapshot.clusters.len()).unwrap_or(u32::MAX));
+        let known = self.base.snapshot.cluster_id(name).or_else(|| self.free.pop());
+        let id = known.unwrap_or(next);
+        let least = id.0 as usize + 1;
+        if self.snapshot.clusters.len() < least {
+            self.snapshot.clusters.resize_with(least, || None);
+        }
+        self.snapshot.cluster_ids.insert(Arc::from(name), id);
+        id
+    }
+
+    /// What a part of the configuration is made from; `files` is what was read for it.
+    pub(crate) fn print(&self, message: &Message) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        to_json(message).to_string().hash(&mut hasher);
+        (self.files, self.secrets).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The cluster that serves, if this one is the same.
+    pub(crate) fn same_cluster(&mut self, cluster: Cluster, print: u64) -> Arc<Cluster> {
+        let name = &cluster.name;
+        let before = self.base.prints.clusters.get(name) == Some(&print);
+        let id = self.base.snapshot.cluster_id(name).filter(|_| before);
+        let same = id.and_then(|id| self.base.snapshot.cluster(id)).cloned();
+        self.prints.clusters.insert(Arc::clone(name), print);
+        same.unwrap_or_else(|| Arc::new(cluster))
+    }
+
+    /// The listener that serves, if this one is the same. Its connections are counted on in any case.
+    pub(crate) fn same_listener(&mut self, mut listener: Listener, print: u64) -> Arc<Listener> {
+        let mut live = self.base.snapshot.listeners.iter();
+        let before = live.find(|before| before.name == listener.name);
+        let same = self.base.prints.listeners.get(&listener.name) == Some(&print);
+        self.prints.listeners.insert(Arc::clone(&listener.name), print);
+        match before {
+            Some(before) if same => Arc::clone(before),
+            Some(before) => {
+                listener.open = Arc::clone(&before.open);
+                Arc::new(listener)
+            }
+            None => Arc::new(listener),
+        }
+    }
+}
