@@ -19,7 +19,7 @@ impl Total {
     /// Takes some away.
     pub(crate) fn sub(&self, n: u64) {
         let before = self.0.fetch_sub(n, Ordering::Relaxed);
-        debug_assert!(n <= before, "nobody gives back what was not taken");
+        debug_assert!(n <= before, "what is given back was taken");
     }
 
     /// How many there are.

@@ -78,7 +78,8 @@ impl AccessLogs {
     /// # Errors
     /// Names the file that cannot be opened.
     pub fn start(targets: &[Target], flush: Flush) -> io::Result<Self> {
-        let files = targets.iter().map(Output::open).collect::<io::Result<Vec<_>>>()?;
+        let files = targets.iter().map(|target| Output::open(target).map(Some));
+        let files = files.collect::<io::Result<Vec<_>>>()?;
         let (sender, commands) = channel();
         let counts = Arc::new(FileCounts::default());
         let writer = Writer { files, flush, counts: counts.clone() };
@@ -129,6 +130,21 @@ impl LogSender {
         let _ = self.sender.send(Command::Reopen);
     }
 
+    /// Opens one more file.
+    ///
+    /// # Errors
+    /// Names the file when it cannot be opened.
+    pub fn open(&self, index: usize, target: &Target) -> io::Result<()> {
+        let output = Output::open(target)?;
+        let _ = self.sender.send(Command::Open(index, Box::new(output)));
+        Ok(())
+    }
+
+    /// Writes what is buffered for a file, and closes it.
+    pub fn close(&self, index: usize) {
+        let _ = self.sender.send(Command::Close(index));
+    }
+
     /// What was written so far.
     #[must_use]
     pub fn counts(&self) -> &FileCounts {
@@ -138,12 +154,15 @@ impl LogSender {
 
 enum Command {
     Lines(usize, Bytes),
+    Open(usize, Box<Output>),
+    Close(usize),
     Reopen,
     Stop,
 }
 
 struct Writer {
-    files: Vec<Output>,
+    /// By their numbers; `None` where a file is not wanted any more.
+    files: Vec<Option<Output>>,
     flush: Flush,
     counts: Arc<FileCounts>,
 }
@@ -153,6 +172,16 @@ impl Writer {
         loop {
             match self.next(commands) {
                 Ok(Command::Lines(target, lines)) => self.buffer(target, &lines),
+                Ok(Command::Open(index, output)) => {
+                    let least = self.files.len().max(index + 1);
+                    self.files.resize_with(least, || None);
+                    self.files[index] = Some(*output);
+                }
+                Ok(Command::Close(index)) => {
+                    if let Some(mut file) = self.files.get_mut(index).and_then(Option::take) {
+                        file.flush(&self.counts);
+                    }
+                }
                 Ok(Command::Reopen) => self.reopen(),
                 Err(RecvTimeoutError::Timeout) => self.flush_due(),
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
@@ -167,7 +196,7 @@ impl Writer {
     }
 
     fn next(&self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
-        match self.files.iter().filter_map(|file| file.since).min() {
+        match self.files.iter().flatten().filter_map(|file| file.since).min() {
             None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(since) => {
                 commands.recv_timeout(self.flush.interval.saturating_sub(since.elapsed()))
@@ -177,7 +206,7 @@ impl Writer {
 
     fn buffer(&mut self, target: usize, lines: &[u8]) {
         let waiting = self.counts.waiting();
-        let Some(file) = self.files.get_mut(target) else {
+        let Some(file) = self.files.get_mut(target).and_then(Option::as_mut) else {
             self.counts.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
             return;
         };
@@ -194,7 +223,7 @@ impl Writer {
     }
 
     fn flush_due(&mut self) {
-        for file in &mut self.files {
+        for file in self.files.iter_mut().flatten() {
             if file.since.is_some_and(|since| since.elapsed() >= self.flush.interval) {
                 self.counts.flushed_by_timer.fetch_add(1, Ordering::Relaxed);
                 file.flush(&self.counts);
@@ -203,12 +232,12 @@ impl Writer {
     }
 
     fn flush_all(&mut self) {
-        self.files.iter_mut().for_each(|file| file.flush(&self.counts));
+        self.files.iter_mut().flatten().for_each(|file| file.flush(&self.counts));
     }
 
     fn reopen(&mut self) {
         self.flush_all();
-        for output in &mut self.files {
+        for output in self.files.iter_mut().flatten() {
             if let Err(error) = output.reopen() {
                 self.counts.reopen_failed.fetch_add(1, Ordering::Relaxed);
                 log!(File, Error, "cannot reopen access log: {error}");

@@ -4,22 +4,24 @@
 //! they owe (`/clusters`) arrives as one of their events.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
+use towpath_config::Prints;
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
-use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::{ClusterId, Snapshot};
 use towpath_engine::stats::{Reading, Registry};
 use towpath_io::memory::{self, Bursts};
 use towpath_proto::{Address, Failure};
 
 use crate::access_log::LogSender;
-use crate::dns::Watcher;
+use crate::dns::{DnsCluster, Watcher};
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::Boot;
-use crate::monitor::MonitorThread;
+use crate::monitor::{MonitorThread, News};
+use crate::reload::{Remains, Wish};
 use crate::server_stats::ProcessStats;
 use crate::tracing::Tracing;
 use crate::workers::Workers;
@@ -27,11 +29,23 @@ use crate::workers::Workers;
 /// The control thread's state.
 pub(crate) struct Control {
     pub(crate) flags: Flags,
-    pub(crate) boot: Boot,
-    registry: Arc<Registry>,
+    pub(crate) boot: RefCell<Boot>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) stats: ProcessStats,
     /// What workers obey; empty until they are given it.
     pub(crate) snapshot: RefCell<Arc<Snapshot>>,
+    /// What its parts were made from.
+    pub(crate) prints: RefCell<Prints>,
+    /// What earlier ones left behind.
+    pub(crate) remains: RefCell<Vec<Remains>>,
+    /// Ids of clusters that may be used again.
+    pub(crate) free: RefCell<Vec<ClusterId>>,
+    /// Log files that are open.
+    pub(crate) sinks: RefCell<HashSet<usize>>,
+    /// For a new configuration.
+    pub(crate) reload: mpsc::UnboundedSender<Wish>,
+    /// What a monitor of hosts tells.
+    pub(crate) news: mpsc::UnboundedSender<News>,
     pub(crate) workers: RefCell<Workers>,
     pub(crate) logs: LogSender,
     pub(crate) dns: Watcher,
@@ -41,7 +55,7 @@ pub(crate) struct Control {
     pub(crate) tracing: Tracing,
     /// Ends the process.
     pub(crate) quit: mpsc::UnboundedSender<()>,
-    started: Instant,
+    pub(crate) started: Instant,
     phase: Cell<Phase>,
     health_failed: Cell<bool>,
     bursts: RefCell<Bursts>,
@@ -88,9 +102,14 @@ impl Phase {
 pub(crate) struct Parts {
     pub(crate) flags: Flags,
     pub(crate) boot: Boot,
+    pub(crate) prints: Prints,
     pub(crate) registry: Arc<Registry>,
     pub(crate) workers: Workers,
     pub(crate) logs: LogSender,
+    /// Log files that are open.
+    pub(crate) sinks: HashSet<usize>,
+    pub(crate) reload: mpsc::UnboundedSender<Wish>,
+    pub(crate) news: mpsc::UnboundedSender<News>,
     pub(crate) dns: Watcher,
     pub(crate) tracing: Tracing,
     pub(crate) quit: mpsc::UnboundedSender<()>,
@@ -99,15 +118,22 @@ pub(crate) struct Parts {
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { flags, boot, registry, workers, logs, dns, tracing, quit, started } = parts;
+        let Parts { flags, boot, prints, registry, workers, logs, sinks, reload, news, .. } = parts;
+        let (dns, tracing, quit, started) = (parts.dns, parts.tracing, parts.quit, parts.started);
         let stats = ProcessStats::new(&registry, workers.count());
         stats.begin(&flags, &boot);
         Self {
             flags,
-            boot,
+            boot: RefCell::new(boot),
             registry,
             stats,
             snapshot: RefCell::default(),
+            prints: RefCell::new(prints),
+            remains: RefCell::default(),
+            free: RefCell::default(),
+            sinks: RefCell::new(sinks),
+            reload,
+            news,
             workers: RefCell::new(workers),
             logs,
             dns,
@@ -162,10 +188,26 @@ impl Control {
         self.stats.started(without, self.uptime());
     }
 
+    /// A worker opened a listener of a later configuration, or could not.
+    pub(crate) fn on_late_listening(
+        &self,
+        listener: &str,
+        outcome: &Result<Address, (Address, Failure)>,
+    ) {
+        let Err((address, failure)) = outcome else {
+            return self.stats.listeners.listener_create_success.inc();
+        };
+        self.stats.listeners.listener_create_failure.inc();
+        let snapshot = self.snapshot.borrow();
+        let why = crate::listen_failure::describe(&snapshot, listener, address, *failure);
+        crate::log!(Config, Error, "{why}; going on without it");
+    }
+
     /// What is to be done every few seconds.
     pub(crate) fn on_tick(&self) {
         self.check_wall_clock();
         self.registry.flush();
+        crate::reload::tidy(self);
         self.give_memory_back();
     }
 
@@ -227,6 +269,16 @@ impl Control {
         }
     }
 
+    /// Tells a monitor that was started late the wall clock.
+    pub(crate) fn tell_monitor_time(&self) {
+        self.tell_monitor(ToMonitor::WallClock { epoch_unix_ns: self.wall_clock.get() });
+    }
+
+    /// Follows the names of these clusters and no others.
+    pub(crate) fn follow_names(&self, clusters: Vec<DnsCluster>) {
+        self.dns.update(clusters, &self.registry);
+    }
+
     /// `/drain_listeners`.
     pub(crate) fn drain_listeners(&self, inbound_only: bool, graceful: bool, skip_exit: bool) {
         let close_listeners_after = match (skip_exit, graceful) {
@@ -243,10 +295,17 @@ impl Control {
         }));
     }
 
-    /// The last drain: no new connections, and the old ones end within the drain time.
+    /// The last drain: after the delay no new connections, and the old ones end within the drain time.
     pub(crate) fn drain_and_end(&self) {
         self.phase.set(Phase::Draining);
-        self.tell(&ToWorker::Drain(Drain::at_once(Some(self.flags.drain_time()))));
+        let delay = self.flags.drain_delay();
+        let drain = Drain::at_once(Some(delay + self.flags.drain_time()));
+        let listens = !delay.is_zero();
+        self.tell(&ToWorker::Drain(Drain {
+            stop_accepting: !listens,
+            close_listeners_after: delay,
+            ..drain
+        }));
     }
 
     /// Opens all log files anew.
@@ -347,6 +406,23 @@ impl Listeners {
                 }
             }
         }
+    }
+
+    /// Forgets listeners whose sockets are gone, and failures of those that are tried anew.
+    pub(crate) fn keep(&mut self, before: &Snapshot, after: &Snapshot) {
+        let named = |snapshot: &Snapshot, name: &str| {
+            snapshot.listeners.iter().find(|listener| *listener.name == *name).cloned()
+        };
+        let kept = |name: &str| match (named(before, name), named(after, name)) {
+            (Some(before), Some(after)) => {
+                before.addresses == after.addresses
+                    && before.options == after.options
+                    && before.bind == after.bind
+            }
+            (_, _) => false,
+        };
+        self.bound.retain(|(name, _)| kept(name));
+        self.failed.retain(|(name, _, _)| kept(name));
     }
 
     /// The bound addresses of a listener.

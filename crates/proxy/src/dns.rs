@@ -4,7 +4,7 @@
 //! the control thread; workers see finished lists only. What a failure means follows Envoy 1.40: a lookup that
 //! fails keeps the old answer; a name that does not exist empties a strict cluster and keeps a logical one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -49,8 +49,17 @@ pub struct Update {
 /// Follows DNS clusters. Must be made and used inside a `LocalSet`; dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Watcher {
-    clusters: HashMap<ClusterId, Rc<Cluster>>,
-    pending: Rc<Pending>,
+    clusters: RefCell<HashMap<ClusterId, Followed>>,
+    resolvers: Rc<RefCell<Resolvers>>,
+    updates: mpsc::UnboundedSender<Update>,
+    /// A name was looked up for the first time.
+    answered: Rc<Notify>,
+}
+
+/// A cluster and the tasks of its names, which end with it.
+#[derive(Debug)]
+struct Followed {
+    cluster: Rc<Cluster>,
     tasks: JoinSet<()>,
 }
 
@@ -62,32 +71,46 @@ impl Watcher {
         registry: &Registry,
         updates: &mpsc::UnboundedSender<Update>,
     ) -> Self {
-        let resolvers = Rc::new(RefCell::new(Resolvers::default()));
-        let names = clusters.iter().map(|cluster| cluster.dns.names.len()).sum();
-        let pending = Rc::new(Pending { names: Cell::new(names), done: Notify::new() });
-        let mut tasks = JoinSet::new();
-        let mut followed = HashMap::new();
+        let watcher = Self {
+            clusters: RefCell::default(),
+            resolvers: Rc::default(),
+            updates: updates.clone(),
+            answered: Rc::default(),
+        };
+        watcher.update(clusters, registry);
+        watcher
+    }
+
+    /// Follows these clusters and no others. Those that it follows already go on.
+    pub fn update(&self, clusters: Vec<DnsCluster>, registry: &Registry) {
+        let mut before = self.clusters.take();
         for DnsCluster { id, name, stat_name, dns } in clusters {
-            let stats = registry.set(CONTROL, Scope::Cluster(stat_name));
-            let cluster = Rc::new(Cluster::new(id, name, dns, stats, updates.clone()));
-            for index in 0..cluster.dns.names.len() {
-                tasks.spawn_local(follow(
-                    cluster.clone(),
-                    index,
-                    resolvers.clone(),
-                    pending.clone(),
-                ));
+            let live = before.remove(&id);
+            let same = |live: &Followed| {
+                let cluster = &live.cluster;
+                cluster.name == name && cluster.stat_name == stat_name && cluster.dns == dns
+            };
+            if let Some(live) = live.filter(same) {
+                self.clusters.borrow_mut().insert(id, live);
+                continue;
             }
-            followed.insert(id, cluster);
+            let stats = registry.set(CONTROL, Scope::Cluster(stat_name.clone()));
+            let updates = self.updates.clone();
+            let cluster = Rc::new(Cluster::new(id, name, stat_name, dns, stats, updates));
+            let mut tasks = JoinSet::new();
+            for index in 0..cluster.dns.names.len() {
+                let (resolvers, answered) = (self.resolvers.clone(), self.answered.clone());
+                tasks.spawn_local(follow(cluster.clone(), index, resolvers, answered));
+            }
+            self.clusters.borrow_mut().insert(id, Followed { cluster, tasks });
         }
-        Self { clusters: followed, pending, tasks }
     }
 
     /// Waits until every name was looked up once, or `bound` has passed; says which.
     pub async fn warmed(&self, bound: Duration) -> bool {
         tokio::time::timeout(bound, async {
-            while self.pending.names.get() > 0 {
-                self.pending.done.notified().await;
+            while !self.unready().is_empty() {
+                self.answered.notified().await;
             }
         })
         .await
@@ -97,13 +120,14 @@ impl Watcher {
     /// What a cluster resolves to.
     #[must_use]
     pub fn endpoints(&self, cluster: ClusterId) -> Option<Arc<[Endpoint]>> {
-        Some(self.clusters.get(&cluster)?.endpoints.borrow().clone())
+        Some(self.clusters.borrow().get(&cluster)?.cluster.endpoints.borrow().clone())
     }
 
     /// Names that were not looked up yet.
     #[must_use]
     pub fn unready(&self) -> Vec<Arc<str>> {
-        let pending = self.clusters.values().flat_map(|cluster| {
+        let clusters = self.clusters.borrow();
+        let pending = clusters.values().flat_map(|Followed { cluster, .. }| {
             let answered = cluster.answered.borrow();
             let names = cluster.dns.names.iter().zip(answered.clone());
             names
@@ -117,20 +141,15 @@ impl Watcher {
     /// How many names are followed.
     #[must_use]
     pub fn names(&self) -> usize {
-        self.tasks.len()
+        self.clusters.borrow().values().map(|followed| followed.tasks.len()).sum()
     }
-}
-
-#[derive(Debug)]
-struct Pending {
-    names: Cell<usize>,
-    done: Notify,
 }
 
 #[derive(Debug)]
 struct Cluster {
     id: ClusterId,
     name: Arc<str>,
+    stat_name: Arc<str>,
     dns: Dns,
     /// The addresses of each name.
     answers: RefCell<Vec<Vec<IpAddr>>>,
@@ -145,6 +164,7 @@ impl Cluster {
     fn new(
         id: ClusterId,
         name: Arc<str>,
+        stat_name: Arc<str>,
         dns: Dns,
         stats: Arc<ClusterStats>,
         updates: mpsc::UnboundedSender<Update>,
@@ -154,6 +174,7 @@ impl Cluster {
         Self {
             id,
             name,
+            stat_name,
             dns,
             answers,
             answered,
@@ -239,7 +260,7 @@ async fn follow(
     cluster: Rc<Cluster>,
     index: usize,
     resolvers: Rc<RefCell<Resolvers>>,
-    pending: Rc<Pending>,
+    answered: Rc<Notify>,
 ) {
     let mut backoff = Backoff::new(cluster.dns.failure_refresh);
     let mut first = true;
@@ -253,8 +274,7 @@ async fn follow(
         let pause = cluster.on_answer(index, answer, &mut backoff);
         if std::mem::take(&mut first) {
             cluster.answered.borrow_mut()[index] = true;
-            pending.names.set(pending.names.get() - 1);
-            pending.done.notify_waiters();
+            answered.notify_waiters();
         }
         tokio::time::sleep(pause.max(LEAST_PAUSE)).await;
     }

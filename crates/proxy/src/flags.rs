@@ -59,6 +59,9 @@ pub struct Flags {
     /// How long a drain may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub drain_time_s: u32,
+    /// After SIGTERM, go on listening for so long, with `connection: close` on every response. Not Envoy's.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub drain_delay_s: u32,
     /// Tell clients to go at once, or more and more of them over the drain time.
     #[arg(long, value_enum, default_value = "gradual")]
     pub drain_strategy: DrainStrategy,
@@ -219,6 +222,12 @@ impl Flags {
     #[must_use]
     pub fn drain_time(&self) -> Duration {
         Duration::from_secs(self.drain_time_s.into())
+    }
+
+    /// `--drain-delay-s`.
+    #[must_use]
+    pub fn drain_delay(&self) -> Duration {
+        Duration::from_secs(self.drain_delay_s.into())
     }
 
     /// `--file-flush-interval-msec`.

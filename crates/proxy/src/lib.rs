@@ -35,6 +35,7 @@ pub mod logger;
 mod memory;
 mod monitor;
 pub mod program;
+mod reload;
 mod serve;
 mod server_stats;
 mod tracing;

@@ -1,9 +1,10 @@
 //! From the command line to a checked configuration, through `towpath-config`.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use serde_json::Value;
-use towpath_config::{Loaded, Options, Source, Sources};
+use towpath_config::{Base, Loaded, Options, Prints, Source, Sources};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::stats::Rules;
@@ -18,6 +19,8 @@ use crate::log;
 #[derive(Debug)]
 pub(crate) struct Configuration {
     pub(crate) snapshot: Snapshot,
+    /// What its parts were made from.
+    pub(crate) prints: Prints,
     pub(crate) boot: Boot,
     pub(crate) admin: Admin,
     /// Labels of every statistic: `--stats-tag`, and `stats_config.stats_tags` with a fixed value.
@@ -27,12 +30,16 @@ pub(crate) struct Configuration {
 }
 
 /// What was loaded, as far as admin requests show it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Boot {
     /// The bootstrap as JSON. Text takes a fraction of the memory that values take.
     bootstrap: Box<str>,
     /// When it was loaded.
     pub(crate) loaded: SystemTime,
+    /// When the first one was.
+    pub(crate) started: SystemTime,
+    /// When clusters and listeners that are not as they were at the start were changed, by kind and name.
+    pub(crate) changed: HashMap<(Kind, String), SystemTime>,
     /// Fields that were set and not honoured.
     pub(crate) unknown_fields: u64,
     /// `layered_runtime.layers`.
@@ -42,10 +49,31 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
+    /// One that has nothing in it.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Self {
+        Self {
+            bootstrap: Box::from("{}"),
+            loaded: SystemTime::UNIX_EPOCH,
+            started: SystemTime::UNIX_EPOCH,
+            changed: HashMap::new(),
+            unknown_fields: 0,
+            runtime_layers: 0,
+            runtime_keys: 0,
+        }
+    }
+
     /// The bootstrap.
     pub(crate) fn bootstrap(&self) -> Value {
         serde_json::from_str(&self.bootstrap).unwrap_or_default()
     }
+}
+
+/// A part of the configuration that is replaced by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Cluster,
+    Listener,
 }
 
 /// `Bootstrap.admin`.
@@ -60,6 +88,44 @@ pub(crate) struct Admin {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
+    load_after(flags, &Base::default())
+}
+
+/// Loads what takes the place of what serves.
+///
+/// # Errors
+/// All that is wrong with it, a line each; and what cannot change while it serves.
+pub(crate) fn reload(flags: &Flags, base: &Base, boot: &Boot) -> Result<Configuration, String> {
+    let configuration = load_after(flags, base)?;
+    let fixed = fixed_changes(boot.bootstrap(), configuration.boot.bootstrap());
+    if fixed.is_empty() {
+        return Ok(configuration);
+    }
+    let file = flags.config_path.as_deref().map(|path| path.display().to_string());
+    let file = file.unwrap_or_else(|| "--config-yaml".to_owned());
+    let lines = fixed.iter().map(|path| {
+        format!("{file}: {path}: cannot be changed while it serves; start the program anew")
+    });
+    Err(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// The fields of a bootstrap that differ, but for those that may.
+fn fixed_changes(before: Value, after: Value) -> Vec<String> {
+    let fields = |bootstrap: Value| -> BTreeMap<String, Value> {
+        let Value::Object(mut fields) = bootstrap else { return BTreeMap::new() };
+        let resources = fields.remove("static_resources");
+        let resources = resources.as_ref().and_then(Value::as_object).into_iter().flatten();
+        let others = resources
+            .filter(|(name, _)| !matches!(name.as_str(), "clusters" | "listeners" | "secrets"))
+            .map(|(name, value)| (format!("static_resources.{name}"), value.clone()));
+        others.chain(fields).collect()
+    };
+    let (before, after) = (fields(before), fields(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+}
+
+fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
     let sources = Sources {
         file: flags
             .config_path
@@ -69,8 +135,9 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
             .map_err(|error| error.to_string())?,
         yaml: flags.config_yaml.as_deref().map(|text| Source::yaml("--config-yaml", text)),
     };
-    let Loaded { snapshot, prints: _, bootstrap, notes, ignored, mut json } =
-        towpath_config::load(&sources, &options(flags)).map_err(|error| error.to_string())?;
+    let Loaded { snapshot, prints, bootstrap, notes, ignored, mut json } =
+        towpath_config::reload(&sources, &options(flags), base)
+            .map_err(|error| error.to_string())?;
     if !flags.skip_deprecated_logs {
         for note in notes {
             log!(Config, Warning, "{note}");
@@ -89,6 +156,8 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
     let boot = Boot {
         bootstrap: json.to_string().into_boxed_str(),
         loaded: SystemTime::now(),
+        started: SystemTime::now(),
+        changed: HashMap::new(),
         unknown_fields: ignored.len() as u64,
         runtime_layers: json["layered_runtime"]["layers"].as_array().map_or(0, Vec::len) as u64,
         runtime_keys: bootstrap.runtime.iter().count() as u64,
@@ -99,7 +168,7 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    Ok(Configuration { snapshot, boot, admin, labels, rules: bootstrap.stats.rules })
+    Ok(Configuration { snapshot, prints, boot, admin, labels, rules: bootstrap.stats.rules })
 }
 
 /// How to load, as far as flags say it.

@@ -53,7 +53,9 @@ fn run(flags: Flags, program: &str) -> Result<(), String> {
         allow_core_dump();
     }
     let configuration = loading::load(&flags)?;
-    serve(flags, configuration)
+    serve(flags, configuration)?;
+    log!(Main, Info, "exiting");
+    Ok(())
 }
 
 fn set_up_log(flags: &Flags) -> Result<(), String> {
@@ -82,6 +84,7 @@ fn finish(outcome: Result<(), String>) -> ExitCode {
     for line in why.lines() {
         log!(Main, Critical, "{line}");
     }
+    log!(Main, Info, "exiting");
     ExitCode::FAILURE
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, boot, admin, labels, rules } = configuration;
+    let Configuration { snapshot, prints, boot, admin, labels, rules } = configuration;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let socket =
@@ -84,18 +84,34 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     let dns = Watcher::start(dns_clusters(&snapshot), &registry, &update_sender);
     let (news_sender, news) = mpsc::unbounded_channel();
     let monitor = Monitor::is_wanted(&snapshot)
-        .then(|| MonitorThread::start(registry.clone(), started, news_sender))
+        .then(|| MonitorThread::start(registry.clone(), started, news_sender.clone()))
         .transpose()
         .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
     let (quit, quits) = mpsc::unbounded_channel();
-    let parts =
-        Parts { flags, boot, registry, workers, logs: logs.sender(), dns, tracing, quit, started };
+    let (reload, wishes) = mpsc::unbounded_channel();
+    let parts = Parts {
+        flags,
+        boot,
+        prints,
+        registry,
+        workers,
+        logs: logs.sender(),
+        // The admin endpoint's are never closed.
+        sinks: (0..snapshot.sinks.len()).filter(|sink| !admin_targets.contains(sink)).collect(),
+        reload,
+        news: news_sender,
+        dns,
+        tracing,
+        quit,
+        started,
+    };
     let control = Rc::new(Control::new(parts));
     control.monitor.replace(monitor);
     if let Some(socket) = socket {
         log!(Admin, Info, "admin address: {}", socket.address());
         tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
     }
+    tokio::task::spawn_local(crate::reload::serve(control.clone(), wishes));
     let mut server = Server {
         control: control.clone(),
         signals,
@@ -112,7 +128,6 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     control.workers.borrow_mut().stop();
     control.tracing.finish();
     drop(logs);
-    log!(Main, Info, "exiting");
     outcome
 }
 
@@ -218,7 +233,11 @@ impl Server {
                     }
                 }
                 Wake::Signal(Sign::Reopen) => control.reopen_logs(),
-                Wake::Signal(Sign::HangUp) => log!(Main, Warning, "caught SIGHUP"),
+                Wake::Signal(Sign::HangUp) => {
+                    log!(Main, Info, "caught SIGHUP");
+                    // The receiver lives as long as the process.
+                    let _ = control.reload.send(None);
+                }
                 Wake::Signal(Sign::End(_)) if drain_over.is_some() => {
                     log!(Main, Warning, "ending at once");
                     return Ok(());
@@ -228,14 +247,17 @@ impl Server {
                         Main,
                         Warning,
                         "caught {name}; draining for at most {:?}",
-                        control.flags.drain_time()
+                        control.flags.drain_delay() + control.flags.drain_time()
                     );
                     if waiting.is_some() || checking.is_some() {
                         return Ok(());
                     }
                     control.drain_and_end();
                     drain_over = Some(
-                        tokio::time::Instant::now() + control.flags.drain_time() + DRAIN_GRACE,
+                        tokio::time::Instant::now()
+                            + control.flags.drain_delay()
+                            + control.flags.drain_time()
+                            + DRAIN_GRACE,
                     );
                 }
                 Wake::Quit => return Ok(()),
@@ -253,14 +275,7 @@ impl Server {
 
     /// A configuration with what its names resolve to.
     fn resolved(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
-        for (index, cluster) in snapshot.clusters.iter_mut().enumerate() {
-            let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
-            if let (Some(endpoints), Some(cluster)) =
-                (self.control.dns.endpoints(id), cluster.as_mut().and_then(Arc::get_mut))
-            {
-                cluster.endpoints = endpoints;
-            }
-        }
+        resolve(&self.control.dns, &mut snapshot);
         Arc::new(snapshot)
     }
 
@@ -282,11 +297,14 @@ impl Server {
         let worker = event.worker;
         match event.what {
             What::Said(FromWorker::Listening { listener, outcome }) => {
+                if self.is_started() {
+                    self.control.on_late_listening(&listener, &outcome);
+                }
                 self.control.listeners.borrow_mut().on_listening(listener, outcome);
             }
             What::Said(FromWorker::Started) => {
                 self.ready += 1;
-                if self.ready == self.control.workers.borrow().count() {
+                if self.is_started() {
                     self.started()?;
                 }
             }
@@ -309,6 +327,10 @@ impl Server {
             What::Ended(Err(error)) => return Err(format!("worker {worker} failed: {error}")),
         }
         Ok(())
+    }
+
+    fn is_started(&self) -> bool {
+        self.ready == self.control.workers.borrow().count()
     }
 
     fn started(&self) -> Result<(), String> {
@@ -337,7 +359,7 @@ impl Server {
 
 /// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name server must not keep every
 /// other cluster from serving.
-const WARM_BOUND: Duration = Duration::from_secs(15);
+pub(crate) const WARM_BOUND: Duration = Duration::from_secs(15);
 /// How often the wall clock is compared, histograms are flushed and the like.
 const TICK: Duration = Duration::from_secs(5);
 /// Workers close what is left at the end of the drain time; this is for them to say so.
@@ -403,7 +425,18 @@ fn open_logs(
     Ok((logs, indices))
 }
 
-fn dns_clusters(snapshot: &Snapshot) -> Vec<DnsCluster> {
+/// Gives clusters what their names resolve to, but for those that workers have already.
+pub(crate) fn resolve(dns: &Watcher, snapshot: &mut Snapshot) {
+    for (id, cluster) in (0..).map(ClusterId).zip(&mut snapshot.clusters) {
+        if let Some(cluster) = cluster.as_mut().and_then(Arc::get_mut)
+            && let Some(endpoints) = dns.endpoints(id)
+        {
+            cluster.endpoints = endpoints;
+        }
+    }
+}
+
+pub(crate) fn dns_clusters(snapshot: &Snapshot) -> Vec<DnsCluster> {
     let clusters = snapshot.clusters.iter().enumerate();
     clusters
         .filter_map(|(index, cluster)| {

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::{
-    ClusterManagerStats, Counter, FilesystemStats, Gauge, ListenerManagerStats, Registry,
-    RuntimeStats, Scope, ServerStats, Stat, StatSet,
+    ClusterManagerStats, ConfigStats, Counter, FilesystemStats, Gauge, ListenerManagerStats,
+    Registry, RuntimeStats, Scope, ServerStats, Stat, StatSet,
 };
 use towpath_io::Counters;
 
@@ -18,6 +18,7 @@ use crate::control::Phase;
 use crate::flags::{COMMIT, Flags};
 use crate::loading::Boot;
 use crate::memory::Memory;
+use crate::reload::{Applied, Outcome};
 use crate::tracing::SlowCounts;
 
 /// The owner under which the control thread registers its sets; workers count from 0.
@@ -30,6 +31,7 @@ pub(crate) struct ProcessStats {
     pub(crate) listeners: Arc<ListenerManagerStats>,
     pub(crate) clusters: Arc<ClusterManagerStats>,
     pub(crate) runtime: Arc<RuntimeStats>,
+    config: Arc<ConfigStats>,
     files: Arc<FilesystemStats>,
     logs: Arc<LogStats>,
     traces: Arc<TraceStats>,
@@ -48,6 +50,7 @@ impl ProcessStats {
             listeners: registry.set(CONTROL, Scope::ListenerManager),
             clusters: registry.set(CONTROL, Scope::ClusterManager),
             runtime: registry.set(CONTROL, Scope::Runtime),
+            config: registry.set(CONTROL, Scope::Config),
             files: registry.set(CONTROL, Scope::Filesystem),
             logs: registry.set(CONTROL, Scope::AccessLogs),
             traces: registry.set(CONTROL, Scope::Traces),
@@ -61,6 +64,7 @@ impl ProcessStats {
         self.server.static_unknown_fields.add(boot.unknown_fields);
         self.server.version.set(u64::from_str_radix(&COMMIT[..6], 16).unwrap_or(0));
         self.runtime.load_success.inc();
+        self.config.version.set(1);
         self.runtime.num_layers.set(boot.runtime_layers);
         self.runtime.num_keys.set(boot.runtime_keys);
     }
@@ -72,6 +76,33 @@ impl ProcessStats {
         self.clusters.active_clusters.set(clusters);
         self.listeners.listener_added.add(snapshot.listeners.len() as u64);
         self.listeners.total_listeners_warming.set(snapshot.listeners.len() as u64);
+    }
+
+    /// Workers were given this in place of another.
+    pub(crate) fn replaced(&self, snapshot: &Snapshot, applied: &Applied) {
+        let (clusters, listeners) = (&applied.clusters, &applied.listeners);
+        self.clusters.cluster_added.add(clusters.added);
+        self.clusters.cluster_modified.add(clusters.modified);
+        self.clusters.cluster_removed.add(clusters.removed);
+        self.clusters.active_clusters.set(snapshot.clusters.iter().flatten().count() as u64);
+        self.listeners.listener_added.add(listeners.added);
+        self.listeners.listener_modified.add(listeners.modified);
+        self.listeners.listener_removed.add(listeners.removed);
+        self.listeners.total_listeners_active.set(snapshot.listeners.len() as u64);
+    }
+
+    /// A new configuration was taken, or not.
+    pub(crate) fn reloaded(&self, outcome: &Outcome, took: Duration) {
+        self.config.update_attempt.inc();
+        self.config.update_time.set(unix_ms(SystemTime::now()));
+        self.config.update_duration.record(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        match outcome {
+            Ok(applied) => {
+                self.config.update_success.inc();
+                self.config.version.set(applied.version);
+            }
+            Err(_) => self.config.update_rejected.inc(),
+        }
     }
 
     /// All workers have opened all listeners, but for those that failed.
@@ -129,6 +160,11 @@ impl ProcessStats {
             raise(counter, total.load(Ordering::Relaxed));
         }
     }
+}
+
+fn unix_ms(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Brings a counter up to a total that is kept elsewhere.

@@ -1,4 +1,4 @@
-//! SIGTERM drains, a second one ends, SIGUSR1 opens logs anew, SIGHUP does nothing.
+//! SIGTERM drains, a second one ends, SIGUSR1 opens logs anew, SIGHUP reads the configuration again.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
@@ -85,9 +85,28 @@ fn the_drain_time_is_the_longest_it_takes() {
 }
 
 #[test]
-fn hanging_up_changes_nothing() {
+fn it_listens_for_the_drain_delay_and_tells_clients_to_go() {
+    let flags = ["--drain-delay-s", "2"];
+    let mut proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &flags);
+    let at = proxy.listener("ingress");
+    let start = Instant::now();
+    proxy.signal("TERM");
+    until("draining", || proxy.get("/ready").0 == 503);
+    let answer = request_and_read(&at);
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close\r\n"),
+        "{answer}"
+    );
+    assert!(proxy.wait().success());
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn hanging_up_reads_the_same_configuration_again() {
     let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &[]);
     proxy.signal("HUP");
+    until("it is read", || proxy.stat("towpath.config.update_success") == Some(1));
     assert_eq!(exchange(&proxy.listener("ingress"), "GET", "/").unwrap().0, 200);
     assert_eq!(proxy.get("/ready").0, 200);
 }
@@ -122,6 +141,12 @@ fn renamed_logs_are_opened_anew_and_lines_survive_the_end() {
 
 fn rename(proxy: &Proxy, from: &str, to: &str) {
     std::fs::rename(proxy.scratch.path(from), proxy.scratch.path(to)).unwrap();
+}
+
+fn request_and_read(listener: &str) -> String {
+    let mut answer = String::new();
+    request(listener).read_to_string(&mut answer).unwrap();
+    answer
 }
 
 fn request(listener: &str) -> TcpStream {

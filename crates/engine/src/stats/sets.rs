@@ -303,7 +303,7 @@ stats! {
 }
 
 stats! {
-    /// `towpath.config.…`: configurations that were read while another one served, as Envoy counts those of a control plane.
+    /// `towpath.config.…`: configurations that were read while another one served.
     ConfigStats {
         Counter update_attempt;
         Histogram update_duration;

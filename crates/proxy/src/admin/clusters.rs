@@ -25,7 +25,7 @@ pub(super) async fn clusters(control: &Control, query: &Query) -> Reply {
     };
     let descriptions = control.describe().await;
     let snapshot = control.snapshot.borrow().clone();
-    let bootstrap = control.boot.bootstrap();
+    let bootstrap = control.boot.borrow().bootstrap();
     let rows: Vec<(&Arc<Cluster>, Vec<HostDescription>)> = snapshot
         .clusters
         .iter()

@@ -7,13 +7,16 @@ use serde_json::{Map, Value, json};
 use super::query::Query;
 use super::reply::Reply;
 use crate::control::Control;
+use crate::loading::{Boot, Kind};
 use crate::logger::format::Civil;
 
 /// Dumps everything, or what `resource`, `mask` and `name_regex` leave of it.
 pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
-    let mut bootstrap = control.boot.bootstrap();
+    let boot = control.boot.borrow();
+    let mut bootstrap = boot.bootstrap();
     bootstrap["node"] = super::server_info::node(control);
-    match dump(&bootstrap, &Civil::of(control.boot.loaded).rfc3339_millis(), query) {
+    let version = control.snapshot.borrow().generation.to_string();
+    match dump(&bootstrap, &Served { boot: &boot, version: &version }, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
         Err((status, why)) => Reply::refused(status, why),
@@ -22,11 +25,31 @@ pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
 
 type Refusal = (StatusCode, String);
 
-fn dump(bootstrap: &Value, loaded: &str, query: &Query) -> Result<Vec<Value>, Refusal> {
+/// What serves, and since when.
+struct Served<'a> {
+    boot: &'a Boot,
+    version: &'a str,
+}
+
+impl Served<'_> {
+    /// When a part was changed last.
+    fn updated(&self, field: &str, resource: &Value) -> String {
+        let of = |kind, name: &str| self.boot.changed.get(&(kind, name.to_owned())).copied();
+        let at = match field {
+            "cluster" => of(Kind::Cluster, name(resource)),
+            "listener" => of(Kind::Listener, name(resource)),
+            // Route tables are parts of listeners.
+            _ => Some(self.boot.loaded),
+        };
+        Civil::of(at.unwrap_or(self.boot.started)).rfc3339_millis()
+    }
+}
+
+fn dump(bootstrap: &Value, served: &Served<'_>, query: &Query) -> Result<Vec<Value>, Refusal> {
     let names = query.first("name_regex").map(whole_name).transpose()?;
     let wanted =
         |resource: &Value| names.as_ref().is_none_or(|regex| regex.is_match(name(resource)));
-    let sections = SECTIONS.map(|section| section.dump(bootstrap, loaded, &wanted));
+    let sections = SECTIONS.map(|section| section.dump(bootstrap, served, &wanted));
     let mask = query.first("mask");
     match query.first("resource") {
         Some(resource) => one(sections, resource, mask),
@@ -68,17 +91,29 @@ const SECTIONS: [Section; 4] = [
 ];
 
 impl Section {
-    fn dump(&self, bootstrap: &Value, loaded: &str, wanted: &dyn Fn(&Value) -> bool) -> Value {
+    fn dump(
+        &self,
+        bootstrap: &Value,
+        served: &Served<'_>,
+        wanted: &dyn Fn(&Value) -> bool,
+    ) -> Value {
         let kind = admin_type(self.message);
         let Some((list, _, field)) = self.list else {
+            let loaded = Civil::of(served.boot.loaded).rfc3339_millis();
             return json!({"@type": kind, "bootstrap": bootstrap, "last_updated": loaded});
         };
         let elements: Vec<Value> = resources(bootstrap, field)
             .into_iter()
             .filter(|resource| wanted(resource))
-            .map(|resource| json!({field: typed(self.of, resource), "last_updated": loaded}))
+            .map(|resource| {
+                let updated = served.updated(field, resource);
+                json!({field: typed(self.of, resource), "last_updated": updated})
+            })
             .collect();
         let mut section = Map::from_iter([("@type".to_owned(), json!(kind))]);
+        if field != "route_config" {
+            section.insert("version_info".to_owned(), json!(served.version));
+        }
         if !elements.is_empty() {
             section.insert(list.to_owned(), elements.into());
         }
@@ -239,7 +274,9 @@ mod tests {
     }
 
     fn dumped(query: &str) -> Result<Value, Refusal> {
-        dump(&bootstrap(), "now", &Query::parse(query)).map(Value::from)
+        let boot = Boot::of_nothing();
+        let served = Served { boot: &boot, version: "1" };
+        dump(&bootstrap(), &served, &Query::parse(query)).map(Value::from)
     }
 
     #[test]

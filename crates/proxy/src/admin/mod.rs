@@ -24,6 +24,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{HOST, HeaderName, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::control::{Control, Phase};
 use crate::log;
@@ -83,6 +84,7 @@ async fn run(what: What, control: &Control, query: &Query) -> Reply {
         What::Certs => json(&serde_json::json!({"certificates": []})),
         What::Clusters => clusters::clusters(control, query).await,
         What::ConfigDump => config_dump::config_dump(control, query),
+        What::ConfigReload => reload(control).await,
         What::Contention => {
             Reply::text("Mutex contention is not traced: the data path has no mutex.")
         }
@@ -159,6 +161,17 @@ fn json(value: &Value) -> Reply {
     Reply::json(pretty(value))
 }
 
+/// Asks for a new configuration, and says what came of it.
+async fn reload(control: &Control) -> Reply {
+    let (teller, told) = oneshot::channel();
+    let _ = control.reload.send(Some(teller));
+    match told.await {
+        Ok(Ok(applied)) => Reply::text(format!("{applied}\n")),
+        Ok(Err(why)) => Reply::refused(StatusCode::BAD_REQUEST, format!("{why}\n")),
+        Err(_) => Reply::refused(StatusCode::SERVICE_UNAVAILABLE, "the program ends\n"),
+    }
+}
+
 fn pretty(value: &Value) -> Vec<u8> {
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
@@ -184,6 +197,7 @@ enum What {
     Certs,
     Clusters,
     ConfigDump,
+    ConfigReload,
     Contention,
     DrainListeners,
     HealthFail,
@@ -230,13 +244,18 @@ const STATS_PARAMETERS: [(&str, &str); 4] = [
 ];
 
 /// Sorted by path.
-static COMMANDS: [Command; 25] = [
+static COMMANDS: [Command; 26] = [
     query("/", What::Home, "this list, for a browser"),
     query("/certs", What::Certs, "certificates in use"),
     query("/clusters", What::Clusters, "clusters and their hosts").with(&[
         ("format", "text or json"),
         ("filter", "only clusters whose name matches this regular expression"),
     ]),
+    order(
+        "/config/reload",
+        What::ConfigReload,
+        "read the configuration anew, and serve it if it is valid",
+    ),
     query("/config_dump", What::ConfigDump, "the configuration in force").with(&[
         ("resource", "one repeated field, static_clusters say"),
         ("mask", "fields to show, separated by commas"),
@@ -342,6 +361,6 @@ mod tests {
     fn commands_are_sorted_and_few_change_anything() {
         assert!(COMMANDS.windows(2).all(|pair| pair[0].path < pair[1].path));
         let changing = COMMANDS.iter().filter(|command| command.mutates).count();
-        assert_eq!(changing, 9);
+        assert_eq!(changing, 10);
     }
 }

@@ -7,7 +7,7 @@ use crate::control::Control;
 
 /// All keys with their value in each layer.
 pub(super) fn runtime(control: &Control) -> Reply {
-    let bootstrap = control.boot.bootstrap();
+    let bootstrap = control.boot.borrow().bootstrap();
     let layers =
         bootstrap["layered_runtime"]["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let names: Vec<&Value> = layers.iter().map(|layer| &layer["name"]).collect();

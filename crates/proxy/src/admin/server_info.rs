@@ -37,7 +37,7 @@ pub(super) fn memory() -> Reply {
 
 /// Envoy's `Node`: the bootstrap's, and who reads it.
 pub(super) fn node(control: &Control) -> Value {
-    let mut node = control.boot.bootstrap()["node"].take();
+    let mut node = control.boot.borrow().bootstrap()["node"].take();
     let version: Vec<u64> =
         env!("CARGO_PKG_VERSION").split('.').filter_map(|part| part.parse().ok()).collect();
     let [major, minor, patch] = [0, 1, 2].map(|index| version.get(index).copied().unwrap_or(0));

@@ -39,7 +39,7 @@ fn changes_are_told_and_repetitions_are_not() {
         server.say("one.example.", Say::Addresses(vec![[10, 0, 0, 1]]));
         let (watcher, mut updates) = watch(&server, &["one.example"], false);
         assert_eq!(told(updates.recv().await), ["10.0.0.1:80"]);
-        let counts = watcher.clusters[&ID].stats.clone();
+        let counts = watcher.clusters.borrow()[&ID].cluster.stats.clone();
         until(|| counts.update_no_rebuild.value() >= 3).await;
         assert!(updates.try_recv().is_err());
         server.say("one.example.", Say::Addresses(vec![[10, 0, 0, 2], [10, 0, 0, 1]]));
@@ -57,7 +57,7 @@ fn a_failed_lookup_keeps_the_old_answer() {
         let (watcher, mut updates) = watch(&server, &["one.example"], false);
         assert_eq!(told(updates.recv().await), ["10.0.0.1:80"]);
         server.say("one.example.", Say::Failure);
-        let counts = watcher.clusters[&ID].stats.clone();
+        let counts = watcher.clusters.borrow()[&ID].cluster.stats.clone();
         until(|| counts.update_failure.value() >= 2).await;
         assert!(updates.try_recv().is_err());
         assert_eq!(addresses(&watcher), ["10.0.0.1:80"]);
@@ -75,10 +75,10 @@ fn a_name_that_is_gone_empties_a_strict_cluster_only() {
         assert_eq!(told(updates.recv().await), ["10.0.0.1:80"]);
         server.say("one.example.", Say::NoSuchName);
         assert_eq!(told(updates.recv().await), Vec::<String>::new());
-        let counts = logical.clusters[&ID].stats.clone();
+        let counts = logical.clusters.borrow()[&ID].cluster.stats.clone();
         until(|| counts.update_failure.value() >= 1).await;
         assert_eq!(addresses(&logical), ["10.0.0.1:80"]);
-        assert_eq!(strict.clusters[&ID].stats.update_failure.value(), 0);
+        assert_eq!(strict.clusters.borrow()[&ID].cluster.stats.update_failure.value(), 0);
     });
 }
 

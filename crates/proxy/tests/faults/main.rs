@@ -16,6 +16,7 @@ mod limits;
 mod load;
 mod nginx;
 mod origin;
+mod reload;
 mod slow;
 mod tls;
 #[expect(dead_code, reason = "requests are read elsewhere")]

@@ -1,0 +1,302 @@
+//! Another configuration while it serves: on SIGHUP and `POST /config/reload`.
+//!
+//! Arrives: a wish for it. Leaves: a snapshot for workers and the monitor, or the reasons why the one that serves
+//! stays. The file is read and compiled on a thread of its own, so that the control thread only compares and hands on.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+use towpath_config::Base;
+use towpath_engine::health::Monitor;
+use towpath_engine::message::{ToMonitor, ToWorker};
+use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
+
+use crate::control::{Control, Phase};
+use crate::loading::{self, Boot, Configuration, Kind, targets};
+use crate::monitor::MonitorThread;
+use crate::serve::{WARM_BOUND, dns_clusters, resolve};
+use crate::{access_log, log};
+
+/// Why a new configuration was not taken, or what it changed.
+pub(crate) type Outcome = Result<Applied, String>;
+
+/// A wish for a new configuration; the sender, if there is one, is told what came of it.
+pub(crate) type Wish = Option<oneshot::Sender<Outcome>>;
+
+/// What a new configuration changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) version: u64,
+    pub(crate) clusters: Changes,
+    pub(crate) listeners: Changes,
+    /// CPU time of the control thread.
+    pub(crate) control: Duration,
+}
+
+/// How many parts of a kind are different.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) added: u64,
+    pub(crate) modified: u64,
+    pub(crate) removed: u64,
+}
+
+impl std::fmt::Display for Applied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { version, clusters, listeners, control } = self;
+        write!(f, "version {version}: ")?;
+        for (kind, Changes { added, modified, removed }) in
+            [("clusters", clusters), ("listeners", listeners)]
+        {
+            write!(f, "{kind} {added} added, {modified} modified, {removed} removed; ")?;
+        }
+        write!(f, "{} us of the control thread", control.as_micros())
+    }
+}
+
+/// What a configuration leaves behind: kept until no worker and no request knows it.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    /// Dropped here and not by a worker, which must not spend its time on that.
+    snapshot: Option<Arc<Snapshot>>,
+    /// Listeners that are gone, but for connections.
+    listeners: Vec<Weak<Listener>>,
+    /// Their numbers may be used again then.
+    clusters: Vec<ClusterId>,
+    /// Log files that nothing writes to then.
+    sinks: Vec<SinkId>,
+}
+
+/// Takes one new configuration after the other. Wishes that come while one is read are granted by the next.
+pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+    while let Some(first) = wishes.recv().await {
+        let mut askers = vec![first];
+        while let Ok(another) = wishes.try_recv() {
+            askers.push(another);
+        }
+        let began = Instant::now();
+        let outcome = reload(&control).await;
+        match &outcome {
+            Ok(applied) => log!(Config, Info, "configuration replaced: {applied}"),
+            Err(why) => {
+                for line in why.lines() {
+                    log!(Config, Error, "configuration not replaced: {line}");
+                }
+            }
+        }
+        control.stats.reloaded(&outcome, began.elapsed());
+        for asker in askers.into_iter().flatten() {
+            // A client of the admin endpoint may have gone.
+            let _ = asker.send(outcome.clone());
+        }
+    }
+}
+
+async fn reload(control: &Rc<Control>) -> Outcome {
+    if control.phase() != Phase::Live {
+        return Err(format!("the state is {}; it must be LIVE", control.phase().name()));
+    }
+    let cpu = CpuTime::now();
+    let base = control.base();
+    let (flags, boot) = (control.flags.clone(), control.boot.borrow().clone());
+    let (teller, told) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("reload".to_owned())
+        .spawn(move || {
+            let outcome = loading::reload(&flags, &base, &boot);
+            // Here and not on the control thread: it may hold the last hold on many names.
+            drop((base, boot));
+            let _ = teller.send(outcome);
+        })
+        .map_err(|error| format!("cannot start a thread to read it: {error}"))?;
+    let spent = cpu.spent();
+    let configuration = told.await.map_err(|_| "reading it ended unasked".to_owned())??;
+    let cpu = CpuTime::now();
+    open_logs(control, &configuration.snapshot)?;
+    control.follow_names(dns_clusters(&configuration.snapshot));
+    let spent = spent + cpu.spent();
+    if !control.dns.warmed(WARM_BOUND).await {
+        log!(
+            Upstream,
+            Warning,
+            "not all names were resolved in {WARM_BOUND:?}; going on all the same"
+        );
+    }
+    let cpu = CpuTime::now();
+    let mut applied = apply(control, configuration)?;
+    applied.control = spent + cpu.spent();
+    Ok(applied)
+}
+
+/// Opens log files that are new.
+fn open_logs(control: &Control, snapshot: &Snapshot) -> Result<(), String> {
+    let mut open = control.sinks.borrow_mut();
+    let wanted = used_sinks(snapshot);
+    for (index, target) in targets(snapshot).iter().enumerate() {
+        if wanted.contains(&index) && !open.contains(&index) {
+            let logs: &access_log::LogSender = &control.logs;
+            logs.open(index, target).map_err(|error| error.to_string())?;
+            open.insert(index);
+        }
+    }
+    Ok(())
+}
+
+/// Which log files a configuration writes to.
+pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
+    use towpath_engine::snapshot::listener::Terminal;
+    let chains = snapshot.listeners.iter().flat_map(|listener| {
+        let logs = listener.chains.iter().chain(&listener.default_chain).flat_map(|chain| {
+            match &chain.terminal {
+                Terminal::Http(http) => &http.access_logs[..],
+                Terminal::Tcp(tcp) => &tcp.access_logs,
+                Terminal::Bolt(bolt) => &bolt.http.access_logs,
+            }
+        });
+        logs.chain(&listener.access_logs)
+    });
+    chains.map(|log| log.sink.0 as usize).collect()
+}
+
+fn apply(control: &Rc<Control>, configuration: Configuration) -> Outcome {
+    let Configuration { mut snapshot, prints, boot, .. } = configuration;
+    resolve(&control.dns, &mut snapshot);
+    let after = Arc::new(snapshot);
+    if Monitor::is_wanted(&after) && control.monitor.borrow().is_none() {
+        let (registry, news) = (control.registry.clone(), control.news.clone());
+        let monitor = MonitorThread::start(registry, control.started, news)
+            .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
+        control.monitor.replace(Some(monitor));
+        control.tell_monitor_time();
+    }
+    let before = control.snapshot.replace(after.clone());
+    control.prints.replace(prints);
+    let (mut applied, mut changed) =
+        (Applied { version: after.generation, ..Applied::default() }, Vec::new());
+    applied.clusters = cluster_changes(&before, &after, &mut changed);
+    applied.listeners = listener_changes(&before, &after, &mut changed);
+    take_boot(control, boot, changed);
+    control.listeners.borrow_mut().keep(&before, &after);
+    control.stats.replaced(&after, &applied);
+    control.tell_monitor(ToMonitor::Snapshot(after.clone()));
+    control.tell(&ToWorker::Snapshot(after.clone()));
+    control.remains.borrow_mut().push(remains(&control.sinks.borrow(), before, &after));
+    Ok(applied)
+}
+
+fn cluster_changes(
+    before: &Snapshot,
+    after: &Snapshot,
+    changed: &mut Vec<(Kind, String)>,
+) -> Changes {
+    let mut changes = Changes::default();
+    for index in 0..before.clusters.len().max(after.clusters.len()) {
+        let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
+        let count = match (before.cluster(id), after.cluster(id)) {
+            (Some(before), Some(after)) if Arc::ptr_eq(before, after) => continue,
+            (None, None) => continue,
+            (None, Some(_)) => &mut changes.added,
+            (Some(_), Some(_)) => &mut changes.modified,
+            (Some(_), None) => &mut changes.removed,
+        };
+        *count += 1;
+        changed.extend(after.cluster(id).map(|it| (Kind::Cluster, it.name.to_string())));
+    }
+    changes
+}
+
+fn listener_changes(
+    before: &Snapshot,
+    after: &Snapshot,
+    changed: &mut Vec<(Kind, String)>,
+) -> Changes {
+    let mut changes = Changes::default();
+    let named = |snapshot: &Snapshot, name: &str| {
+        snapshot.listeners.iter().find(|listener| *listener.name == *name).cloned()
+    };
+    for listener in &after.listeners {
+        match named(before, &listener.name) {
+            Some(before) if Arc::ptr_eq(&before, listener) => continue,
+            Some(_) => changes.modified += 1,
+            None => changes.added += 1,
+        }
+        changed.push((Kind::Listener, listener.name.to_string()));
+    }
+    let gone = before.listeners.iter().filter(|listener| named(after, &listener.name).is_none());
+    changes.removed = gone.count() as u64;
+    changes
+}
+
+/// What admin requests show of it from here on.
+fn take_boot(control: &Control, mut boot: Boot, changed: Vec<(Kind, String)>) {
+    let mut live = control.boot.borrow_mut();
+    boot.changed = std::mem::take(&mut live.changed);
+    let now = SystemTime::now();
+    boot.changed.extend(changed.into_iter().map(|key| (key, now)));
+    // What was there at the start keeps its time.
+    boot.started = live.started;
+    *live = boot;
+}
+
+fn remains(open: &HashSet<usize>, before: Arc<Snapshot>, after: &Snapshot) -> Remains {
+    let kept = |old: &&Arc<Listener>| after.listeners.iter().any(|new| Arc::ptr_eq(old, new));
+    let listeners = before.listeners.iter().filter(|old| !kept(old)).map(Arc::downgrade).collect();
+    let names = before.cluster_ids.iter();
+    let clusters = names.filter(|(name, _)| after.cluster_id(name).is_none()).map(|(_, id)| *id);
+    let (clusters, used) = (clusters.collect(), used_sinks(after));
+    let sinks = open.iter().filter(|index| !used.contains(index));
+    let sinks = sinks.filter_map(|index| u32::try_from(*index).ok()).map(SinkId).collect();
+    Remains { listeners, clusters, sinks, snapshot: Some(before) }
+}
+
+/// Lets go of what nothing knows any more. To be called every few seconds.
+pub(crate) fn tidy(control: &Control) {
+    let mut remains = control.remains.borrow_mut();
+    remains.retain_mut(|left| {
+        left.snapshot = left.snapshot.take().filter(|snapshot| Arc::strong_count(snapshot) > 1);
+        let known = left.listeners.iter().any(|listener| listener.strong_count() > 0);
+        if left.snapshot.is_some() || known {
+            return true;
+        }
+        let used = used_sinks(&control.snapshot.borrow());
+        for sink in left.sinks.iter().map(|sink| sink.0 as usize) {
+            if !used.contains(&sink) && control.sinks.borrow_mut().remove(&sink) {
+                control.logs.close(sink);
+            }
+        }
+        control.free.borrow_mut().append(&mut left.clusters);
+        false
+    });
+}
+
+impl Control {
+    /// What serves, for a configuration that shall follow it.
+    fn base(&self) -> Base {
+        let snapshot = self.snapshot.borrow().clone();
+        // Names that came back since have their old ids.
+        let used: HashSet<ClusterId> = snapshot.cluster_ids.values().copied().collect();
+        let mut free = self.free.borrow_mut();
+        free.sort_unstable();
+        free.dedup();
+        free.retain(|id| !used.contains(id));
+        Base { snapshot, prints: self.prints.borrow().clone(), free: free.clone() }
+    }
+}
+
+/// CPU time of this thread.
+struct CpuTime(Duration);
+
+impl CpuTime {
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+        Self(seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0)))
+    }
+
+    fn spent(&self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
