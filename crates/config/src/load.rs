@@ -16,7 +16,7 @@ use crate::source::{Source, Sources};
 use crate::tree::{self, Node, SyntaxError, Value as Tree};
 
 /// How to load.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `--allow-unknown-static-fields`: fields that no message has are noted and left out.
     pub allow_unknown_static_fields: bool,
@@ -26,17 +26,6 @@ pub struct Options {
     pub node_cluster: Option<String>,
     /// `--service-zone`: the node's zone, before that of the file.
     pub node_zone: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            allow_unknown_static_fields: false,
-            node_id: None,
-            node_cluster: None,
-            node_zone: None,
-        }
-    }
 }
 
 /// A configuration that is valid and honoured.

@@ -344,7 +344,7 @@ mod tests {
         }
         assert_eq!(names(&next(&from, 302, "https://A.example:443/z").unwrap()).len(), 4);
         assert!(next(&from, 302, "http://a.example/x").is_none());
-        let allowed = next(&from.clone().redirects_to_http(), 302, "http://a.example/x").unwrap();
+        let allowed = next(&from.redirects_to_http(), 302, "http://a.example/x").unwrap();
         assert_eq!(names(&allowed), ["Content-Type", "Accept"]);
         let up = next(&request("GET", "http://a.example/x"), 301, "https://a.example/x").unwrap();
         assert_eq!(names(&up), ["Content-Type", "Accept"], "another scheme is another origin");

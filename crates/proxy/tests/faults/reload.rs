@@ -88,7 +88,7 @@ fn what_is_wrong_is_said_and_what_serves_goes_on() {
             String::new(),
             "no/such/log",
         ),
-        (String::new(), file.clone(), "nothing in it"),
+        (String::new(), file, "nothing in it"),
     ];
     let count = wrong.len() as u64;
     for (config, begins, contains) in wrong {

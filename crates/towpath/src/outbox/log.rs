@@ -214,7 +214,7 @@ fn real(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
+            let folder = fs::canonicalize(folder.unwrap_or_else(|| Path::new(".")))?;
             Ok(folder.join(path.file_name().unwrap_or_default()))
         }
         found => found,
