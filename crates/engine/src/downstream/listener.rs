@@ -56,13 +56,39 @@ pub(crate) struct Listeners {
     pub(crate) slots: Vec<ListenerState>,
     pub(crate) next_id: u32,
     /// The process's downstream connections on all listeners that count.
-    pub(crate) open: Arc<Total>,
+    open: Arc<Total>,
+    /// This worker's.
+    counted: u64,
     /// Downstream connections that wait for their peers' ends.
     pub(crate) closing: u64,
     pub(crate) started: bool,
 }
 
 impl Listeners {
+    /// The process's downstream connections on all listeners that count.
+    pub(crate) fn open(&self) -> u64 {
+        self.open.value()
+    }
+
+    /// Counts them there from here on.
+    pub(crate) fn follow(&mut self, open: &Arc<Total>) {
+        if !Arc::ptr_eq(&self.open, open) {
+            self.open.sub(self.counted);
+            open.add(self.counted);
+            self.open = Arc::clone(open);
+        }
+    }
+
+    pub(crate) fn count_in(&mut self) {
+        self.counted += 1;
+        self.open.add(1);
+    }
+
+    fn count_out(&mut self) {
+        self.counted -= 1;
+        self.open.sub(1);
+    }
+
     pub(crate) fn by_id(&mut self, id: ListenerId) -> Option<(usize, &mut ListenerState)> {
         self.slots
             .iter_mut()
@@ -81,7 +107,7 @@ impl Listeners {
             context.listener.open.sub(1);
         }
         if !context.listener.ignore_global_limit {
-            self.open.sub(1);
+            self.count_out();
         }
     }
 
@@ -191,14 +217,14 @@ impl Listeners {
             if !slots.contains(&downstream.context.slot) {
                 continue;
             }
-            match self.successor(&downstream.context) {
+            match self.successor(&downstream.context).cloned() {
                 Some(context) => {
-                    let before = &downstream.context;
+                    let before = std::mem::replace(&mut downstream.context, context);
                     before.leave_filters();
                     before.listener.open.sub(1);
-                    let _ = context.enter();
-                    self.count_globally(before, context);
-                    downstream.context = Rc::clone(context);
+                    let after = Rc::clone(&downstream.context);
+                    let _ = after.enter();
+                    self.count_globally(&before, &after);
                 }
                 None => conns.drain(id, env, now),
             }
@@ -282,10 +308,10 @@ impl Listeners {
     }
 
     /// A connection goes over to another chain, whose listener may count it otherwise.
-    fn count_globally(&self, before: &ChainContext, after: &ChainContext) {
+    fn count_globally(&mut self, before: &ChainContext, after: &ChainContext) {
         match (before.listener.ignore_global_limit, after.listener.ignore_global_limit) {
-            (true, false) => drop(self.open.add(1)),
-            (false, true) => self.open.sub(1),
+            (true, false) => self.count_in(),
+            (false, true) => self.count_out(),
             (true, true) | (false, false) => {}
         }
     }

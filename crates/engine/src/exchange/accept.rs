@@ -23,7 +23,7 @@ impl Exchange {
             return;
         }
         let snapshot = Arc::clone(&self.snapshot);
-        self.listeners.open = Arc::clone(&snapshot.open);
+        self.listeners.follow(&snapshot.open);
         let wanted: HashMap<&str, &Arc<Listener>> =
             snapshot.listeners.iter().map(|config| (&*config.name, config)).collect();
         let mut changed = Vec::new();
@@ -65,7 +65,7 @@ impl Exchange {
         peer: Address,
         now: Instant,
     ) {
-        let open = self.listeners.open.value();
+        let open = self.listeners.open();
         let global = self.snapshot.max_connections.filter(|&max| open >= max);
         let Some((_, state)) = self.listeners.by_id(listener) else {
             self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
@@ -104,7 +104,7 @@ impl Exchange {
         });
         let limit = state.config.buffer_limit;
         if !context.listener.ignore_global_limit {
-            self.listeners.open.add(1);
+            self.listeners.count_in();
         }
         let codec = match &context.kind {
             ChainKind::Http(http) => {
