@@ -278,7 +278,7 @@ typedef struct towpath_request_options {
     uint64_t content_length; /* … and is so long, or TOWPATH_LENGTH_UNKNOWN */
 
     const char *idempotency_key;    /* the server knows a repetition by it: it may always be repeated */
-    uint32_t timeout_ms;            /* for everything: 60000, or TOWPATH_NONE */
+    uint32_t timeout_ms;            /* for everything, body included, or TOWPATH_NONE; 0: only until the response begins, 60000 */
     uint32_t first_byte_timeout_ms; /* from the request's last byte to the response's first: by formula and history */
     uint32_t gap_timeout_ms;        /* between two pieces of the response: 8000, on mobile networks 12000 */
     uint32_t retries;               /* after a failure, where that is allowed: 2, or TOWPATH_NONE */
