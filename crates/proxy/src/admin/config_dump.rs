@@ -15,8 +15,8 @@ pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
     let boot = control.boot.borrow();
     let mut bootstrap = boot.bootstrap();
     bootstrap["node"] = super::server_info::node(control);
-    let version = control.snapshot.borrow().generation.to_string();
-    match dump(&bootstrap, &Served { boot: &boot, version: &version }, query) {
+    let generation = control.snapshot.borrow().generation;
+    match dump(&bootstrap, &Served { boot: &boot, generation }, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
         Err((status, why)) => Reply::refused(status, why),
@@ -28,7 +28,7 @@ type Refusal = (StatusCode, String);
 /// What serves, and since when.
 struct Served<'a> {
     boot: &'a Boot,
-    version: &'a str,
+    generation: u64,
 }
 
 impl Served<'_> {
@@ -111,8 +111,9 @@ impl Section {
             })
             .collect();
         let mut section = Map::from_iter([("@type".to_owned(), json!(kind))]);
-        if field != "route_config" {
-            section.insert("version_info".to_owned(), json!(served.version));
+        // What a proxy starts with has no version in Envoy either.
+        if field != "route_config" && served.generation > 1 {
+            section.insert("version_info".to_owned(), json!(served.generation.to_string()));
         }
         if !elements.is_empty() {
             section.insert(list.to_owned(), elements.into());
@@ -275,7 +276,7 @@ mod tests {
 
     fn dumped(query: &str) -> Result<Value, Refusal> {
         let boot = Boot::of_nothing();
-        let served = Served { boot: &boot, version: "1" };
+        let served = Served { boot: &boot, generation: 1 };
         dump(&bootstrap(), &served, &Query::parse(query)).map(Value::from)
     }
 
