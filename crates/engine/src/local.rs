@@ -1,6 +1,6 @@
 //! The local interface: requests that come from this process, not from a listener.
 //!
-//! Arrives: an app's [`Command`]s. Leaves: a stream as any other, whose downstream side is not a socket but the app; and
+//! Arrives: an app's `Command`s. Leaves: a stream as any other, whose downstream side is not a socket but the app; and
 //! [`Event`]s, of which exactly one ends each request.
 //!
 //! The app's side of a stream is a `Connection` without a socket: it has the same watermark, congestion and
@@ -97,7 +97,7 @@ impl Local {
     }
 }
 
-/// The app's side of a stream: its codec's place in the [`Connection`].
+/// The app's side of a stream: its codec's place in the `Connection`.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,

@@ -1,7 +1,7 @@
 //! Counts for limits that hold for the whole process, kept by all of its workers.
 //!
 //! Nothing else that a worker writes is read by another one. A [`Total`] is one relaxed atomic. A worker counts what it
-//! uses by itself in a [`Share`] and tells the total of it: at once where the limit is small or the thing counted is
+//! uses by itself in a `Share` and tells the total of it: at once where the limit is small or the thing counted is
 //! rare, and in steps where many requests a second would contend for the total's cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};

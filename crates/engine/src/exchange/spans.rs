@@ -4,7 +4,7 @@
 //! trace ring of the thread.
 //!
 //! Whether a stream is traced is decided when it opens; a place on the path of one that is not costs a test of its
-//! [`Trail`]. Stamps are read from the processor's counter, never handed to anything that decides: a simulated run
+//! `Trail`. Stamps are read from the processor's counter, never handed to anything that decides: a simulated run
 //! is the same with and without.
 
 use towpath_proto::Instant;

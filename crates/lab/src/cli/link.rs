@@ -46,7 +46,7 @@ pub struct Link {
     /// to lose a packet in the bad state (100) and in the good one (0)
     #[arg(long, value_name = "P/R", value_parser = parse_gilbert_elliott, conflicts_with_all = ["loss", "burst"])]
     gilbert_elliott: Option<Loss>,
-    /// Manage the queue before it is full: codel[:TARGET/INTERVAL] (RFC 8289; 5ms/100ms) or pie[:TARGET] (RFC 8033;
+    /// Manage the queue before it is full: `codel[:TARGET/INTERVAL]` (RFC 8289; 5ms/100ms) or `pie[:TARGET]` (RFC 8033;
     /// 15ms)
     #[arg(long, value_name = "AQM", value_parser = parse_aqm)]
     aqm: Option<Aqm>,

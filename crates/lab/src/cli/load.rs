@@ -41,7 +41,7 @@ pub struct Load {
     /// Threads that generate the load, each with its share of connections and arrivals
     #[arg(long, short = 't', default_value_t = 1)]
     threads: usize,
-    /// Send the requests of FILE: [[request]] tables with name, weight, method, path, headers, body or body_file,
+    /// Send the requests of FILE: `[[request]]` tables with name, weight, method, path, headers, body or body_file,
     /// lines, expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["method", "size", "data", "header"])]
     requests: Option<PathBuf>,

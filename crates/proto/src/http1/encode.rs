@@ -1,7 +1,7 @@
 //! Heads on the wire: a first line, the fields, what the connection needs.
 //!
 //! Heads are re-serialised. That a line is copied as it lies is no exception: its field says that its bytes are exactly
-//! those that [`line`] would write (all but the case of a received name, which is made small here). Two places say
+//! those that [`line()`] would write (all but the case of a received name, which is made small here). Two places say
 //! so, and both know it of every byte:
 //!
 //! - the parser, of a line in which it found a token, a colon, one space, a value without white space around it and
@@ -10,7 +10,7 @@
 //!
 //! What is changed afterwards loses the mark, what is taken away leaves a gap that ends a run, and the received bytes
 //! themselves are shared and never written to. So a run holds whole marked lines of the list, in its order, and nothing
-//! else. The tests hold every head against [`line`] alone, and so does the fuzz target `http1_encode`.
+//! else. The tests hold every head against [`line()`] alone, and so does the fuzz target `http1_encode`.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
