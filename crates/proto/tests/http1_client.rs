@@ -31,7 +31,12 @@ fn framing_of_the_request_follows_its_head() {
     upgrade.append(Name::Upgrade, b"websocket");
     for (head, body, wire) in [
         (request("GET"), "", "GET /x HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (request("HEAD"), "", "HEAD /x HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (request("DELETE"), "", "DELETE /x HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (request("TRACE"), "", "TRACE /x HTTP/1.1\r\nhost: a\r\n\r\n"),
         (request("POST"), "", "POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"),
+        (request("PATCH"), "", "PATCH /x HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"),
+        (request("PROPFIND"), "", "PROPFIND /x HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"),
         (
             request("POST"),
             "hi",
@@ -52,7 +57,7 @@ fn framing_of_the_request_follows_its_head() {
         (
             Head::request(b"OPTIONS", b"http", b"a", b"*"),
             "",
-            "OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
         ),
     ] {
         let mut client = client();

@@ -83,9 +83,12 @@ impl Client {
                 encode::field(lines, Name::TransferEncoding, b"chunked", case);
             } else if end
                 && length.is_none()
-                && matches!(method, Method::Post | Method::Put | Method::Patch | Method::Other)
+                && !matches!(
+                    method,
+                    Method::Get | Method::Head | Method::Delete | Method::Trace | Method::Connect
+                )
             {
-                // RFC 9110 §8.6: methods that may well have content say so when they have none.
+                // RFC 9110 §8.6: a method that may have content says so when it has none. Envoy leaves out the same.
                 encode::field(lines, Name::ContentLength, b"0", case);
             }
             if upgrade {
