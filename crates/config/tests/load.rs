@@ -45,6 +45,7 @@ fn defaults_are_envoys() {
     let listener = &loaded.snapshot.listeners[0];
     assert_eq!((&*listener.name, &*listener.stat_prefix), ("127.0.0.1:10000", "127.0.0.1_10000"));
     assert_eq!(listener.buffer_limit, 64 * 1024);
+    assert_eq!(listener.retry_buffer_limit, 1024 * 1024);
 }
 
 #[test]

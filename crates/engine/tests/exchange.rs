@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use scene::client::{Ask, Ending, Endings, asks, client};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address, retries};
+use scene::{
+    HTTP, Plan, RETRY_BUFFER_LIMIT, add_worker, address, drain_and_check, origin_address, retries,
+};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::cluster::Limits;
 use towpath_engine::snapshot::route::RetryOn;
@@ -36,8 +38,22 @@ fn run(
     clients: usize,
     each: usize,
 ) -> Outcome {
-    let origins = u8::try_from(plan.cluster.endpoints.len()).unwrap();
     let mut random = Random::new(seed ^ 0x5eed);
+    // Most scenes are small, so that there can be many; some have bodies beyond every watermark.
+    let largest = if seed.is_multiple_of(16) { 40_000 } else { 2_000 };
+    let lists = (0..clients).map(|number| asks(&mut random, number, each, largest)).collect();
+    run_lists(seed, faults, plan, habits, lists)
+}
+
+/// The same with one client for each list of requests.
+fn run_lists(
+    seed: u64,
+    faults: Faults,
+    plan: Plan,
+    habits: Habits,
+    lists: Vec<Vec<Ask>>,
+) -> Outcome {
+    let origins = u8::try_from(plan.cluster.endpoints.len()).unwrap();
     let mut world: World<Message> = World::new(seed);
     let log = Log::default();
     for number in 1..=origins {
@@ -49,10 +65,7 @@ fn run(
     world.run_for(Duration::from_millis(1));
     let endings = Endings::default();
     let mut asked = Vec::new();
-    for number in 0..clients {
-        // Most scenes are small, so that there can be many; some have bodies beyond every watermark.
-        let largest = if seed.is_multiple_of(16) { 40_000 } else { 2_000 };
-        let list = asks(&mut random, number, each, largest);
+    for list in lists {
         asked.extend(list.clone());
         world.add(client(address(HTTP), list, Rc::clone(&endings)));
     }
@@ -151,6 +164,32 @@ fn a_retry_policy_hides_failing_origins() {
             assert_eq!(ending, Ending::Answered { status: 200, from_origin: true }, "{ask:?}");
         }
     });
+}
+
+#[test]
+fn a_body_is_kept_for_retries_up_to_the_limit() {
+    for (body, status) in [(RETRY_BUFFER_LIMIT, 200), (RETRY_BUFFER_LIMIT + 1, 503)] {
+        for_each_seed(4, |seed| {
+            let mut plan = Plan::new(1);
+            plan.adjust_forward = |forward| {
+                forward.retry = Some(retries(RetryOn::STATUS_5XX, 1).into());
+            };
+            let habits = Habits { busy: Some((1, None)), ..Habits::default() };
+            let ask = Ask {
+                id: "large".into(),
+                method: "POST",
+                body,
+                chunked: seed % 2 == 0,
+                answer: 10,
+                answer_chunked: false,
+                pause: Duration::ZERO,
+            };
+            let outcome = run_lists(seed, Faults::none(), plan, habits, vec![vec![ask]]);
+            check_once(&outcome);
+            let ending = Ending::Answered { status, from_origin: true };
+            assert_eq!(outcome.endings["large"], [ending], "{body} bytes");
+        });
+    }
 }
 
 #[test]

@@ -54,7 +54,9 @@ impl Converter<'_> {
         };
         let limit =
             self.runtime.number(&format!("envoy.resource_limits.listener.{name}.connection_limit"));
-        let buffer_limit = message.number("per_connection_buffer_limit_bytes");
+        let buffer_limit = message
+            .number("per_connection_buffer_limit_bytes")
+            .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Some(Listener {
             name,
             stat_prefix: Arc::from(stat_prefix),
@@ -63,8 +65,8 @@ impl Converter<'_> {
             options: Arc::new(options),
             chains,
             default_chain,
-            buffer_limit: buffer_limit
-                .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            buffer_limit: buffer_limit.unwrap_or(DEFAULT_BUFFER_LIMIT),
+            retry_buffer_limit: buffer_limit.unwrap_or(DEFAULT_RETRY_BUFFER_LIMIT),
             max_connections: limit,
             open: Arc::default(),
             ignore_global_limit: message.flag("ignore_global_conn_limit"),
@@ -156,5 +158,7 @@ fn stat_name(address: &Address) -> String {
 
 /// A sixteenth of Envoy's: what a peer that does not read can make us hold.
 const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
+/// Envoy's default for `per_connection_buffer_limit_bytes`, which bounds what it keeps for retries.
+const DEFAULT_RETRY_BUFFER_LIMIT: usize = 1024 * 1024;
 const IPPROTO_TCP: i32 = 6;
 const TCP_FASTOPEN: i32 = 23;

@@ -154,6 +154,7 @@ fn no_listener() -> (Listener, FilterChain) {
         chains: Vec::new(),
         default_chain: None,
         buffer_limit: 0,
+        retry_buffer_limit: 0,
         max_connections: None,
         open: Arc::default(),
         // It is none of those that the limit counts.

@@ -279,7 +279,10 @@ impl Exchange {
         http.stats.rq_total.inc();
         stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
         let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
-        stream.retries.buffer_limit = buffer_limit.unwrap_or(context.listener.buffer_limit);
+        stream.retries.buffer_limit = buffer_limit.unwrap_or(match stream.retries.remaining {
+            0 => context.listener.buffer_limit,
+            _ => context.listener.retry_buffer_limit,
+        });
         stream.response_timeout = forward.timeout;
         stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);

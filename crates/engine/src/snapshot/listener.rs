@@ -30,6 +30,9 @@ pub struct Listener {
     pub default_chain: Option<Arc<FilterChain>>,
     /// `per_connection_buffer_limit_bytes`: above it, the other side is not read. Default 64 KiB (Envoy: 1 MiB).
     pub buffer_limit: usize,
+    /// How much of a body is kept for the retries that were asked for: the same, but 1 MiB (as in Envoy) where the
+    /// file sets no limit.
+    pub retry_buffer_limit: usize,
     /// Connections that this listener may have. Runtime key `envoy.resource_limits.listener.<name>.connection_limit`.
     pub max_connections: Option<u64>,
     /// Those that all workers have on it.

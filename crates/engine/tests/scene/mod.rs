@@ -175,6 +175,9 @@ pub fn http(routes: RouteTable) -> Http {
     }
 }
 
+/// Beyond what waits for a connection at most: the listener's own limit and one read.
+pub const RETRY_BUFFER_LIMIT: usize = 36 * 1024;
+
 pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
     let chain = FilterChain {
         name: "".into(),
@@ -192,6 +195,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         chains: vec![Arc::new(chain)],
         default_chain: None,
         buffer_limit: 16 * 1024,
+        retry_buffer_limit: RETRY_BUFFER_LIMIT,
         max_connections: None,
         open: Arc::default(),
         ignore_global_limit: false,
