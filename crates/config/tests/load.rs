@@ -42,6 +42,7 @@ fn defaults_are_envoys() {
         (1024, 1024, 1024, 3)
     );
     assert_eq!(cluster.panic_threshold, 50);
+    assert_eq!(cluster.http1.max_head_bytes, 80 * 1024);
     let listener = &loaded.snapshot.listeners[0];
     assert_eq!((&*listener.name, &*listener.stat_prefix), ("127.0.0.1:10000", "127.0.0.1_10000"));
     assert_eq!(listener.buffer_limit, 64 * 1024);

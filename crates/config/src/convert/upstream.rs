@@ -12,6 +12,8 @@ use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 
+/// Envoy's default for HTTP/1.
+const DEFAULT_RESPONSE_HEADERS_KB: u32 = 80;
 const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// What a cluster's HTTP options come to.
@@ -33,11 +35,10 @@ impl Converter<'_> {
         };
         let common = typed.unwrap_or(cluster).message("common_http_protocol_options");
         let mut http1 = self.http1_options(http1, common);
-        if let Some(kilobytes) =
-            common.and_then(|common| common.number32("max_response_headers_kb"))
-        {
-            http1.max_head_bytes = kilobytes.saturating_mul(1024);
-        }
+        http1.max_head_bytes = common
+            .and_then(|common| common.number32("max_response_headers_kb"))
+            .unwrap_or(DEFAULT_RESPONSE_HEADERS_KB)
+            .saturating_mul(1024);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
         Upstream {
