@@ -39,6 +39,7 @@ mod report;
 mod rules;
 mod schema;
 mod source;
+mod suggest;
 mod tree;
 mod wire;
 

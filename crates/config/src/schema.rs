@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
+use crate::suggest::did_you_mean;
 use crate::wire;
 
 /// The stripped `FileDescriptorSet` that the build script left.
@@ -47,6 +48,11 @@ impl Schema {
     /// The message type with this full name.
     pub(crate) fn message(&self, name: &str) -> Option<MessageDescriptor> {
         self.pool.get_message_by_name(name)
+    }
+
+    /// What to say of a type that does not exist.
+    pub(crate) fn suggestion(name: &str) -> String {
+        did_you_mean(name, Index::new().messages.keys())
     }
 }
 

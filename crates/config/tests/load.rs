@@ -169,7 +169,8 @@ fn problems_name_the_text_they_are_in() {
     let error = load(&sources, &Options::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--config-yaml:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap"
+        "--config-yaml:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap; \
+         did you mean `node`?"
     );
 }
 
@@ -228,11 +229,53 @@ fn what_is_invalid_does_not_hide_what_is_not_honoured() {
     assert_eq!(
         lines,
         [
-            "t:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap",
+            "t:1:1: nod: no such field in envoy.config.bootstrap.v3.Bootstrap; \
+             did you mean `node`?",
             "t:3:9: admin.bogus: no such field in envoy.config.bootstrap.v3.Admin",
         ]
     );
     assert_eq!((checked.findings.len(), checked.left_out), (1, 0));
+}
+
+#[test]
+fn a_misspelt_name_comes_with_the_one_that_was_meant() {
+    let text = "
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 127.0.0.1, port_value: 10000}}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: h
+          access_log:
+          - name: file
+            typed_config:
+              '@type': type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog
+              log_format: {text_format_source: {inline_string: '%RESPONSE_CODE%'}}
+          route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, route: {cluster: app}}]}]}
+          http_filters: [{name: router, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
+  clusters: [{name: app, type: STATIC, connect_timeout: 1s}]
+";
+    yaml(text).unwrap();
+    for (right, written) in [
+        ("connect_timeout", "conect_timeout"),
+        (
+            "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "envoy.extensions.filters.network.http_connection_manager.v3.HttpConectionManager",
+        ),
+        ("app", "appp"),
+        ("RESPONSE_CODE", "RESPONSE_COD"),
+    ] {
+        let (from, to) = match right {
+            "app" => ("cluster: app", "cluster: appp"),
+            _ => (right, written),
+        };
+        let error = yaml(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(written), "{error}");
+        assert!(error.contains(&format!("; did you mean `{right}`?")), "{error}");
+    }
 }
 
 #[test]

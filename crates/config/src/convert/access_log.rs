@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use towpath_engine::format::{Format, FormatError, FormatOptions, FormatReason, JsonTemplate};
+use towpath_engine::format::{
+    Format, FormatError, FormatOptions, FormatReason, JsonTemplate, command_names,
+};
 use towpath_engine::snapshot::log::{AccessLog, Sink};
 use towpath_engine::snapshot::route::BodyFormat;
 
 use super::Converter;
 use super::extension::ACCESS_LOGGER;
 use crate::message::{At, Message, Value};
+use crate::suggest::did_you_mean;
 use crate::tree::{Node, Value as Tree};
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
@@ -115,6 +118,10 @@ impl Converter<'_> {
             Ok(format) => return Some(format),
             Err(error) if error.reason == FormatReason::Unsupported => {
                 self.report.unsupported(at, format!("format {error}"));
+            }
+            Err(error) if error.reason == FormatReason::Unknown => {
+                let meant = did_you_mean(&error.command, command_names());
+                self.report.problem(at, format!("format {error}{meant}"));
             }
             Err(error) => self.report.problem(at, format!("format {error}")),
         }

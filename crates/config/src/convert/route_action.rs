@@ -12,6 +12,7 @@ use towpath_engine::snapshot::route::{
 use super::Converter;
 use super::route_table::Surroundings;
 use crate::message::{At, Message, Value};
+use crate::suggest::did_you_mean;
 
 impl Converter<'_> {
     pub(super) fn forward(
@@ -88,7 +89,8 @@ impl Converter<'_> {
         match self.snapshot.cluster_id(name) {
             Some(id) => Some(id),
             None if must_exist => {
-                self.report.problem(at, format!("unknown cluster '{name}'"));
+                let meant = did_you_mean(name, self.snapshot.cluster_ids.keys());
+                self.report.problem(at, format!("unknown cluster '{name}'{meant}"));
                 None
             }
             None => Some(self.intern(name)),

@@ -4,6 +4,7 @@
 use super::decode::{Decoder, is_wrapper};
 use super::legacy;
 use super::{Any, At};
+use crate::schema::Schema;
 use crate::tree::{Node, Value as Tree};
 
 /// The key that holds the type's URL.
@@ -30,7 +31,9 @@ impl Decoder<'_> {
             return self.typed_struct(node, at);
         }
         let Some(descriptor) = self.schema.message(&name) else {
-            self.report.problem(&at.field(TYPE_KEY, url.pos), format!("there is no type `{name}`"));
+            let meant = Schema::suggestion(&name);
+            let at = at.field(TYPE_KEY, url.pos);
+            self.report.problem(&at, format!("there is no type `{name}`{meant}"));
             return None;
         };
         if is_wrapper(&name) || name.starts_with("google.protobuf.") {

@@ -5,6 +5,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use super::{Any, At, Field, Item, Message, Value, any, legacy, scalar};
 use crate::report::Report;
 use crate::schema::Schema;
+use crate::suggest::did_you_mean;
 use crate::tree::{Key, Node, Value as Tree};
 
 /// What to do with a field that its message does not have.
@@ -185,7 +186,11 @@ impl Decoder<'_> {
         }
         let text = format!("no such field in {}", message.descriptor.full_name());
         match self.unknown {
-            UnknownFields::Refuse => self.report.problem(&at, text),
+            UnknownFields::Refuse => {
+                let names: Vec<_> = message.descriptor.fields().collect();
+                let meant = did_you_mean(&key.name, names.iter().map(FieldDescriptor::name));
+                self.report.problem(&at, text + &meant);
+            }
             UnknownFields::Note => self
                 .report
                 .note(&at, format!("{text}; ignored, as --allow-unknown-static-fields asks")),

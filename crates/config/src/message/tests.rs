@@ -36,7 +36,8 @@ fn problems_have_paths_and_positions() {
     let (_, problems, _) = read("static_resources:\n  clusters:\n  - name: a\n  - {nam: b}\n");
     assert_eq!(
         problems[0].to_string(),
-        "t:4:6: static_resources.clusters[1].nam: no such field in envoy.config.cluster.v3.Cluster"
+        "t:4:6: static_resources.clusters[1].nam: no such field in envoy.config.cluster.v3.Cluster; \
+         did you mean `name`?"
     );
 }
 

@@ -153,110 +153,133 @@ pub(super) enum Lookup {
     Unknown,
 }
 
+/// What may be configured, by name: a function that finds it and a list of the names.
+macro_rules! commands {
+    ($($($name:literal)|+ => $lookup:expr,)+) => {
+        fn configurable(name: &str) -> Option<Lookup> {
+            use AddressForm::{Port, Whole, WithoutPort};
+            use Usage::{Alone, Needs, Takes, TakesAll};
+            Some(match name {
+                $($($name)|+ => $lookup,)+
+                tls if TLS_ONLY.contains(&tls) => Lookup::Command(Alone, |_| Ok(Command::Absent)),
+                _ => return None,
+            })
+        }
+
+        const NAMES: &[&str] = &[$($($name),+),+];
+    };
+}
+
+macro_rules! alone {
+    ($command:expr) => {
+        Lookup::Command(Alone, |_| Ok($command))
+    };
+}
+
+commands! {
+    "REQ" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Request(a, b))),
+    "REQ_WITHOUT_QUERY" => {
+        Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::RequestWithoutQuery(a, b)))
+    },
+    "RESP" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Response(a, b))),
+    "TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
+    "START_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::StartTime)),
+    "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
+    "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
+    "RESPONSE_CODE_DETAILS" => Lookup::Command(Takes, |p| {
+        Ok(Command::ResponseCodeDetails { spaces: p == "ALLOW_WHITESPACES" })
+    }),
+    "COMMON_DURATION" => Lookup::Command(Needs, common_duration),
+    "GRPC_STATUS" => Lookup::Command(TakesAll, |p| match p {
+        "" | "CAMEL_STRING" => Ok(Command::GrpcStatus(GrpcForm::Camel)),
+        "SNAKE_STRING" => Ok(Command::GrpcStatus(GrpcForm::Snake)),
+        "NUMBER" => Ok(Command::GrpcStatus(GrpcForm::Number)),
+        _ => Err("only CAMEL_STRING, SNAKE_STRING or NUMBER are known".to_owned()),
+    }),
+    "GRPC_STATUS_NUMBER" => alone!(Command::GrpcStatus(GrpcForm::Number)),
+    "PATH" => Lookup::Command(TakesAll, path),
+    "QUERY_PARAM" => Lookup::Command(Needs, |p| Ok(Command::QueryParam(p.as_bytes().into()))),
+    "QUERY_PARAMS" => Lookup::Command(TakesAll, |p| match p {
+        "" | "ORIG" => Ok(Command::QueryParams),
+        _ => Err("only ORIG is supported".to_owned()),
+    }),
+    "REQUESTED_SERVER_NAME" => Lookup::Command(Takes, requested_server_name),
+    "ACCESS_LOG_TYPE" => alone!(Command::AccessLogType),
+    "BYTES_RECEIVED" => alone!(Command::BytesReceived),
+    "BYTES_SENT" => alone!(Command::BytesSent),
+    "CONNECTION_ID" => alone!(Command::ConnectionId),
+    "CONNECTION_TERMINATION_DETAILS" => alone!(Command::ConnectionTerminationDetails),
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" | "DOWNSTREAM_LOCAL_ADDRESS" => {
+        alone!(Command::DownstreamLocal(Whole))
+    },
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT"
+    | "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamLocal(WithoutPort)),
+    "DOWNSTREAM_DIRECT_LOCAL_PORT" | "DOWNSTREAM_LOCAL_PORT" => {
+        alone!(Command::DownstreamLocal(Port))
+    },
+    "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => alone!(Command::DownstreamDirectRemote(Whole)),
+    "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => {
+        alone!(Command::DownstreamDirectRemote(WithoutPort))
+    },
+    "DOWNSTREAM_DIRECT_REMOTE_PORT" => alone!(Command::DownstreamDirectRemote(Port)),
+    "DOWNSTREAM_REMOTE_ADDRESS" => alone!(Command::DownstreamRemote(Whole)),
+    "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamRemote(WithoutPort)),
+    "DOWNSTREAM_REMOTE_PORT" => alone!(Command::DownstreamRemote(Port)),
+    "DOWNSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::DownstreamWireBytesReceived),
+    "DOWNSTREAM_WIRE_BYTES_SENT" => alone!(Command::DownstreamWireBytesSent),
+    "DURATION" => alone!(Command::Duration),
+    "FILTER_CHAIN_NAME" => alone!(Command::FilterChainName),
+    "HOSTNAME" => alone!(Command::Hostname),
+    "LISTENER_NAME" => alone!(Command::ListenerName),
+    "LOCAL_REPLY_BODY" => alone!(Command::LocalReplyBody),
+    "PROTOCOL" => alone!(Command::Protocol),
+    "REQUEST_DURATION" => alone!(Command::RequestDuration),
+    "REQUEST_HEADERS_BYTES" => alone!(Command::RequestHeadersBytes),
+    "REQUEST_TX_DURATION" => alone!(Command::RequestTxDuration),
+    "RESPONSE_CODE" => alone!(Command::ResponseCode),
+    "RESPONSE_DURATION" => alone!(Command::ResponseDuration),
+    "RESPONSE_FLAGS" => alone!(Command::ResponseFlags),
+    "RESPONSE_FLAGS_LONG" => alone!(Command::ResponseFlagsLong),
+    "RESPONSE_HEADERS_BYTES" => alone!(Command::ResponseHeadersBytes),
+    "RESPONSE_TRAILERS_BYTES" => alone!(Command::ResponseTrailersBytes),
+    "RESPONSE_TX_DURATION" => alone!(Command::ResponseTxDuration),
+    "ROUTE_NAME" => alone!(Command::RouteName),
+    "STREAM_ID" => alone!(Command::StreamId),
+    "UPSTREAM_CLUSTER" => alone!(Command::UpstreamCluster),
+    "UPSTREAM_CLUSTER_RAW" => alone!(Command::UpstreamClusterRaw),
+    "UPSTREAM_CONNECTION_ID" => alone!(Command::UpstreamConnectionId),
+    "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
+    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamHost(WithoutPort)),
+    "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
+    "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
+    "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
+    "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamLocal(WithoutPort)),
+    "UPSTREAM_LOCAL_PORT" => alone!(Command::UpstreamLocal(Port)),
+    "UPSTREAM_PROTOCOL" => alone!(Command::UpstreamProtocol),
+    "UPSTREAM_REQUEST_ATTEMPT_COUNT" => alone!(Command::UpstreamRequestAttemptCount),
+    "UPSTREAM_TRANSPORT_FAILURE_REASON" => alone!(Command::UpstreamTransportFailureReason),
+    "UPSTREAM_TLS_CIPHER" => alone!(Command::UpstreamTlsCipher),
+    "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
+    "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
+    "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
+    // No filter that sets these, no virtual cluster, no tracer and no TLS downstream can be configured.
+    "DYNAMIC_METADATA" | "FILTER_STATE" => Lookup::Command(Needs, |_| Ok(Command::Absent)),
+    "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
+        alone!(Command::Absent)
+    },
+}
+
 /// Finds a command by its name.
 pub(super) fn lookup(name: &str) -> Lookup {
-    use AddressForm::{Port, Whole, WithoutPort};
-    use Usage::{Alone, Needs, Takes, TakesAll};
-    macro_rules! alone {
-        ($command:expr) => {
-            Lookup::Command(Alone, |_| Ok($command))
-        };
-    }
-    match name {
-        "REQ" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Request(a, b))),
-        "REQ_WITHOUT_QUERY" => {
-            Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::RequestWithoutQuery(a, b)))
-        }
-        "RESP" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Response(a, b))),
-        "TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
-        "START_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::StartTime)),
-        "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
-        "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
-        "RESPONSE_CODE_DETAILS" => Lookup::Command(Takes, |p| {
-            Ok(Command::ResponseCodeDetails { spaces: p == "ALLOW_WHITESPACES" })
-        }),
-        "COMMON_DURATION" => Lookup::Command(Needs, common_duration),
-        "GRPC_STATUS" => Lookup::Command(TakesAll, |p| match p {
-            "" | "CAMEL_STRING" => Ok(Command::GrpcStatus(GrpcForm::Camel)),
-            "SNAKE_STRING" => Ok(Command::GrpcStatus(GrpcForm::Snake)),
-            "NUMBER" => Ok(Command::GrpcStatus(GrpcForm::Number)),
-            _ => Err("only CAMEL_STRING, SNAKE_STRING or NUMBER are known".to_owned()),
-        }),
-        "GRPC_STATUS_NUMBER" => alone!(Command::GrpcStatus(GrpcForm::Number)),
-        "PATH" => Lookup::Command(TakesAll, path),
-        "QUERY_PARAM" => Lookup::Command(Needs, |p| Ok(Command::QueryParam(p.as_bytes().into()))),
-        "QUERY_PARAMS" => Lookup::Command(TakesAll, |p| match p {
-            "" | "ORIG" => Ok(Command::QueryParams),
-            _ => Err("only ORIG is supported".to_owned()),
-        }),
-        "REQUESTED_SERVER_NAME" => Lookup::Command(Takes, requested_server_name),
-        "ACCESS_LOG_TYPE" => alone!(Command::AccessLogType),
-        "BYTES_RECEIVED" => alone!(Command::BytesReceived),
-        "BYTES_SENT" => alone!(Command::BytesSent),
-        "CONNECTION_ID" => alone!(Command::ConnectionId),
-        "CONNECTION_TERMINATION_DETAILS" => alone!(Command::ConnectionTerminationDetails),
-        "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" | "DOWNSTREAM_LOCAL_ADDRESS" => {
-            alone!(Command::DownstreamLocal(Whole))
-        }
-        "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT"
-        | "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamLocal(WithoutPort)),
-        "DOWNSTREAM_DIRECT_LOCAL_PORT" | "DOWNSTREAM_LOCAL_PORT" => {
-            alone!(Command::DownstreamLocal(Port))
-        }
-        "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => alone!(Command::DownstreamDirectRemote(Whole)),
-        "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => {
-            alone!(Command::DownstreamDirectRemote(WithoutPort))
-        }
-        "DOWNSTREAM_DIRECT_REMOTE_PORT" => alone!(Command::DownstreamDirectRemote(Port)),
-        "DOWNSTREAM_REMOTE_ADDRESS" => alone!(Command::DownstreamRemote(Whole)),
-        "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamRemote(WithoutPort)),
-        "DOWNSTREAM_REMOTE_PORT" => alone!(Command::DownstreamRemote(Port)),
-        "DOWNSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::DownstreamWireBytesReceived),
-        "DOWNSTREAM_WIRE_BYTES_SENT" => alone!(Command::DownstreamWireBytesSent),
-        "DURATION" => alone!(Command::Duration),
-        "FILTER_CHAIN_NAME" => alone!(Command::FilterChainName),
-        "HOSTNAME" => alone!(Command::Hostname),
-        "LISTENER_NAME" => alone!(Command::ListenerName),
-        "LOCAL_REPLY_BODY" => alone!(Command::LocalReplyBody),
-        "PROTOCOL" => alone!(Command::Protocol),
-        "REQUEST_DURATION" => alone!(Command::RequestDuration),
-        "REQUEST_HEADERS_BYTES" => alone!(Command::RequestHeadersBytes),
-        "REQUEST_TX_DURATION" => alone!(Command::RequestTxDuration),
-        "RESPONSE_CODE" => alone!(Command::ResponseCode),
-        "RESPONSE_DURATION" => alone!(Command::ResponseDuration),
-        "RESPONSE_FLAGS" => alone!(Command::ResponseFlags),
-        "RESPONSE_FLAGS_LONG" => alone!(Command::ResponseFlagsLong),
-        "RESPONSE_HEADERS_BYTES" => alone!(Command::ResponseHeadersBytes),
-        "RESPONSE_TRAILERS_BYTES" => alone!(Command::ResponseTrailersBytes),
-        "RESPONSE_TX_DURATION" => alone!(Command::ResponseTxDuration),
-        "ROUTE_NAME" => alone!(Command::RouteName),
-        "STREAM_ID" => alone!(Command::StreamId),
-        "UPSTREAM_CLUSTER" => alone!(Command::UpstreamCluster),
-        "UPSTREAM_CLUSTER_RAW" => alone!(Command::UpstreamClusterRaw),
-        "UPSTREAM_CONNECTION_ID" => alone!(Command::UpstreamConnectionId),
-        "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
-        "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamHost(WithoutPort)),
-        "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
-        "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
-        "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
-        "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamLocal(WithoutPort)),
-        "UPSTREAM_LOCAL_PORT" => alone!(Command::UpstreamLocal(Port)),
-        "UPSTREAM_PROTOCOL" => alone!(Command::UpstreamProtocol),
-        "UPSTREAM_REQUEST_ATTEMPT_COUNT" => alone!(Command::UpstreamRequestAttemptCount),
-        "UPSTREAM_TRANSPORT_FAILURE_REASON" => alone!(Command::UpstreamTransportFailureReason),
-        "UPSTREAM_TLS_CIPHER" => alone!(Command::UpstreamTlsCipher),
-        "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
-        "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
-        "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
-        // No filter that sets these, no virtual cluster, no tracer and no TLS downstream can be configured.
-        "DYNAMIC_METADATA" | "FILTER_STATE" => Lookup::Command(Needs, |_| Ok(Command::Absent)),
-        "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
-            alone!(Command::Absent)
-        }
-        tls if TLS_ONLY.contains(&tls) => alone!(Command::Absent),
-        other if UNSUPPORTED.contains(&other) => Lookup::Unsupported,
-        _ => Lookup::Unknown,
-    }
+    configurable(name).unwrap_or(match UNSUPPORTED.contains(&name) {
+        true => Lookup::Unsupported,
+        false => Lookup::Unknown,
+    })
+}
+
+/// The names of all commands that can be configured.
+pub fn command_names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().chain(TLS_ONLY).copied()
 }
 
 /// `MAIN` or `MAIN?OTHER`.

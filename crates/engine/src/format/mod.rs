@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use command::Command;
+pub use command::command_names;
 pub use error::{FormatError, FormatReason};
 pub use facts::Facts;
 pub use json::{JsonTemplate, json_string};
