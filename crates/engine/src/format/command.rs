@@ -271,10 +271,11 @@ commands! {
 
 /// Finds a command by its name.
 pub(super) fn lookup(name: &str) -> Lookup {
-    configurable(name).unwrap_or(match UNSUPPORTED.contains(&name) {
-        true => Lookup::Unsupported,
-        false => Lookup::Unknown,
-    })
+    match configurable(name) {
+        Some(command) => command,
+        None if UNSUPPORTED.contains(&name) => Lookup::Unsupported,
+        None => Lookup::Unknown,
+    }
 }
 
 /// The names of all commands that can be configured.
