@@ -203,7 +203,7 @@ impl Receipt {
 }
 
 impl Totals {
-    fn of(slices: &[Slice]) -> Self {
+    pub(super) fn of(slices: &[Slice]) -> Self {
         let mut totals = Self {
             latency: Nanoseconds::new(),
             answered: 0,

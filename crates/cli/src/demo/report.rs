@@ -95,7 +95,7 @@ fn chart(straight: &Totals, through: &Totals) -> String {
         .map(|(index, name)| {
             let x = index as f64 / 3.0 * WIDTH;
             format!(
-                "<line x1={x:.0} x2={x:.0} y1=0 y2={HEIGHT}/><text x={x:.0} y={}>{name} %</text>",
+                "<line x1={x:.0} x2={x:.0} y1=0 y2={HEIGHT} /><text x={x:.0} y={}>{name} %</text>",
                 HEIGHT + 16.0
             )
         })
@@ -127,4 +127,19 @@ polyline.a{stroke:#2b7}polyline.b{stroke:#26c}svg text.a{fill:#2b7}svg text.b{fi
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attribute without quotes takes a slash for its own, and then nothing behind the tag is drawn (HTML §13.1.2.3).
+    #[test]
+    fn the_charts_tags_end() {
+        let svg = chart(&Totals::of(&[]), &Totals::of(&[]));
+        let ends: Vec<&str> = svg.split("/>").collect();
+        let (_, before) = ends.split_last().unwrap();
+        assert!(!before.is_empty());
+        assert!(before.iter().all(|text| text.ends_with([' ', '\'', '"'])), "{svg}");
+    }
 }
