@@ -22,6 +22,7 @@ use crate::log;
 use crate::server_stats::CONTROL;
 use resolver::{Answer, Resolvers};
 
+mod connected;
 mod resolver;
 
 /// A DNS cluster to follow.

@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use hickory_resolver::TokioResolver;
+use hickory_resolver::Resolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
     ResolverOpts,
 };
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::system_conf::read_system_conf;
 use towpath_engine::snapshot::cluster::Family;
+
+use super::connected::ConnectedRuntime;
 
 /// What a lookup came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(super) enum Answer {
 /// Resolvers by what they ask.
 #[derive(Debug, Default)]
 pub(super) struct Resolvers {
-    known: HashMap<(Vec<SocketAddr>, FamilyKey), TokioResolver>,
+    known: HashMap<(Vec<SocketAddr>, FamilyKey), Resolver<ConnectedRuntime>>,
     files: [Option<SystemTime>; 2],
 }
 
@@ -38,7 +39,7 @@ impl Resolvers {
         &mut self,
         servers: &[SocketAddr],
         family: Family,
-    ) -> Result<TokioResolver, String> {
+    ) -> Result<Resolver<ConnectedRuntime>, String> {
         let files = ["/etc/resolv.conf", "/etc/hosts"].map(changed_at);
         if files != self.files {
             self.known.clear();
@@ -55,7 +56,7 @@ impl Resolvers {
 }
 
 /// Looks a name up.
-pub(super) async fn look_up(resolver: &TokioResolver, name: &str) -> Answer {
+pub(super) async fn look_up(resolver: &Resolver<ConnectedRuntime>, name: &str) -> Answer {
     if let Ok(address) = name.trim_matches(['[', ']']).parse() {
         return Answer::Found { addresses: vec![address], ttl: None };
     }
@@ -77,7 +78,7 @@ pub(super) async fn look_up(resolver: &TokioResolver, name: &str) -> Answer {
 /// RFC 8767 §4 advises to treat TTLs beyond this as this.
 const LONGEST_TTL: u32 = 86_400;
 
-fn build(servers: &[SocketAddr], family: FamilyKey) -> Result<TokioResolver, String> {
+fn build(servers: &[SocketAddr], family: FamilyKey) -> Result<Resolver<ConnectedRuntime>, String> {
     let (mut config, mut options) = match read_system_conf() {
         Ok(system) => system,
         Err(_) if !servers.is_empty() => (ResolverConfig::default(), ResolverOpts::default()),
@@ -92,7 +93,7 @@ fn build(servers: &[SocketAddr], family: FamilyKey) -> Result<TokioResolver, Str
     options.use_hosts_file = ResolveHosts::Always;
     // Clusters ask as often as their file says; an answer out of a cache would make that a lie.
     options.cache_size = 0;
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let mut builder = Resolver::builder_with_config(config, ConnectedRuntime::default());
     *builder.options_mut() = options;
     builder.build().map_err(|error| error.to_string())
 }

@@ -95,6 +95,23 @@ fn a_silent_server_does_not_hold_the_start_up_for_ever() {
 }
 
 #[test]
+fn a_server_that_refuses_is_not_waited_for() {
+    run(async {
+        let server = Server::start();
+        // Nothing receives at this address: the kernel answers each query with "port unreachable".
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let absent = Server { address: taken.local_addr().unwrap(), answers: server.answers };
+        drop(taken);
+        let (watcher, _updates) = watch(&absent, &["one.example"], false);
+        // A server that is silent is given up after 5 s and more.
+        assert!(watcher.warmed(Duration::from_secs(4)).await);
+        let counts = watcher.clusters.borrow()[&ID].cluster.stats.clone();
+        assert!(counts.update_failure.value() >= 1);
+        assert_eq!(addresses(&watcher), Vec::<String>::new());
+    });
+}
+
+#[test]
 fn an_address_needs_no_server() {
     run(async {
         let server = Server::start();
