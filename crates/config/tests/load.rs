@@ -14,7 +14,7 @@ use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
 use towpath_engine::snapshot::http::HttpFilter;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
-use towpath_engine::snapshot::{Cluster, ClusterId, Http};
+use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId, Http};
 use towpath_proto::Address;
 
 #[test]
@@ -45,7 +45,7 @@ fn defaults_are_envoys() {
     assert_eq!(cluster.http1.max_head_bytes, 80 * 1024);
     let listener = &loaded.snapshot.listeners[0];
     assert_eq!((&*listener.name, &*listener.stat_prefix), ("127.0.0.1:10000", "127.0.0.1_10000"));
-    assert_eq!(listener.buffer_limit, 64 * 1024);
+    assert_eq!(listener.buffer_limit, BufferLimit { bytes: 64 * 1024, grows: true });
     assert_eq!(listener.retry_buffer_limit, 1024 * 1024);
 }
 

@@ -24,7 +24,7 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::listener::{Listener, Terminal};
 use towpath_engine::snapshot::route::{Action, PathMatch, Text};
-use towpath_engine::snapshot::{Cluster, FilterChain, Snapshot};
+use towpath_engine::snapshot::{BufferLimit, Cluster, FilterChain, Snapshot};
 use towpath_engine::stats::{Query, Registry};
 use towpath_engine::worker::Worker;
 use towpath_sim::{Faults, Random, World, for_each_seed};
@@ -158,7 +158,7 @@ impl Churn {
                 self.clusters[at] = Some(Arc::new(Cluster {
                     endpoints: hosts.into(),
                     connect_timeout: Duration::from_secs(1 + random.below(3)),
-                    buffer_limit: 16 * 1024 + usize::from(random.chance(300)),
+                    buffer_limit: BufferLimit::strict(16 * 1024 + usize::from(random.chance(300))),
                     ..scene::cluster(&name, ORIGINS)
                 }));
             }
@@ -238,3 +238,19 @@ const ORIGINS: u8 = 3;
 const CLIENTS: usize = 12;
 /// More than the second after which a quiet connection is let go.
 const LONG: Duration = Duration::from_secs(2);
+
+/// Each connection is read up to its own limit; one that the file sets stays as it is.
+#[test]
+fn the_driver_is_told_which_read_limits_may_grow() {
+    for limit in [BufferLimit::default(), BufferLimit::strict(64 * 1024)] {
+        let mut snapshot = Snapshot { generation: 2, ..Plan::new(1).snapshot() };
+        Arc::get_mut(&mut snapshot.listeners[0]).unwrap().buffer_limit = limit;
+        let cluster = Arc::get_mut(snapshot.clusters[0].as_mut().unwrap()).unwrap();
+        cluster.buffer_limit = limit;
+        let mut rig = Rig::new(Plan::new(1));
+        rig.configure(snapshot);
+        let client = rig.connect();
+        rig.ask(client, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(rig.read_limits, [limit, limit], "the client's, the origin's");
+    }
+}

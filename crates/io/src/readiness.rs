@@ -68,7 +68,7 @@ pub struct Options {
     pub counts_suspend: bool,
     /// The buffer that connections with a lot to say are read into.
     pub read_bytes: usize,
-    /// Bytes read from one connection in one turn, if the machine does not ask for less; the rest waits for the next.
+    /// Bytes read from one connection in one turn, if its read limit is not less; the rest waits for the next.
     pub read_budget_bytes: usize,
     /// Bytes read in one turn before they are sent on, give or take one connection's share: what a turn can hold.
     pub turn_bytes: usize,

@@ -15,7 +15,7 @@ use suite::puppet::{Puppet, Strings};
 use suite::scene::{PATIENCE, connect, loopback};
 use suite::{Runner, Running, Settings};
 use towpath_io::readiness::{Driver, Options};
-use towpath_proto::{Input, Instant, ListenerId, Machine, Output};
+use towpath_proto::{ConnectionId, Input, Instant, ListenerId, Machine, Output, ReadInterest};
 
 struct Readiness;
 
@@ -202,6 +202,92 @@ fn a_turn_reads_so_much_and_the_rest_in_the_next() {
         total += in_turn;
     }
     assert!(received.values().all(|&bytes| bytes == EACH), "{received:?}");
+}
+
+/// One connection whose peer has more to say than is read in a turn.
+struct Pour {
+    driver: Driver<Puppet>,
+    strings: Strings,
+    connection: ConnectionId,
+    most: usize,
+    total: usize,
+}
+
+const LIMIT: usize = 64 * 1024;
+/// What the kernels may take for a peer that never reads.
+const PROOF: usize = 8 << 20;
+
+impl Pour {
+    fn start(grows: bool) -> Self {
+        let (mailbox, told) = Strings::mailbox();
+        let mut driver = Driver::new(Puppet::default(), Options::default(), mailbox).unwrap();
+        let strings = Strings::new(driver.handle(), told);
+        let (listener, address) = (ListenerId(0), loopback(0));
+        strings.order(Output::Listen { listener, address, options: Arc::default() });
+        driver.turn(Some(PATIENCE)).unwrap();
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        let Input::Listening { outcome: Ok(bound), .. } = strings.told() else {
+            panic!("not bound")
+        };
+        let mut stream = connect(bound.ip().unwrap());
+        let connection = loop {
+            driver.turn(Some(PATIENCE)).unwrap();
+            if let Some(Input::Accepted { connection, .. }) = strings.told_within(Duration::ZERO) {
+                break connection;
+            }
+        };
+        strings.order(Output::ReadLimit { connection, bytes: LIMIT, grows });
+        driver.turn(Some(PATIENCE)).unwrap();
+        // Ends when the driver is gone.
+        std::thread::spawn(move || while stream.write_all(&[7; 1 << 20]).is_ok() {});
+        Self { driver, strings, connection, most: 0, total: 0 }
+    }
+
+    /// Turns until that much has come; the largest share of one turn is kept.
+    fn until(&mut self, enough: impl Fn(&Self) -> bool) {
+        let begun = std::time::Instant::now();
+        (self.most, self.total) = (0, 0);
+        while !enough(self) {
+            assert!(begun.elapsed() < PATIENCE, "{} bytes at once", self.most);
+            self.driver.turn(Some(PATIENCE)).unwrap();
+            let mut in_turn = 0;
+            while let Some(Input::Received { chunk, .. }) = self.strings.told_within(Duration::ZERO)
+            {
+                in_turn += chunk.len();
+            }
+            self.most = self.most.max(in_turn);
+            self.total += in_turn;
+        }
+    }
+
+    fn read(&mut self, interest: ReadInterest) {
+        self.strings.order(Output::ReadInterest { connection: self.connection, interest });
+        self.driver.turn(Some(PATIENCE)).unwrap();
+        // What was read in the turn before the order.
+        while self.strings.told_within(Duration::ZERO).is_some() {}
+    }
+}
+
+#[test]
+fn a_read_limit_that_grows_does_so_when_much_was_read_without_a_pause() {
+    let mut pour = Pour::start(true);
+    for (pauses, proof) in [(0, PROOF), (1, PROOF / 4), (2, PROOF)] {
+        for _ in 0..pauses {
+            pour.read(ReadInterest::Off);
+            pour.read(ReadInterest::On);
+        }
+        pour.until(|pour| pour.total >= proof - 2 * LIMIT);
+        assert!(pour.most <= LIMIT, "{} bytes at once, before it was proved", pour.most);
+        pour.until(|pour| pour.most > LIMIT);
+        assert!(pour.most <= Options::default().read_budget_bytes);
+    }
+}
+
+#[test]
+fn a_strict_read_limit_does_not_grow() {
+    let mut pour = Pour::start(false);
+    pour.until(|pour| pour.total >= 4 * PROOF);
+    assert!(pour.most <= LIMIT, "{} bytes at once", pour.most);
 }
 
 /// A thread that is only lent gets it back in time.

@@ -13,7 +13,8 @@
 //!   unless it was taken back by [`Output::CancelConnect`], after which it is answered by none.
 //! - What a machine has not been polled about is bounded: from one connection no more than its read limit
 //!   ([`Output::ReadLimit`]) is received between two polls. So a machine that stops reading a connection when the other
-//!   side's queue is full holds at most that queue and one read limit, whatever the peers do.
+//!   side's queue is full holds at most that queue and one read limit, whatever the peers do. A limit that grows is
+//!   lifted to the driver's own bound (512 KiB) while the machine reads on, and falls back when it stops.
 //! - Every [`Output::Inspect`] of a live connection is answered by one [`Input::Inspected`].
 //! - [`Input::Sent`] counts every byte that left the driver's queue into the kernel, so that a machine
 //!   knows what is outstanding.
@@ -182,6 +183,8 @@ pub enum Output<M> {
         connection: ConnectionId,
         /// How many bytes.
         bytes: usize,
+        /// The driver may go beyond it where much came and the machine never stopped reading for long.
+        grows: bool,
     },
     /// End a connection, or our direction of it.
     Close {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::Cluster;
 use towpath_engine::snapshot::cluster::{Discovery, Limits};
+use towpath_engine::snapshot::{BufferLimit, Cluster};
 use towpath_proto::{ConnectOptions, SocketState};
 
 use super::Converter;
@@ -79,8 +79,9 @@ impl Converter<'_> {
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
             tls,
-            buffer_limit: buffer_limit
-                .map_or(DEFAULT_BUFFER_LIMIT, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
+                BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))
+            }),
             limits,
             high_limits,
             idle_timeout,
@@ -185,7 +186,5 @@ impl Converter<'_> {
 }
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A sixteenth of Envoy's: what a slow reader can make us hold.
-const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
 const IPPROTO_IP: i32 = 0;
 const IP_FREEBIND: i32 = 15;

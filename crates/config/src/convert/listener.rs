@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_engine::snapshot::listener::Direction;
-use towpath_engine::snapshot::{FilterChain, Listener};
+use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, ListenOptions, SocketState};
 
 use super::Converter;
@@ -65,7 +65,7 @@ impl Converter<'_> {
             options: Arc::new(options),
             chains,
             default_chain,
-            buffer_limit: buffer_limit.unwrap_or(DEFAULT_BUFFER_LIMIT),
+            buffer_limit: buffer_limit.map_or_else(BufferLimit::default, BufferLimit::strict),
             retry_buffer_limit: buffer_limit.unwrap_or(DEFAULT_RETRY_BUFFER_LIMIT),
             max_connections: limit,
             open: Arc::default(),
@@ -156,8 +156,6 @@ fn stat_name(address: &Address) -> String {
     address.to_string().replace(':', "_")
 }
 
-/// A sixteenth of Envoy's: what a peer that does not read can make us hold.
-const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
 /// Envoy's default for `per_connection_buffer_limit_bytes`, which bounds what it keeps for retries.
 const DEFAULT_RETRY_BUFFER_LIMIT: usize = 1024 * 1024;
 const IPPROTO_TCP: i32 = 6;

@@ -11,7 +11,7 @@ use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
 use towpath_engine::snapshot::http::{Http, Router};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::Action;
-use towpath_engine::snapshot::{Cluster, Snapshot};
+use towpath_engine::snapshot::{BufferLimit, Cluster, Snapshot};
 use towpath_engine::worker::Worker;
 use towpath_proto::Out;
 use towpath_proto::bolt::{self, Options, Status, Version, write_header};
@@ -149,8 +149,11 @@ fn snapshot() -> Snapshot {
         options: Options::default(),
         heartbeat: None,
     };
-    let cluster =
-        Cluster { bolt: Some(Arc::new(bolt)), buffer_limit: 1 << 20, ..scene::cluster("app", 1) };
+    let cluster = Cluster {
+        bolt: Some(Arc::new(bolt)),
+        buffer_limit: BufferLimit::strict(1 << 20),
+        ..scene::cluster("app", 1)
+    };
     snapshot.clusters[id.0 as usize] = Some(Arc::new(cluster));
     let action = Action::Forward(Box::new(scene::forward(id)));
     let http = Http {

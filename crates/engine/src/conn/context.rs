@@ -9,7 +9,7 @@ use crate::snapshot::listener::{
     ChainMatch, Direction as Way, FilterChain, Listener, NetworkFilter, Terminal,
 };
 use crate::snapshot::route::ClusterChoice;
-use crate::snapshot::{AccessLog, BoltProxy, Http, TcpProxy};
+use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, TcpStats,
 };
@@ -153,7 +153,7 @@ fn no_listener() -> (Listener, FilterChain) {
         options: Arc::default(),
         chains: Vec::new(),
         default_chain: None,
-        buffer_limit: 0,
+        buffer_limit: BufferLimit::strict(0),
         retry_buffer_limit: 0,
         max_connections: None,
         open: Arc::default(),

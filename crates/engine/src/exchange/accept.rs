@@ -135,9 +135,9 @@ impl Exchange {
             broken: false,
             serial,
         });
-        let connection = Connection::new(id, codec, role, local, peer, limit, now);
+        let connection = Connection::new(id, codec, role, local, peer, limit.bytes, now);
         self.conns.table.insert(connection).trace_accepted();
-        self.conns.push(Output::ReadLimit { connection: id, bytes: limit }, &mut self.env);
+        self.conns.push(limit.of_reads(id), &mut self.env);
         if let Some(delay) = refused {
             self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
             return;

@@ -67,7 +67,7 @@ impl Exchange {
         } else {
             cluster.left_queue(pool_key);
         }
-        self.conns.push(Output::ReadLimit { connection, bytes: limit }, &mut self.env);
+        self.conns.push(limit.of_reads(connection), &mut self.env);
         let serial = self.env.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,
@@ -82,7 +82,7 @@ impl Exchange {
             role,
             local,
             peer.clone(),
-            limit,
+            limit.bytes,
             now,
         ));
         let connected = secured.as_ref().map_or(now, |secured| secured.connected);

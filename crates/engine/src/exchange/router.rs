@@ -280,7 +280,7 @@ impl Exchange {
         stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
         let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
         stream.retries.buffer_limit = buffer_limit.unwrap_or(match stream.retries.remaining {
-            0 => context.listener.buffer_limit,
+            0 => context.listener.buffer_limit.bytes,
             _ => context.listener.retry_buffer_limit,
         });
         stream.response_timeout = forward.timeout;

@@ -22,9 +22,9 @@ use crate::env::{Env, TimerSlot};
 use crate::local::message::{Origin, Outcome, Transport};
 use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
-use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
+use crate::snapshot::{BufferLimit, ClusterId};
 
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Local {
             balancer: Balancer::RoundRobin,
             connect_timeout: settings.race.attempt_timeout,
             connect: Arc::new(connect_options()),
-            buffer_limit: settings.window_bytes,
+            buffer_limit: BufferLimit::strict(settings.window_bytes),
             limits,
             high_limits: limits,
             in_use: Default::default(),

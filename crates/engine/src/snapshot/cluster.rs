@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use towpath_proto::{Address, ConnectOptions, http1};
 
-use super::BoltUpstream;
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::tls::UpstreamTls;
+use super::{BoltUpstream, BufferLimit};
 use crate::total::Total;
 
 /// Envoy `config.cluster.v3.Cluster`.
@@ -29,8 +29,8 @@ pub struct Cluster {
     pub connect: Arc<ConnectOptions>,
     /// `transport_socket`: TLS; plain text without.
     pub tls: Option<UpstreamTls>,
-    /// `per_connection_buffer_limit_bytes`: default 64 KiB (Envoy: 1 MiB).
-    pub buffer_limit: usize,
+    /// `per_connection_buffer_limit_bytes`.
+    pub buffer_limit: BufferLimit,
     /// Circuit breakers of the default priority.
     pub limits: Limits,
     /// Circuit breakers of the high priority.

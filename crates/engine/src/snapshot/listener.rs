@@ -8,7 +8,7 @@ use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
 use super::route::ClusterChoice;
-use super::{BoltProxy, Http};
+use super::{BoltProxy, BufferLimit, Http};
 use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
@@ -28,8 +28,8 @@ pub struct Listener {
     pub chains: Vec<Arc<FilterChain>>,
     /// What takes connections that match no chain.
     pub default_chain: Option<Arc<FilterChain>>,
-    /// `per_connection_buffer_limit_bytes`: above it, the other side is not read. Default 64 KiB (Envoy: 1 MiB).
-    pub buffer_limit: usize,
+    /// `per_connection_buffer_limit_bytes`: above it, the other side is not read.
+    pub buffer_limit: BufferLimit,
     /// How much of a body is kept for the retries that were asked for: the same, but 1 MiB (as in Envoy) where the
     /// file sets no limit.
     pub retry_buffer_limit: usize,

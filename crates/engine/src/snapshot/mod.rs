@@ -5,6 +5,7 @@
 //! worker keeps them, keyed by [`ClusterId`].
 
 pub mod bolt;
+pub mod buffer;
 pub mod cluster;
 pub mod health;
 pub mod http;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use bolt::{BoltProxy, BoltUpstream};
+pub use buffer::BufferLimit;
 pub use cluster::Cluster;
 pub use http::Http;
 pub use listener::{FilterChain, Listener, TcpProxy};

@@ -65,7 +65,7 @@ impl Waiting {
         let many = u32::try_from(CALLS).unwrap();
         let cluster = Arc::get_mut(snapshot.clusters[0].as_mut().unwrap()).unwrap();
         (cluster.limits.pending, cluster.limits.requests) = (many, many);
-        cluster.buffer_limit = 64 << 20;
+        cluster.buffer_limit = towpath_engine::snapshot::BufferLimit::strict(64 << 20);
         worker.handle(Input::Message(Message::To(ToWorker::Snapshot(Arc::new(snapshot)))), now);
         let (mut listener, mut attempts) = (None, Vec::new());
         let call = bolt::Message { kind: Kind::Oneway, ..request() };

@@ -20,7 +20,7 @@ use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
     RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
 };
-use towpath_engine::snapshot::{ClusterId, Snapshot};
+use towpath_engine::snapshot::{BufferLimit, ClusterId, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::Address;
@@ -63,7 +63,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         connect_timeout: Duration::from_secs(2),
         connect: Arc::default(),
         tls: None,
-        buffer_limit: 16 * 1024,
+        buffer_limit: BufferLimit::strict(16 * 1024),
         limits: Limits::default(),
         high_limits: Limits::default(),
         in_use: Default::default(),
@@ -194,7 +194,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         options: Arc::default(),
         chains: vec![Arc::new(chain)],
         default_chain: None,
-        buffer_limit: 16 * 1024,
+        buffer_limit: BufferLimit::strict(16 * 1024),
         retry_buffer_limit: RETRY_BUFFER_LIMIT,
         max_connections: None,
         open: Arc::default(),

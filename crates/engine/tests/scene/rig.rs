@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
-use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::{BufferLimit, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{
@@ -64,6 +64,8 @@ pub struct Rig {
     /// The worker has said that it is drained.
     pub drained: bool,
     pub script: Option<Script>,
+    /// What was said of the connections, in their order.
+    pub read_limits: Vec<BufferLimit>,
     /// Sockets that are bound, and how often one was given up.
     pub listened: u32,
     pub unlistened: u32,
@@ -91,6 +93,7 @@ impl Rig {
             outcome: Outcome::default(),
             drained: false,
             script: None,
+            read_limits: Vec::new(),
             listened: 0,
             unlistened: 0,
         };
@@ -235,7 +238,9 @@ impl Rig {
                 ReadInterest::On => drop(self.unread.remove(&connection)),
                 ReadInterest::Off => drop(self.unread.insert(connection)),
             },
-            Output::ReadLimit { .. } => {}
+            Output::ReadLimit { bytes, grows, .. } => {
+                self.read_limits.push(BufferLimit { bytes, grows });
+            }
             Output::Close { connection, how } => self.close(connection, how),
             Output::Message(Message::From(FromWorker::Drained)) => self.drained = true,
             Output::Message(_) => {}

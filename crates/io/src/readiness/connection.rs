@@ -26,6 +26,8 @@ pub(super) struct Connection {
     pub(super) size: Size,
     /// Bytes received between two polls at most.
     pub(super) read_limit: u32,
+    /// How many turns used that up since the machine last stopped reading for longer than a turn; `None`: it is strict.
+    pub(super) growth: Option<u8>,
     /// The machine wants to read.
     pub(super) wanted: bool,
     /// The turn in which it last did not.
@@ -81,6 +83,12 @@ pub(super) struct Written {
 const MAX_SLICES: usize = 64;
 /// A smaller chunk that waits is copied: the buffer that it pins has up to 64 KiB.
 const SMALL_BYTES: usize = 16 * 1024;
+/// Turns at the read limit until it is lifted. With 64 KiB that is 8 MiB: more than the kernels' buffers take for a peer
+/// that never reads (`tcp_wmem` ends at 4 MiB, and a receive buffer grows only while it is read).
+const GROWN_AFTER: u8 = 128;
+/// Turns until it is lifted again after the first pause: 2 MiB, more than the third of a send buffer that is free when
+/// a slow peer's socket takes something again.
+const GROWN_AGAIN_AFTER: u8 = 32;
 /// So many chunks may come to a queue that waits before it is compacted again.
 const COMPACT_EVERY: usize = 16;
 
@@ -93,6 +101,7 @@ impl Connection {
             failure: None,
             size: Size::Page,
             read_limit: u32::MAX,
+            growth: None,
             wanted: true,
             paused_in: 0,
             seen_in: 0,
@@ -105,6 +114,29 @@ impl Connection {
             in_reads: false,
             in_writes: false,
         }
+    }
+
+    /// Bytes received between two polls at most, if the driver sets no other bound.
+    pub(super) const fn read_limit(&self) -> usize {
+        match self.growth {
+            Some(GROWN_AFTER) => usize::MAX,
+            Some(_) | None => self.read_limit as usize,
+        }
+    }
+
+    /// Counts a turn that used the read limit up.
+    pub(super) fn used_up(&mut self) {
+        if let Some(turns) = &mut self.growth {
+            *turns = turns.saturating_add(1).min(GROWN_AFTER);
+        }
+    }
+
+    /// The machine did not read for longer than a turn: the other side is slow, so less is taken at a time.
+    pub(super) fn shrink(&mut self) {
+        self.size = Size::Page;
+        let grown = self.growth == Some(GROWN_AFTER);
+        self.growth =
+            self.growth.and(Some(if grown { GROWN_AFTER - GROWN_AGAIN_AFTER } else { 0 }));
     }
 
     /// Writes until the queue is empty or the kernel takes no more.

@@ -81,7 +81,7 @@ where
             self.discard_from(id);
             return 0;
         }
-        let limit = self.options.read_budget_bytes.min(connection.read_limit as usize);
+        let limit = self.options.read_budget_bytes.min(connection.read_limit());
         let mut budget = limit;
         while connection.readable && connection.reads() {
             self.shared.counters.reads.add(1);
@@ -120,6 +120,7 @@ where
                 }
             }
             if budget == 0 {
+                connection.used_up();
                 if connection.readable {
                     connection.in_reads = true;
                     self.reads.push(slot);

@@ -35,7 +35,9 @@ where
                 Output::ReadInterest { connection, interest } => {
                     self.read_interest(connection, interest);
                 }
-                Output::ReadLimit { connection, bytes } => self.read_limit(connection, bytes),
+                Output::ReadLimit { connection, bytes, grows } => {
+                    self.read_limit(connection, bytes, grows);
+                }
                 Output::Close { connection, how } => self.close(connection, how, now),
                 Output::Connect { attempt, address, options } => {
                     self.connect(attempt, &address, &options);
@@ -170,8 +172,7 @@ where
         if !connection.wanted {
             connection.paused_in = self.turn;
         } else if connection.paused_in != self.turn {
-            // Back-pressure that outlasted a turn: the other side is slow, so take less at a time.
-            connection.size = Size::Page;
+            connection.shrink();
         }
         if let (Some(failure), false) = (connection.failure, connection.wanted) {
             self.remove(id);
@@ -184,10 +185,11 @@ where
         }
     }
 
-    pub(super) fn read_limit(&mut self, id: ConnectionId, bytes: usize) {
+    pub(super) fn read_limit(&mut self, id: ConnectionId, bytes: usize, grows: bool) {
         if let Some(connection) = self.connections.open(id) {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             connection.read_limit = bytes.max(LEAST_READ_BYTES);
+            connection.growth = grows.then_some(0);
             connection.size = Size::Page;
         }
     }

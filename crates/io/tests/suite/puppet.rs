@@ -85,7 +85,9 @@ impl Puppet {
             Output::ReadInterest { connection, interest } => {
                 Output::ReadInterest { connection, interest }
             }
-            Output::ReadLimit { connection, bytes } => Output::ReadLimit { connection, bytes },
+            Output::ReadLimit { connection, bytes, grows } => {
+                Output::ReadLimit { connection, bytes, grows }
+            }
             Output::Close { connection, how } => Output::Close { connection, how },
             Output::Resolve { query, name } => Output::Resolve { query, name },
             Output::Inspect { connection } => Output::Inspect { connection },

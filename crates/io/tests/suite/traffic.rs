@@ -238,7 +238,8 @@ impl Machine for Sipping {
                 self.outputs.push_back(Output::Message(Sip::Bound(outcome.unwrap())));
             }
             Input::Accepted { connection, .. } => {
-                self.outputs.push_back(Output::ReadLimit { connection, bytes: self.limit });
+                let (bytes, grows) = (self.limit, false);
+                self.outputs.push_back(Output::ReadLimit { connection, bytes, grows });
             }
             Input::Received { chunk, .. } => self.unpolled += chunk.len(),
             _ => {}

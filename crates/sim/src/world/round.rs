@@ -238,7 +238,7 @@ impl<T: 'static> World<T> {
             Output::ReadInterest { connection, interest } => {
                 self.read_interest(index, connection, interest);
             }
-            Output::ReadLimit { connection, bytes } => {
+            Output::ReadLimit { connection, bytes, .. } => {
                 self.note(index, false, "read-limit", subject(connection), bytes as u64);
                 if let Some(end) = self.promised(index, connection, "bounds the reads of") {
                     self.end(end).read_limit = bytes.max(1);
