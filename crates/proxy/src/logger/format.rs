@@ -4,7 +4,9 @@
 //! start, not a hole in every line.
 
 use std::fmt::Write;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
+
+use time::UtcDateTime;
 
 use super::{Component, Level};
 
@@ -77,50 +79,22 @@ impl Default for Format {
 
 /// A UTC date and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Civil {
-    year: u64,
-    month: u64,
-    day: u64,
-    hour: u64,
-    minute: u64,
-    second: u64,
-    nanos: u32,
-    unix: u64,
-}
+pub(crate) struct Civil(UtcDateTime);
 
 impl Civil {
     pub(crate) fn of(at: SystemTime) -> Self {
-        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let unix = since.as_secs();
-        let second_of_day = unix % 86_400;
-        // Days are counted from 0000-03-01, so that a leap day is the last of its year: 146097 days make 400
-        // years, 36524 a century, 1461 four years (the Gregorian rule, ISO 8601).
-        let days = unix / 86_400 + 719_468;
-        let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted = (5 * day_of_year + 2) / 153;
-        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-        Self {
-            year: era * 400 + year_of_era + u64::from(month <= 2),
-            month,
-            day: day_of_year - (153 * shifted + 2) / 5 + 1,
-            hour: second_of_day / 3600,
-            minute: second_of_day / 60 % 60,
-            second: second_of_day % 60,
-            nanos: since.subsec_nanos(),
-            unix,
-        }
+        Self(at.max(SystemTime::UNIX_EPOCH).into())
     }
 
     /// `2026-11-20T11:38:09.072Z`.
     pub(crate) fn rfc3339_millis(&self) -> String {
-        let Self { year, month, day, hour, minute, second, nanos, .. } = self;
-        format!(
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-            nanos / 1_000_000
-        )
+        let (year, month, day) = self.date();
+        let (hour, minute, second, milli) = self.0.as_hms_milli();
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    }
+
+    fn date(&self) -> (i32, u8, u8) {
+        (self.0.year(), self.0.month().into(), self.0.day())
     }
 }
 
@@ -139,7 +113,9 @@ fn push_text(parts: &mut Vec<Part>, character: char) {
 }
 
 fn render_flag(line: &mut String, flag: char, entry: &Entry<'_>, time: &Civil) {
-    let Civil { year, month, day, hour, minute, second, nanos, unix } = time;
+    let (year, month, day) = time.date();
+    let (hour, minute, second, nanos) = time.0.as_hms_nano();
+    let unix = time.0.unix_timestamp();
     let base = entry.file.rsplit('/').next().unwrap_or(entry.file);
     let written = match flag {
         'n' => line.write_str(entry.component.name()),
@@ -183,6 +159,8 @@ fn escaped(line: &mut String, message: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn line(pattern: &str, message: &str) -> String {
