@@ -46,9 +46,9 @@ fn many_descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Resident bytes of the proxy.
+/// Resident bytes that the proxy has allocated: pages of its own file come and go as the kernel likes.
 fn memory(proxy: &Proxy) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
