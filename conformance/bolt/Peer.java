@@ -74,7 +74,7 @@ public class Peer {
             return word;
         }
 
-        /** What becomes of a call of ours to whoever calls us. */
+        /** What becomes of a call of ours to the client that calls us. */
         static String askBack(BizContext context) throws InterruptedException {
             try {
                 return "answered " + server.invokeSync(context.getConnection(), "whose is this?", 3000);
@@ -86,7 +86,7 @@ public class Peer {
         @Override public String interest() { return String.class.getName(); }
     }
 
-    /** Numbers, one at a time: whoever comes meanwhile is told that the server is busy. */
+    /** Numbers, one at a time: a call that comes meanwhile is told that the server is busy. */
     static class OneAtATime extends SyncUserProcessor<Integer> {
         final Executor executor =
             new ThreadPoolExecutor(1, 1, 1, TimeUnit.MINUTES, new SynchronousQueue<>());

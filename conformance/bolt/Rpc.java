@@ -20,7 +20,7 @@ public class Rpc {
 
         void oneway();
 
-        /** Nobody serves it: the proxy has no host for it. */
+        /** No server has it: the proxy has no host for it. */
         String nowhere(String word);
     }
 

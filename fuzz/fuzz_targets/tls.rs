@@ -25,5 +25,5 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(layer.buffered() <= 2 * data.len() + 64 * 1024);
     }
-    assert!(plain.is_empty() && !layer.is_established(), "nobody can guess our keys");
+    assert!(plain.is_empty() && !layer.is_established(), "random bytes cannot hold our keys");
 });

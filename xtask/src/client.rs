@@ -79,7 +79,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 
 /// Runs a replay; answers where its figures are.
 fn replay(recipe: &str, is_quick: bool) -> Result<PathBuf> {
-    // A goal beside somebody who is not there would be left out.
+    // A goal beside a peer that is not installed would be left out.
     peers::ensure("okhttp")?;
     let class_path = peers::folder().join("okhttp").join("*");
     if let Some(missing) = ["curl", "javac"].iter().find(|program| !has(program)) {
@@ -196,7 +196,7 @@ impl Figures {
         })
     }
 
-    /// The time for each success beside somebody else's.
+    /// The time for each success beside a peer's.
     fn ratio(&self, case: &str, who: &str, whose: &str, goal: f64) -> Option<Line> {
         let ours = self.one(case, who, "time_per_success")?;
         let theirs = self.one(case, whose, "time_per_success")?;
@@ -243,7 +243,7 @@ fn write(lines: &[Line], losses: &[String]) -> String {
     }
     let met = lines.iter().filter(|line| line.is_met).count();
     let _ = writeln!(text, "\n{met} of {} goals met.\n", lines.len());
-    let _ = writeln!(text, "{} cases in which somebody else was faster:\n", losses.len());
+    let _ = writeln!(text, "{} cases in which a peer was faster:\n", losses.len());
     losses.iter().for_each(|loss| {
         let _ = writeln!(text, "- {loss}");
     });

@@ -198,7 +198,7 @@ fn from_pypi(peer: &Peer, package: &str, inside: &str) -> Result<()> {
     wrap(peer.name, &place.join(inside), None)
 }
 
-/// The system's Python, with libraries that nobody else sees.
+/// The system's Python, with libraries of its own.
 fn python(peer: &Peer, packages: &[&str]) -> Result<()> {
     let place = folder().join("pypi").join(peer.name);
     fs::create_dir_all(&place)?;

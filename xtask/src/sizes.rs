@@ -2,7 +2,7 @@
 //!
 //! The library is built in each of the ways of `docs/client-c.md` and weighed; a program in C uses the one that an app gets
 //! (`--profile small`) against an origin in this process. Figures
-//! and goals are printed side by side. Times are those of this machine in this minute: the best of them is what the library takes where nobody
+//! and goals are printed side by side. Times are those of this machine in this minute: the best of them is what the library takes where nothing
 //! else wants the processors.
 
 use std::fmt;

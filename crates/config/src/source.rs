@@ -44,7 +44,7 @@ impl Source {
         }
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
-        // The file may be a pipe, whose length nobody knows.
+        // The file may be a pipe, whose length is not known.
         file.take(MAX_SOURCE_BYTES + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| refused(error.to_string()))?;

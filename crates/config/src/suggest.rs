@@ -22,7 +22,7 @@ pub(crate) fn did_you_mean<'n>(
     nearest.map_or_else(String::new, |name| format!("; did you mean `{}`?", name.as_ref()))
 }
 
-/// Edits (a letter more, fewer, another, or two exchanged) that one name may be away from another.
+/// Edits (a character more, fewer, another, or two exchanged) that one name may be away from another.
 const FARTHEST: usize = 2;
 
 #[cfg(test)]

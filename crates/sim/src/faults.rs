@@ -26,13 +26,13 @@ pub struct Faults {
     pub stall: RangeInclusive<Duration>,
     /// In a thousand connections: reset at some point, for both ends.
     pub reset_permille: u32,
-    /// In a thousand connections: from some point on nothing arrives any more, and nobody is told.
+    /// In a thousand connections: from some point on nothing arrives any more, and neither side is told.
     pub vanish_permille: u32,
     /// Resets and vanishing happen after at most this many bytes.
     pub cut_bytes: u64,
-    /// A translator on the path forgets a connection that nothing has gone over for so long: from then on nothing arrives, and nobody is told.
+    /// A translator on the path forgets a connection that nothing has gone over for so long: from then on nothing arrives, and neither side is told.
     pub forgets_after: Option<Duration>,
-    /// In a thousand connects: refused though somebody listens.
+    /// In a thousand connects: refused though a machine listens.
     pub refuse_permille: u32,
     /// In a thousand connects: no answer, until the kernel gives up after one to two minutes.
     pub hang_permille: u32,

@@ -32,8 +32,8 @@ impl Trace {
     }
 
     pub(crate) fn note(&mut self, note: Note) {
-        let letter = |sum: u64, byte: u8| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
-        let what = note.what.bytes().fold(0, letter);
+        let mix = |sum: u64, byte: u8| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
+        let what = note.what.bytes().fold(0, mix);
         let words = [
             note.at.as_nanos(),
             note.node as u64 * 2 + u64::from(note.told),

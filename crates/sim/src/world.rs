@@ -151,7 +151,7 @@ impl<T: 'static> World<T> {
         self.names.insert(name.to_owned(), addresses.to_vec());
     }
 
-    /// Adds a machine. It is polled as soon as the world runs, so that whoever is added at the same time
+    /// Adds a machine. It is polled as soon as the world runs, so that a machine that is added at the same time
     /// finds its listeners: even the fastest connect takes longer.
     pub fn add(&mut self, machine: impl Machine<Message = T> + 'static) -> NodeId {
         let index = self.nodes.len();
@@ -182,7 +182,7 @@ impl<T: 'static> World<T> {
         }
     }
 
-    /// From here on nothing arrives any more on the connections that are open, and nobody is told.
+    /// From here on nothing arrives any more on the connections that are open, and neither side is told.
     pub fn vanish_connections(&mut self) {
         for stream in &mut self.streams {
             stream.vanished = true;
@@ -195,7 +195,7 @@ impl<T: 'static> World<T> {
         self.nodes[node.0].frozen_until = self.now + time;
     }
 
-    /// Runs until nothing is on its way and nobody waits for a time any more, or `limit` has passed;
+    /// Runs until nothing is on its way and no machine waits for a time any more, or `limit` has passed;
     /// says whether it became quiet.
     pub fn run_until_quiet(&mut self, limit: Duration) -> bool {
         let end = self.now + limit;
@@ -413,7 +413,7 @@ impl From<Fault> for Failure {
     }
 }
 
-/// Whether somebody who listens on `bound` answers for `dialled`.
+/// Whether a listener on `bound` answers for `dialled`.
 fn answers(bound: &Address, dialled: &Address) -> bool {
     match (bound, dialled) {
         (Address::Ip(bound), Address::Ip(dialled)) => {

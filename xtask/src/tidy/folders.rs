@@ -45,8 +45,7 @@ fn complaints_of(inside: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let code = line.split("//").next().unwrap_or_default();
         for import in code.split("crate::").skip(1) {
-            let name =
-                import.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next();
+            let name = import.split(|it: char| !it.is_alphanumeric() && it != '_').next();
             let name = name.unwrap_or_default();
             let is_owner = OWNERS.iter().any(|(owner, _)| *owner == name);
             if is_owner && name != module && name != "message" && !may.contains(&name) {

@@ -88,7 +88,7 @@ fn descriptors() -> Result<usize> {
     Ok(output(&mut pinned(PROXY_CORE, &command))?.trim().parse()?)
 }
 
-/// A port that nobody uses at the moment.
+/// A port that is free at the moment.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -109,7 +109,7 @@ fn total(contender: &Contender, job: &Job, rounds: usize) -> Result<u64> {
     let folder = target().join(format!("count-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let origin = origin(job.content)?;
-    // Bound, so that nobody else listens there, and never read.
+    // Bound, so that no other program listens there, and never read.
     let logs = UdpSocket::bind("127.0.0.1:0")?;
     let log = Log { file: folder.join("access.log"), port: logs.local_addr()?.port() };
     let extras = Extras { edge: job.edge, log: job.log.then_some(log) };

@@ -166,7 +166,7 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
     Ok(())
 }
 
-/// Who comes after whom: forwards and backwards in turns, so that nobody always has the same neighbour's heat.
+/// Who comes after whom: forwards and backwards in turns, so that none always follows the same neighbour.
 fn turns<'a>(
     round: usize,
     running: &'a [Running],

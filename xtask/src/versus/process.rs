@@ -125,7 +125,7 @@ pub(super) fn pinned(core: usize, command: &[String]) -> Command {
     pinned
 }
 
-/// Waits until somebody accepts on the port.
+/// Waits until a program accepts on the port.
 pub(super) fn await_port(port: u16, process: &mut Process, name: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(20);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {

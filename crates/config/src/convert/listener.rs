@@ -17,14 +17,14 @@ impl Converter<'_> {
         for message in messages {
             self.files = 0;
             let Some(listener) = self.listener(message) else { continue };
-            let twin = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
-            if let Some(twin) = twin {
-                let text = if twin.name == listener.name {
+            let other = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
+            if let Some(other) = other {
+                let text = if other.name == listener.name {
                     format!("duplicate listener '{}'", listener.name)
                 } else {
                     format!(
                         "listener '{}' has an address that listener '{}' has already",
-                        listener.name, twin.name
+                        listener.name, other.name
                     )
                 };
                 self.report.problem(&message.at, text);

@@ -25,7 +25,7 @@ fn object(message: &Message) -> Map<String, Json> {
     object
 }
 
-/// Whether nobody may see what a field holds: keys, passwords.
+/// Whether what a field holds is secret: keys, passwords.
 fn is_sensitive(field: &FieldDescriptor) -> bool {
     let extension = field.parent_pool().get_extension_by_name("udpa.annotations.sensitive");
     extension

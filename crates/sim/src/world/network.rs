@@ -204,7 +204,7 @@ impl<T: 'static> World<T> {
                     self.cause(node, Cause::Writable(end));
                 }
             }
-            // Nobody is told any more; the driver goes on by itself.
+            // The machine is told no more; the driver goes on by itself.
             Life::Closing { .. } => {
                 self.flush(end);
             }
