@@ -6,6 +6,7 @@
 //! | [`listeners`] | [`Listeners`]: the listening sockets that several shards share |
 //! | [`handle`] | [`Handle`]: how other threads send messages to a machine and stop its driver |
 //! | [`memory`] | giving back what a start-up left behind |
+//! | [`resolver`] | [`Names`]: whom to ask for the addresses of names |
 //! | [`network`] | what network there is, and when that changes (rtnetlink) |
 //! | [`counters`] | [`Counters`]: what a driver did, readable from any thread |
 //!
@@ -35,7 +36,7 @@ pub mod listeners;
 pub mod memory;
 pub mod network;
 pub mod readiness;
-mod resolver;
+pub mod resolver;
 mod socket;
 mod sys;
 
@@ -43,3 +44,4 @@ pub use clock::Clock;
 pub use counters::Counters;
 pub use handle::{Handle, SendError};
 pub use listeners::Listeners;
+pub use resolver::Names;

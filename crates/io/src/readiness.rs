@@ -45,7 +45,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::handle::{Handle, Letter, Shared};
 use crate::listeners::{Listeners, Shard};
-use crate::resolver::Resolver;
+use crate::resolver::{Names, Resolver};
 use crate::sys;
 
 use connection::{Connections, Ours};
@@ -89,6 +89,8 @@ pub struct Options {
     pub gather_from: u32,
     /// Connections that may be closing at once; the one that began first is cut for one more.
     pub max_closing: usize,
+    /// Whom to ask for the addresses of names.
+    pub names: Names,
 }
 
 impl Default for Options {
@@ -110,6 +112,7 @@ impl Default for Options {
             gather: Duration::ZERO,
             gather_from: 32,
             max_closing: 16_384,
+            names: Names::default(),
         }
     }
 }
@@ -190,7 +193,7 @@ where
             clock: Clock::new(options.epoch, options.counts_suspend),
             poller,
             shared: Arc::new(Shared::new(waker, options.max_messages)),
-            resolver: Resolver::new(),
+            resolver: Resolver::new(options.names.clone()),
             buffers: Buffers::new(options.read_bytes),
             connections: Connections::default(),
             attempts: HashMap::new(),

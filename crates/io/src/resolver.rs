@@ -1,13 +1,23 @@
-//! Names to addresses by the system's own resolver (`getaddrinfo`), on threads of its own.
+//! Names to addresses on threads of their own: by DNS (Linux), or by the system's own resolver (`getaddrinfo`) where
+//! that may know more.
 //!
 //! `getaddrinfo` blocks, sometimes for half a minute, and cannot be interrupted. So that names whose DNS hangs do not hold up the
 //! others, a question that finds no idle thread gets a new one, up to [`THREADS`]; beyond that the newest question is asked first,
 //! because those who wait for an old one have probably given up, and one that nobody could take in [`LONGEST_WAIT`] is answered
 //! unasked. Threads end when they had nothing to do for [`IDLE`], or when the driver goes.
 
+#[cfg(target_os = "linux")]
+mod config;
+#[cfg(target_os = "linux")]
+mod dns;
+#[cfg(target_os = "linux")]
+mod message;
+#[cfg(target_os = "linux")]
+mod stub;
+
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,9 +38,25 @@ const STACK_BYTES: usize = 512 * 1024;
 
 type Answer = Result<Vec<IpAddr>, Failure>;
 
+/// Called on any of the threads.
+type Resolve = dyn Fn(&str) -> Answer + Send + Sync;
+
+/// Whom a driver asks for the addresses of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    /// The DNS servers of resolv.conf(5), both families apart, where DNS and the hosts file are all that the system
+    /// would look at for the name (Linux); the system for all others.
+    #[default]
+    Dns,
+    /// These DNS servers, for every name with a dot in it (Linux).
+    Servers(Vec<SocketAddr>),
+    /// The system alone (`getaddrinfo`).
+    System,
+}
+
 pub(crate) struct Resolver {
     queue: Arc<Queue>,
-    resolve: fn(&str) -> Answer,
+    resolve: Arc<Resolve>,
 }
 
 /// What the driver and the threads share.
@@ -56,8 +82,8 @@ struct Question {
 }
 
 impl Resolver {
-    pub(crate) fn new() -> Self {
-        Self { queue: Arc::default(), resolve }
+    pub(crate) fn new(names: Names) -> Self {
+        Self { queue: Arc::default(), resolve: by(names) }
     }
 
     /// Asks; the answer comes as a message, or here and now when it cannot be asked.
@@ -85,7 +111,8 @@ impl Resolver {
     }
 
     fn start<T: Send + 'static>(&self, shared: &Arc<Shared<T>>) -> bool {
-        let (queue, shared, resolve) = (Arc::clone(&self.queue), Arc::clone(shared), self.resolve);
+        let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(shared));
+        let resolve = Arc::clone(&self.resolve);
         let thread = thread::Builder::new().name("resolver".to_owned()).stack_size(STACK_BYTES);
         let work = move || {
             while let Some(question) = queue.next() {
@@ -129,7 +156,26 @@ impl Queue {
     }
 }
 
-fn resolve(name: &str) -> Result<Vec<IpAddr>, Failure> {
+#[cfg(target_os = "linux")]
+fn by(names: Names) -> Arc<Resolve> {
+    let dns = dns::Dns::default();
+    match names {
+        Names::System => Arc::new(resolve),
+        Names::Dns => Arc::new(move |name| dns.resolve(name, None)),
+        Names::Servers(servers) => {
+            let config = config::Config::of(&servers);
+            Arc::new(move |name| dns.resolve(name, Some(&config)))
+        }
+    }
+}
+
+/// Elsewhere other files than these say whom to ask.
+#[cfg(not(target_os = "linux"))]
+fn by(_names: Names) -> Arc<Resolve> {
+    Arc::new(resolve)
+}
+
+fn resolve(name: &str) -> Answer {
     let found = (name, 0).to_socket_addrs().map_err(|error| why(&error))?;
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in found {
@@ -194,8 +240,8 @@ mod tests {
     #[test]
     fn names_that_hang_hold_up_nobody_until_all_threads_hang_and_then_the_newest_is_first() {
         let (mut poll, shared) = driver();
-        let mut resolver = Resolver::new();
-        resolver.resolve = gated;
+        let mut resolver = Resolver::new(Names::System);
+        resolver.resolve = Arc::new(gated);
         let shut = GATE.lock().unwrap();
         let hanging = THREADS as u64 - 1;
         for number in 0..hanging {
@@ -236,8 +282,8 @@ mod tests {
     #[test]
     fn the_queue_has_a_limit_and_its_threads_end_with_the_driver() {
         let (_poll, shared) = driver();
-        let mut resolver = Resolver::new();
-        resolver.resolve = gated;
+        let mut resolver = Resolver::new(Names::System);
+        resolver.resolve = Arc::new(gated);
         resolver.queue.lock().threads = THREADS;
         for number in 0..MAX_WAITING as u64 {
             resolver.ask(QueryId(number), "good".to_owned(), &shared).unwrap();
