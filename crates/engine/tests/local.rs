@@ -589,6 +589,32 @@ fn a_slow_server_is_not_asked_twice() {
 }
 
 #[test]
+fn the_limit_on_connecting_ends_when_there_is_a_connection() {
+    for_each_seed(30, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        app.serve(ORIGIN, Habits { silent: true, ..Habits::default() });
+        let options = Options {
+            connect: Some(Duration::from_secs(1)),
+            answer: None,
+            first_byte: Some(Duration::from_secs(3)),
+            retries: 0,
+            ..Options::default()
+        };
+        app.lose_network();
+        let unconnected = app.get(100, options.clone());
+        app.run(Duration::from_millis(1_100));
+        let state = &app.calls[&unconnected];
+        assert_eq!(state.outcome(), Outcome::Failed(Error::Connect(Failure::TimedOut)));
+        assert!(state.report().tries.is_empty(), "{:?}", state.report());
+        app.restore_network();
+        let connected = app.get(100, options);
+        app.run(Duration::from_secs(4));
+        let state = &app.calls[&connected];
+        assert_eq!(state.outcome(), Outcome::Failed(Error::TimedOut(Layer::FirstByte)));
+    });
+}
+
+#[test]
 fn where_nobody_listens_it_fails_at_once() {
     for_each_seed(50, |seed| {
         let mut app = App::new(seed, Settings::default());

@@ -137,6 +137,13 @@ impl Request {
         self
     }
 
+    /// From the beginning until it is given to a connection that can be used: then it fails with
+    /// [`Failed::Connect`](crate::Failed::Connect). By default only the limits on the whole hold.
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.options.connect = Some(limit);
+        self
+    }
+
     /// One attempt, from when its body last made progress until the response begins. By default the time for the
     /// first byte and some more.
     pub const fn attempt_timeout(mut self, limit: Duration) -> Self {

@@ -171,18 +171,19 @@ impl Upload {
         Ok(Response::new(head, call))
     }
 
-    /// Ends the body, and keeps the hold on the request.
-    #[cfg(feature = "tower")]
-    pub(crate) fn close(&self) -> Result<(), Error> {
+    /// Ends the body, and keeps the hold on the request: [`Upload::poll_response`] follows.
+    ///
+    /// # Errors
+    /// When less was written than was promised and no response has begun.
+    pub fn close(&self) -> Result<(), Error> {
         self.end().map(drop)
     }
 
     /// The response, as soon as its head is there: whether or not the body has ended. The hold on the request goes over to it.
-    #[cfg(feature = "tower")]
-    pub(crate) fn poll_response(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Response, Error>> {
+    ///
+    /// # Errors
+    /// When no response came.
+    pub fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Result<Response, Error>> {
         let call = self.call()?;
         call.poll(context, begun).map(|begun| {
             self.answered = true;

@@ -239,6 +239,9 @@ pub struct Options {
     /// repetitions; and again from a break until a response goes on: default 60 s. What has begun is watched by
     /// `gap`.
     pub answer: Option<Duration>,
+    /// From the beginning until it is given to a connection for the first time; [`Error::Connect`] with
+    /// [`Failure::TimedOut`] then. By default there is no such limit.
+    pub connect: Option<Duration>,
     /// From the last byte sent to the first received, in one attempt; by formula and history where not set.
     pub first_byte: Option<Duration>,
     /// Between two pieces of the response; by formula where not set.
@@ -275,6 +278,7 @@ impl Default for Options {
         Self {
             total: None,
             answer: Some(Duration::from_secs(60)),
+            connect: None,
             first_byte: None,
             gap: None,
             attempt: None,

@@ -15,7 +15,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, Streams, UpstreamState};
 use crate::ids::StreamIndex;
 use crate::local::Call;
-use crate::local::message::{Error, Layer, Outcome};
+use crate::local::message::{Error, Layer, Options, Outcome};
 use crate::local::report::{OTHER_FIRST, Report};
 
 impl Exchange {
@@ -121,7 +121,9 @@ impl Exchange {
             network: std::sync::Arc::clone(&call.report.network),
             ..Report::default()
         };
-        let (id, options, began) = (call.id, call.options.clone(), call.began);
+        // The first was given to a connection in time.
+        let options = Options { connect: None, ..call.options.clone() };
+        let (id, began) = (call.id, call.began);
         let first = self.streams.get(index)?.downstream;
         let mut twin = Call::new(id, options, report, began);
         (twin.mute, twin.twin) = (true, Some(first));

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use towpath_proto::{Close, ConnectionId, Instant, PathFacts};
+use towpath_proto::{Close, ConnectionId, Failure, Instant, PathFacts};
 
 use crate::client::timeouts::{Layers, Size};
 use crate::conn::spans::Part;
@@ -40,6 +40,11 @@ impl Exchange {
         }
         call.report.tries.push(began);
         call.report.layers = layers;
+        let began = call.options.connect.take().map(|_| call.began);
+        if let Some(began) = began {
+            self.clear_answer(index);
+            self.limit_answer(index, began);
+        }
         self.count_repetition(index, now);
         let Some(layers) = layers else { return };
         self.streams.set_stream_timer(
@@ -108,8 +113,15 @@ impl Exchange {
         let (began, options) = (call.began, &call.options);
         let total = options.total.map(|total| began + total);
         let answer = options.answer.map(|answer| from + answer);
-        if let Some(at) = total.into_iter().chain(answer).min() {
+        let connect = options.connect.map(|connect| began + connect);
+        if let Some(at) = total.into_iter().chain(answer).chain(connect).min() {
             self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
+        }
+    }
+
+    fn clear_answer(&mut self, index: StreamIndex) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.deadlines.clear(StreamTimer::MaxDuration as usize);
         }
     }
 
@@ -159,6 +171,9 @@ impl Exchange {
             StreamTimer::PerTry => self.time_out_try(index, timer, Layer::FirstByte, now),
             StreamTimer::Response => self.time_out_try(index, timer, Layer::Attempt, now),
             StreamTimer::Idle => self.time_out(index, Layer::Gap, now),
+            StreamTimer::MaxDuration if self.is_unconnected(index, now) => {
+                self.fail_call(index, Error::Connect(Failure::TimedOut), now);
+            }
             StreamTimer::MaxDuration => self.time_out(index, Layer::Total, now),
             StreamTimer::PerTryIdle => self.watch(index, now),
             StreamTimer::BackOff => {
@@ -171,6 +186,12 @@ impl Exchange {
             StreamTimer::Request => self.hedge(index, now),
             StreamTimer::LogFlush => {}
         }
+    }
+
+    /// It has been given to no connection within its time for that.
+    fn is_unconnected(&self, index: StreamIndex, now: Instant) -> bool {
+        let limit = self.call(index).and_then(|call| Some(call.began + call.options.connect?));
+        limit.is_some_and(|limit| limit <= now)
     }
 
     pub(crate) fn time_out_try(
