@@ -124,9 +124,9 @@ impl Worker {
         match message {
             Message::To(message) if !SERVES => self.on_message_of_app(message, now),
             Message::To(ToWorker::Snapshot(snapshot)) => {
-                self.exchange.snapshot = snapshot;
+                let before = std::mem::replace(&mut self.exchange.snapshot, snapshot);
                 self.exchange.env.logs.resize(self.exchange.snapshot.sinks.len());
-                self.exchange.update_clusters(now);
+                self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);
             }
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {

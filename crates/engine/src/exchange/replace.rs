@@ -7,19 +7,26 @@ use towpath_proto::{Close, Instant};
 use crate::exchange::Exchange;
 use crate::ids::{PoolKey, ResetReason};
 use crate::snapshot::cluster::Endpoint;
-use crate::snapshot::{Cluster, ClusterId};
+use crate::snapshot::{Cluster, ClusterId, Snapshot};
 use crate::upstream::cluster::ClusterState;
 
 impl Exchange {
-    /// Takes the clusters of a new snapshot; those that did not change keep everything.
-    pub(crate) fn update_clusters(&mut self, now: Instant) {
+    /// Takes a snapshot's clusters in place of those `before`; those that did not change keep everything.
+    ///
+    /// Of thousands of clusters a few changed: the others are told by the two snapshots' own lists, which lie in a
+    /// row, and what is known of each is not touched.
+    pub(crate) fn update_clusters(&mut self, before: &Snapshot, now: Instant) {
         let snapshot = Arc::clone(&self.snapshot);
         for index in 0..snapshot.clusters.len().max(self.upstreams.clusters.len()) {
             let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
-            let live = self.upstreams.clusters.get(id);
-            match (snapshot.cluster(id), live) {
+            let wanted = snapshot.cluster(id);
+            if let (Some(before), Some(wanted)) = (before.cluster(id), wanted)
+                && Arc::ptr_eq(before, wanted)
+            {
+                continue;
+            }
+            match (wanted, self.upstreams.clusters.get(id)) {
                 (None, None) => {}
-                (Some(wanted), Some(live)) if Arc::ptr_eq(wanted, &live.config) => {}
                 (Some(wanted), Some(live)) if live.may_become(wanted) => {
                     self.replace_cluster(id, wanted, now);
                 }
