@@ -23,8 +23,8 @@ use crate::file::{beside, private, replace};
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Locked as long as it is open.
-    _lock: File,
+    /// Locked until this is dropped.
+    lock: File,
     salt: u64,
     /// Bytes of whole records, with the header.
     length: u64,
@@ -91,7 +91,7 @@ impl Log {
         let mut log = Self {
             path: path.to_owned(),
             file,
-            _lock: lock,
+            lock,
             salt,
             length,
             live: found.entries.values().map(|kept| kept.places.bytes()).sum(),
@@ -194,6 +194,14 @@ impl Log {
         self.file.seek(SeekFrom::Start(place.offset))?;
         self.file.read_exact(&mut to[begin..])?;
         Ok(Place { offset: begin as u64, length: place.length })
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that was forked meanwhile, and has not executed its program yet, has the
+        // descriptor as well.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -185,6 +185,17 @@ fn one_process_at_a_time() {
 }
 
 #[test]
+fn a_child_that_has_not_executed_its_program_does_not_keep_the_lock() {
+    let folder = Folder::new("child");
+    let (log, _) = folder.open();
+    // What fork leaves in the child until then: the same open file by another descriptor.
+    let childs = log.lock.try_clone().unwrap();
+    drop(log);
+    folder.open();
+    drop(childs);
+}
+
+#[test]
 fn what_is_no_outbox_is_refused_and_left_alone() {
     let folder = Folder::new("other");
     fs::write(folder.file(), "something else, and longer than a header is").unwrap();
