@@ -1,7 +1,16 @@
 //! How `https` and `tls` are spoken: versions 1.2 and 1.3, the server's name always sent and always checked.
 
 use std::fmt;
+#[cfg(any(target_os = "android", test))]
+use std::path::Path;
 
+#[cfg(not(any(
+    target_os = "ios",
+    target_os = "tvos",
+    target_os = "visionos",
+    target_os = "watchos"
+)))]
+use rustls_native_certs::CertificateResult;
 use towpath_proto::tls::{ClientSettings, ClientTemplate, Identity, Names, Roots, Trust};
 
 use crate::Error;
@@ -71,13 +80,70 @@ impl Tls {
 }
 
 /// Those that cannot be read are passed over: platforms have such.
-fn platform_roots() -> impl Iterator<Item = Vec<u8>> {
-    let found = rustls_native_certs::load_native_certs();
-    found.certs.into_iter().map(|certificate| certificate.as_ref().to_vec())
+#[cfg(not(any(
+    target_os = "ios",
+    target_os = "tvos",
+    target_os = "visionos",
+    target_os = "watchos"
+)))]
+fn platform_roots() -> Vec<Vec<u8>> {
+    let found = bytes(rustls_native_certs::load_native_certs());
+    #[cfg(target_os = "android")]
+    let found = if found.is_empty() { roots_below(&ANDROID) } else { found };
+    found
 }
+
+/// A program cannot read the platform's roots there: those that Mozilla believes stand for them.
+#[cfg(any(target_os = "ios", target_os = "tvos", target_os = "visionos", target_os = "watchos"))]
+fn platform_roots() -> Vec<Vec<u8>> {
+    let all = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+    all.map(|certificate| certificate.as_ref().to_vec()).collect()
+}
+
+/// Those of the first folder that has any, in files that are named for their hashes, as OpenSSL has them.
+#[cfg(any(target_os = "android", test))]
+fn roots_below(folders: &[&str]) -> Vec<Vec<u8>> {
+    let load = |folder: &&str| {
+        bytes(rustls_native_certs::load_certs_from_paths(None, Some(Path::new(folder))))
+    };
+    folders.iter().map(load).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+#[cfg(not(any(
+    target_os = "ios",
+    target_os = "tvos",
+    target_os = "visionos",
+    target_os = "watchos"
+)))]
+fn bytes(found: CertificateResult) -> Vec<Vec<u8>> {
+    found.certs.into_iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+}
+
+/// The system's own, which apps believe by default: from Android 14 on they come with updates of the security provider.
+#[cfg(target_os = "android")]
+const ANDROID: [&str; 2] = ["/apex/com.android.conscrypt/cacerts", "/system/etc/security/cacerts"];
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("pins", &self.pins.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_in_files_that_are_named_for_their_hashes_are_found_as_android_has_them() {
+        let folder = std::env::temp_dir().join(format!("towpath-cacerts-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let key = rcgen::generate_simple_self_signed(["root.test".to_owned()]).unwrap();
+        let words = "    Signature Algorithm: they stand behind and before the PEM there\n";
+        std::fs::write(folder.join("5ed36f99.0"), format!("{}{words}", key.cert.pem())).unwrap();
+        std::fs::write(folder.join("notes.txt"), "no certificate").unwrap();
+        let found = roots_below(&["/no/such/folder", &folder.to_string_lossy()]);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [key.cert.der().to_vec()]);
+        assert!(roots_below(&["/no/such/folder"]).is_empty());
     }
 }
