@@ -189,7 +189,7 @@ impl Get {
             None if done.status.is_some_and(|status| status >= 400) => ExitCode::from(REFUSED),
             None => ExitCode::SUCCESS,
             Some(error) => {
-                eprintln!("towpath get: {}: {error}", self.url);
+                eprintln!("towpath get: {}: {}", self.url, chain(error));
                 ExitCode::from(match error {
                     error if error.is_caller_s() => UNUSABLE,
                     error if error.timed_out().is_some() => TIMED_OUT,
@@ -245,10 +245,16 @@ impl Done {
         let hop = |one: &Redirect| json!({ "status": one.status(), "url": one.url() });
         value["redirects"] = self.redirects.iter().map(hop).collect();
         value["status"] = self.status.into();
-        value["error"] = self.error.as_ref().map(ToString::to_string).into();
+        value["error"] = self.error.as_ref().map(|error| chain(error)).into();
         value["body_bytes"] = self.body.len().into();
         value
     }
+}
+
+/// An error and what led to it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let why = error.source().map_or_else(String::new, |source| format!(": {}", chain(source)));
+    format!("{error}{why}")
 }
 
 const REFUSED: u8 = 1;

@@ -29,8 +29,17 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new(code(&error), error.to_string())
+        Self::new(code(&error), chain(&error))
     }
+}
+
+/// An error and what led to it, in words.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    if let Some(source) = error.source() {
+        text = format!("{text}: {}", chain(source));
+    }
+    text
 }
 
 /// The header's number for an error of the client library.
@@ -42,6 +51,7 @@ pub(crate) fn code(error: &Error) -> Code {
         Error::Tls(_) => Code::TlsSetup,
         Error::Engine(_) => Code::Resource,
         Error::Stopped => Code::Stopped,
+        Error::EngineThread => Code::State,
         Error::Failed(failed) => failed_code(failed.why()),
         Error::TooLarge(_) | _ => Code::Other,
     }

@@ -11,7 +11,7 @@ use towpath::{Chunk, Client, Error, Priority, Repeat, Report, Response, Sender, 
 
 use crate::abi::{Code, Event, LENGTH_UNKNOWN, NONE, OnEvent, event};
 use crate::engine::{Engine, call_app};
-use crate::failure::{Failure, Result, c_text, code};
+use crate::failure::{Failure, Result, c_text, chain, code};
 use crate::foreign::User;
 use crate::queue::Queue;
 
@@ -313,7 +313,7 @@ impl Handler for Relay {
     fn on_end(&mut self, outcome: std::result::Result<(), Error>, report: Option<&Report>) {
         let (code, text) = match &outcome {
             Ok(()) => (Code::Ok, CString::default()),
-            Err(error) => (code(error), c_text(&error.to_string())),
+            Err(error) => (code(error), c_text(&chain(error))),
         };
         let _ = self.0.end.set(End { code, text, report: report.cloned() });
         self.tell(Told::End);

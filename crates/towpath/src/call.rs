@@ -3,10 +3,12 @@
 //! Arrives: the engine's events, on its thread. Leaves: what a caller waits for, whichever way it waits.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::{self, ThreadId};
 
 use bytes::Bytes;
 use towpath_engine::local::message::{
@@ -30,6 +32,8 @@ use crate::{Error, Settings};
 #[derive(Default)]
 pub(crate) struct Shared {
     handle: OnceLock<Handle<Message>>,
+    /// Its own, on which events come and nothing may wait for them.
+    thread: OnceLock<ThreadId>,
     calls: Mutex<Calls>,
     next: AtomicU64,
     pub(crate) window_bytes: usize,
@@ -82,6 +86,8 @@ pub(crate) struct State {
     reader: Option<Waker>,
     writer: Option<Waker>,
     handler: Option<Box<dyn Handler>>,
+    /// Its handler panicked: it hears of the end alone.
+    panicked: bool,
 }
 
 /// How a request ended.
@@ -125,6 +131,16 @@ impl Shared {
         let _ = self.handle.set(handle);
     }
 
+    pub(crate) fn set_thread(&self, thread: ThreadId) {
+        let _ = self.thread.set(thread);
+    }
+
+    /// Nothing comes while the thread waits on which it would come.
+    fn may_wait(&self) -> Result<(), Error> {
+        let own = self.thread.get().is_some_and(|own| *own == thread::current().id());
+        if own { Err(Error::EngineThread) } else { Ok(()) }
+    }
+
     pub(crate) fn handle(&self) -> Option<&Handle<Message>> {
         self.handle.get()
     }
@@ -147,6 +163,7 @@ impl Shared {
 
     /// What is remembered. Blocks until the engine has told.
     pub(crate) fn ask_for_memory(&self) -> Result<Remembered, Error> {
+        self.may_wait()?;
         let (sender, told) = mpsc::channel();
         self.memory().push(sender);
         self.command(Command::Save)?;
@@ -248,12 +265,16 @@ impl Call {
     }
 
     /// Waits on this thread until `look` finds something.
-    pub(crate) fn wait<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(
+        &self,
+        mut look: impl FnMut(&mut State) -> Option<Result<T, Error>>,
+    ) -> Result<T, Error> {
         let mut state = self.state();
         loop {
             if let Some(found) = look(&mut state) {
                 return found;
             }
+            self.shared.may_wait()?;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -310,15 +331,32 @@ impl Call {
     /// The same for those who want to be called: on the engine's thread, with nothing locked.
     fn call_back(self: &Arc<Self>, event: Event) {
         let Some(mut handler) = self.state().handler.take() else { return };
+        if let Event::Ended { outcome, report, .. } = event {
+            return self.end_with(Some(handler), Ended::new(outcome, report));
+        }
+        let panicked = self.state().panicked;
+        let tell = || {
+            if !panicked {
+                self.tell(&mut *handler, event);
+            }
+        };
+        let told = catch_unwind(AssertUnwindSafe(tell));
+        let mut state = self.state();
+        state.handler = Some(handler);
+        if told.is_err() {
+            state.panicked = true;
+            drop(state);
+            self.cancel();
+        }
+    }
+
+    fn tell(self: &Arc<Self>, handler: &mut dyn Handler, event: Event) {
         match event {
             Event::Head { head, .. } => {
                 self.change(|state| state.answered = true);
                 handler.on_head(Response::headless(head));
             }
             Event::Data { chunk, .. } => handler.on_data(Chunk::new(chunk, Arc::clone(self))),
-            Event::Ended { outcome, report, .. } => {
-                return self.end_with(Some(handler), Ended::new(outcome, report));
-            }
             Event::Room { bytes, .. } => {
                 let mut wanted = false;
                 self.change(|state| {
@@ -330,9 +368,8 @@ impl Call {
                 }
             }
             Event::Trailers { trailers, .. } => handler.on_trailers(Trailers::new(trailers)),
-            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => {}
+            Event::Ended { .. } | Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => {}
         }
-        self.state().handler = Some(handler);
     }
 
     fn end(&self, ended: Ended) {
@@ -340,11 +377,18 @@ impl Call {
         self.end_with(handler, ended);
     }
 
-    /// Whoever hears of the end finds that it has ended.
-    fn end_with(&self, handler: Option<Box<dyn Handler>>, ended: Ended) {
-        self.change(|state| state.ended = Some(ended.clone()));
+    /// A handler that hears of the end finds that it has ended.
+    fn end_with(&self, handler: Option<Box<dyn Handler>>, mut ended: Ended) {
+        self.change(|state| {
+            if state.panicked {
+                ended.outcome = Err(Error::Handler);
+            }
+            state.ended = Some(ended.clone());
+        });
         if let Some(mut handler) = handler {
-            handler.on_end(ended.outcome, ended.report.as_deref());
+            let tell = || handler.on_end(ended.outcome, ended.report.as_deref());
+            // Nothing follows for this request, and the others go on.
+            let _ = catch_unwind(AssertUnwindSafe(tell));
         }
     }
 

@@ -3,7 +3,8 @@
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -14,6 +15,7 @@ use towpath_engine::local::message::{Command, Event, NetworkChange, Settings};
 use towpath_engine::message::{FromWorker, Message};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_io::Names;
 use towpath_io::readiness::{Driver, Options};
 use towpath_proto::Failure;
 
@@ -25,13 +27,16 @@ use crate::tls::Tls;
 use crate::wall_clock::{Timed, unix_ns};
 use crate::{Client, Error, link, outbox};
 
-/// A running engine. When the last one is dropped, and the last [`Link`](crate::Link) of it, its thread ends, and with it every request.
+/// A running engine. It runs as long as there is one of it, or a [`Client`], a [`Request`](crate::Request), a
+/// [`Response`](crate::Response) or a [`Link`](crate::Link) that it made. When the last is dropped its thread ends, and
+/// with it every request that is left, as those of [`Request::send_with`](crate::Request::send_with).
 #[derive(Clone)]
 pub struct Engine {
     life: Arc<Life>,
 }
 
-struct Life {
+/// The engine runs as long as this is there.
+pub(crate) struct Life {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     watching: Option<Watching>,
@@ -49,6 +54,7 @@ pub struct Builder {
     tls: Tls,
     memory: Option<PathBuf>,
     watches: Watches,
+    names: Names,
 }
 
 /// Whether the kernel is asked what network there is.
@@ -97,7 +103,7 @@ impl Engine {
     /// What makes requests on it.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.life.shared))
+        Client::new(Arc::clone(&self.life.shared), Some(Arc::clone(&self.life)))
     }
 
     /// The app says what network there is, in place of the kernel from here on: `label` is a name by which it is
@@ -188,6 +194,21 @@ impl Builder {
         self
     }
 
+    /// Asks these DNS servers for names with a dot in them, in place of those of resolv.conf(5) (Linux; elsewhere
+    /// the system's resolver is asked all the same). Without any they are the system's again.
+    pub fn dns_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let servers: Vec<SocketAddr> = servers.into_iter().collect();
+        self.names = if servers.is_empty() { Names::Dns } else { Names::Servers(servers) };
+        self
+    }
+
+    /// Asks the system for every name (`getaddrinfo`). By default (Linux) DNS servers are asked directly, both families
+    /// apart, where DNS and the hosts file are all that the system would look at.
+    pub fn system_resolver(mut self) -> Self {
+        self.names = Names::System;
+        self
+    }
+
     /// How `https` is spoken: whom to believe, and who we are.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
@@ -271,7 +292,7 @@ pub struct Runner {
 
 impl Runner {
     fn new(builder: Builder, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Builder { settings, resolver, tls: _, memory, watches: _ } = builder;
+        let Builder { settings, resolver, memory, names, .. } = builder;
         let now_s = unix_ns() / 1_000_000_000;
         let known = memory.as_deref().map_or_else(Stored::default, |path| {
             // It is a cache: an app without it is slower, one that does not start has no network.
@@ -293,6 +314,7 @@ impl Runner {
             // What comes before the app's window is seen to be full comes on top of it.
             read_budget_bytes: READ_BYTES,
             counts_suspend: true,
+            names,
             ..Options::default()
         };
         let mailbox = mailbox(Arc::clone(&shared), resolver);
@@ -300,12 +322,13 @@ impl Runner {
             .map_err(|error| Error::Engine(error.to_string()))?;
         let handle = driver.handle();
         shared.set_handle(handle);
+        shared.set_thread(std::thread::current().id());
         shared.command(Command::Settings(Box::new(settings)))?;
         shared.command(Command::Restore(known.remembered))?;
         Ok(Self { driver, shared })
     }
 
-    /// Works until the last [`Engine`] is dropped, and the last [`Link`](crate::Link) of it.
+    /// Works until the last [`Engine`] is dropped, and all that keeps it running.
     ///
     /// # Errors
     /// When waiting for events fails, which it does not for reasons of the outside world.
@@ -363,7 +386,9 @@ fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Me
         let Message::From(FromWorker::Local(event)) = message else { return };
         match (event, &mut resolver) {
             (Event::Resolve { query, name }, Some(ask)) => {
-                ask(Question::new(query, name, Arc::clone(&shared)));
+                let question = Question::new(query, name, Arc::clone(&shared));
+                // One that is not answered because of a panic is answered as such when it is dropped.
+                let _ = catch_unwind(AssertUnwindSafe(|| ask(question)));
             }
             (event, _) => shared.on_event(event),
         }

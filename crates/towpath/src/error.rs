@@ -1,10 +1,13 @@
 //! Why there is no response, or no whole one.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use towpath_engine::local::message::{Error as Failed, Layer};
-use towpath_engine::local::report::Report;
+use towpath_engine::local::report::{AttemptOutcome, Report};
+use towpath_proto::tls::Fault;
+use towpath_proto::{Failure, Instant};
 
 /// Why there is no response, or no whole one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,11 @@ pub enum Error {
     Tls(String),
     /// A resource is missing: the engine could not be started, or too much waits for it.
     Engine(String),
+    /// The caller's fault: on the engine's own thread, where handlers and resolvers are called, nothing may wait for it.
+    EngineThread,
+    /// The caller's fault: the request's [`Handler`](crate::Handler) panicked. The request was given up, and the engine
+    /// goes on.
+    Handler,
     /// The engine was stopped.
     Stopped,
 }
@@ -36,7 +44,22 @@ pub enum Error {
 #[derive(Clone)]
 pub struct FailedRequest {
     why: Failed,
+    cause: Option<Cause>,
     report: Option<Arc<Report>>,
+}
+
+/// What went wrong last before a limit on time passed: the [`source`](std::error::Error::source) of the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The name had no addresses.
+    Resolve(Failure),
+    /// The attempt to connect there failed.
+    Connect(SocketAddr, Failure),
+    /// The TLS handshake there failed.
+    Tls(SocketAddr, Fault),
+    /// An earlier attempt of the request on a connection was given up for this.
+    Attempt(&'static str),
 }
 
 impl FailedRequest {
@@ -45,7 +68,49 @@ impl FailedRequest {
     pub const fn why(&self) -> Failed {
         self.why
     }
+
+    /// What went wrong last, where a limit on time ended the request.
+    #[must_use]
+    pub const fn cause(&self) -> Option<Cause> {
+        self.cause
+    }
 }
+
+impl Cause {
+    /// The last failure that a report has.
+    fn of(report: &Report) -> Option<Self> {
+        let lookups = report.lookups.iter().filter_map(|lookup| {
+            let failure = lookup.outcome.as_ref()?.as_ref().err()?;
+            Some((lookup.answered?, Self::Resolve(*failure)))
+        });
+        let attempts = report.attempts.iter().filter_map(|attempt| {
+            let cause = match attempt.outcome? {
+                AttemptOutcome::Failed(failure) => Self::Connect(attempt.address, failure),
+                AttemptOutcome::Tls(fault) => Self::Tls(attempt.address, fault),
+                AttemptOutcome::Usable | AttemptOutcome::GivenUp => return None,
+            };
+            Some((attempt.ended?, cause))
+        });
+        // What ended the last one is the limit itself.
+        let ended = report.tries.windows(2).filter(|pair| !pair[0].trouble.is_empty());
+        let tries = ended.map(|pair| (pair[1].began, Self::Attempt(pair[0].trouble)));
+        let all = lookups.chain(attempts).chain(tries);
+        all.max_by_key(|(at, _): &(Instant, Self)| *at).map(|(_, cause)| cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(failure) => write!(f, "no addresses: {failure}"),
+            Self::Connect(address, failure) => write!(f, "connect to {address}: {failure}"),
+            Self::Tls(address, fault) => write!(f, "TLS with {address}: {fault}"),
+            Self::Attempt(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Cause {}
 
 /// Two are the same when they failed for the same reason.
 impl PartialEq for FailedRequest {
@@ -63,8 +128,10 @@ impl fmt::Debug for FailedRequest {
 }
 
 impl Error {
-    pub(crate) const fn failed(why: Failed, report: Option<Arc<Report>>) -> Self {
-        Self::Failed(FailedRequest { why, report })
+    pub(crate) fn failed(why: Failed, report: Option<Arc<Report>>) -> Self {
+        let timed_out = matches!(why, Failed::TimedOut(_));
+        let cause = report.as_deref().filter(|_| timed_out).and_then(Cause::of);
+        Self::Failed(FailedRequest { why, cause, report })
     }
 
     /// What happened to the request, where it was made.
@@ -93,6 +160,8 @@ impl Error {
             | Self::TooLarge(_)
             | Self::Tls(_)
             | Self::Engine(_)
+            | Self::EngineThread
+            | Self::Handler
             | Self::Stopped => None,
         }
     }
@@ -100,7 +169,15 @@ impl Error {
     /// Whether the caller can mend it: asking again as it is would fail again.
     #[must_use]
     pub const fn is_caller_s(&self) -> bool {
-        matches!(self, Self::Url(_) | Self::NotAToken(_) | Self::Upload(_) | Self::TooLarge(_))
+        matches!(
+            self,
+            Self::Url(_)
+                | Self::NotAToken(_)
+                | Self::Upload(_)
+                | Self::TooLarge(_)
+                | Self::EngineThread
+                | Self::Handler
+        )
     }
 }
 
@@ -116,12 +193,18 @@ impl fmt::Display for Error {
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Engine(why) => write!(f, "the engine cannot be used: {why}"),
+            Self::EngineThread => f.write_str("the engine's own thread may not wait for it"),
+            Self::Handler => f.write_str("the request's handler panicked"),
             Self::Stopped => f.write_str("the engine was stopped"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.request()?.cause.as_ref()?)
+    }
+}
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {

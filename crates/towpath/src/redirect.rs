@@ -193,7 +193,7 @@ impl Current {
 /// Sends a request whose answers are followed before `handler` hears of one.
 pub(crate) fn start(request: Request, handler: impl Handler + 'static) -> Result<Current, Error> {
     let current = Current::default();
-    match go_on(Trail::new(request), handler, current.clone()) {
+    match go_on(Trail::new(request.detached()), handler, current.clone()) {
         Ok(()) => Ok(current),
         Err((error, _)) => Err(error),
     }
@@ -299,7 +299,8 @@ mod tests {
     use crate::call::Shared;
 
     fn request(method: &str, url: &str) -> Request {
-        let request = Client::new(Arc::new(Shared::default())).request(method, url).body("body");
+        let request =
+            Client::new(Arc::new(Shared::default()), None).request(method, url).body("body");
         request
             .header("Authorization", "secret")
             .header("Cookie", "a=b")

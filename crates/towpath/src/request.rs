@@ -12,15 +12,17 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::call::{Call, Shared, State};
+use crate::engine::Life;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
 use crate::{Chunk, Error, Priority, Response, Trailers, Upload};
 
-/// Makes requests on an engine; cheap to clone, usable from any thread.
+/// Makes requests on an engine, and keeps it running; cheap to clone, usable from any thread.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    life: Option<Arc<Life>>,
 }
 
 /// A request that has not been sent.
@@ -28,6 +30,7 @@ pub struct Client {
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
     shared: Arc<Shared>,
+    pub(crate) life: Option<Arc<Life>>,
     pub(crate) url: Result<Url, Error>,
     pub(crate) method: String,
     pub(crate) fields: Vec<(String, String)>,
@@ -80,14 +83,15 @@ impl Canceller {
 }
 
 impl Client {
-    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) const fn new(shared: Arc<Shared>, life: Option<Arc<Life>>) -> Self {
+        Self { shared, life }
     }
 
     /// A request of any method.
     pub fn request(&self, method: &str, url: &str) -> Request {
         Request {
             shared: Arc::clone(&self.shared),
+            life: self.life.clone(),
             url: Url::parse(url),
             method: method.to_owned(),
             fields: Vec::new(),
@@ -250,14 +254,15 @@ impl Request {
     /// Sends it and blocks until the response's head is there.
     ///
     /// # Errors
-    /// When it cannot be sent as it is, or no response came.
+    /// When it cannot be sent as it is, no response came, or this is the engine's own thread.
     pub fn send(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
             let (request, decodes) = trail.request()?.asking_for_gzip();
+            let life = request.life.clone();
             let guard = Guard(Some(request.open(|_| None)?));
             let head = guard.call().wait(begun)?;
-            let mut response = Response::new(head, guard.release()).decoded(decodes);
+            let mut response = Response::new(head, guard.release(), life).decoded(decodes);
             if !trail.follow(&response)? {
                 return Ok(response.after(trail.redirects));
             }
@@ -276,9 +281,10 @@ impl Request {
         let mut trail = Trail::new(self);
         loop {
             let (request, decodes) = trail.request()?.asking_for_gzip();
+            let life = request.life.clone();
             let guard = Guard(Some(request.open(|_| None)?));
             let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
-            let mut response = Response::new(head, guard.release()).decoded(decodes);
+            let mut response = Response::new(head, guard.release(), life).decoded(decodes);
             if !trail.follow(&response)? {
                 return Ok(response.after(trail.redirects));
             }
@@ -332,8 +338,14 @@ impl Request {
     /// When it cannot be sent as it is, or has a body already.
     pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
         let (this, head) = self.with_length(length)?;
+        let life = this.life.clone();
         let call = this.begin(head, length == Some(0), |_| None)?;
-        Ok(Upload::new(call, length))
+        Ok(Upload::new(call, length, life))
+    }
+
+    /// Without its hold on the engine: what is sent does not keep it running, what waits for it does.
+    pub(crate) fn detached(self) -> Self {
+        Self { life: None, ..self }
     }
 
     /// Asks for what is decoded, and whether it does: the app's own word on codings, or on parts of them, holds.
@@ -349,9 +361,9 @@ impl Request {
     /// What it is made of, if it can be sent as it is.
     pub(crate) fn into_parts(self) -> Result<Parts, Error> {
         self.head()?;
-        let Self { shared: _, url, method, fields, body, options, redirects: _, decodes: _ } = self;
-        let url = url?.to_string();
-        Ok(Parts { method, url, fields, body: body.unwrap_or_default(), options })
+        let url = self.url?.to_string();
+        let Self { method, fields, options, .. } = self;
+        Ok(Parts { method, url, fields, body: self.body.unwrap_or_default(), options })
     }
 
     /// Itself and its head, for a body that follows.

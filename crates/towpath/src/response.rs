@@ -13,6 +13,7 @@ use towpath_proto::head::Head;
 use crate::Error;
 use crate::call::{Call, State};
 use crate::decode::Decoder;
+use crate::engine::Life;
 use crate::redirect::Redirect;
 
 /// A response whose head is there. Dropping it before its end gives the request up.
@@ -26,6 +27,8 @@ pub struct Response {
 /// [`Settings::window_bytes`](crate::Settings::window_bytes) waits here.
 pub struct Body {
     call: Option<Arc<Call>>,
+    /// The engine runs until the body has ended.
+    life: Option<Arc<Life>>,
     decoder: Option<Box<Decoder>>,
     /// What was taken and not used by [`Read`].
     rest: Bytes,
@@ -47,13 +50,13 @@ pub struct Trailers {
 }
 
 impl Response {
-    pub(crate) fn new(head: Head, call: Arc<Call>) -> Self {
-        Self { head, body: Body::new(Some(call)), redirects: Vec::new() }
+    pub(crate) fn new(head: Head, call: Arc<Call>, life: Option<Arc<Life>>) -> Self {
+        Self { head, body: Body::new(Some(call), life), redirects: Vec::new() }
     }
 
     /// For callbacks, whose body comes by another way.
     pub(crate) fn headless(head: Head) -> Self {
-        Self { head, body: Body::new(None), redirects: Vec::new() }
+        Self { head, body: Body::new(None, None), redirects: Vec::new() }
     }
 
     /// What is compressed is handed out as it was, if that was asked for.
@@ -154,14 +157,15 @@ impl Trailers {
 }
 
 impl Body {
-    const fn new(call: Option<Arc<Call>>) -> Self {
-        Self { call, decoder: None, rest: Bytes::new(), report: None, trailers: None }
+    const fn new(call: Option<Arc<Call>>, life: Option<Arc<Life>>) -> Self {
+        let rest = Bytes::new();
+        Self { call, life, decoder: None, rest, report: None, trailers: None }
     }
 
     /// The next piece; `None` after the last. Blocks until there is one.
     ///
     /// # Errors
-    /// When the response ended before it was whole.
+    /// When the response ended before it was whole, or there is nothing yet and this is the engine's own thread.
     pub fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
@@ -171,7 +175,7 @@ impl Body {
                 return Ok(Some(piece));
             }
             let Some(call) = self.call.clone() else { return Ok(None) };
-            let next = call.wait(look);
+            let next = call.wait(|state| look(state).map(Ok))?;
             if let Some(piece) = self.took(&call, next)? {
                 return Ok(Some(piece));
             }
@@ -270,7 +274,7 @@ impl Body {
             Next::End(outcome, report) => {
                 self.report = report;
                 self.trailers = call.state().trailers.take();
-                self.call = None;
+                (self.call, self.life) = (None, None);
                 outcome?;
                 let rest = self.decoder.take().map(|mut decoder| decoder.finish());
                 Ok(rest.transpose()?.flatten())

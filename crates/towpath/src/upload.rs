@@ -9,6 +9,7 @@ use bytes::Bytes;
 use towpath_engine::local::message::Command;
 
 use crate::call::{Call, State};
+use crate::engine::Life;
 use crate::request::begun;
 use crate::{Error, Response};
 
@@ -16,6 +17,7 @@ use crate::{Error, Response};
 /// [`Settings::window_bytes`](crate::Settings::window_bytes) of it waits here. Dropping it gives the request up.
 pub struct Upload {
     call: Option<Arc<Call>>,
+    life: Option<Arc<Life>>,
     /// What is left of the promised length.
     left: Option<u64>,
     /// A response has taken over: it decides whether the request goes on.
@@ -85,8 +87,8 @@ impl Sender {
 }
 
 impl Upload {
-    pub(crate) const fn new(call: Arc<Call>, length: Option<u64>) -> Self {
-        Self { call: Some(call), left: length, answered: false }
+    pub(crate) const fn new(call: Arc<Call>, length: Option<u64>, life: Option<Arc<Life>>) -> Self {
+        Self { call: Some(call), life, left: length, answered: false }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -157,7 +159,7 @@ impl Upload {
         let call = self.end()?;
         let head = call.wait(begun)?;
         self.call = None;
-        Ok(Response::new(head, call))
+        Ok(Response::new(head, call, self.life.take()))
     }
 
     /// Ends the body; the future is done when the response's head is there.
@@ -168,7 +170,7 @@ impl Upload {
         let call = self.end()?;
         let head = std::future::poll_fn(|context| call.poll(context, begun)).await?;
         self.call = None;
-        Ok(Response::new(head, call))
+        Ok(Response::new(head, call, self.life.take()))
     }
 
     /// Ends the body, and keeps the hold on the request: [`Upload::poll_response`] follows.
@@ -187,7 +189,7 @@ impl Upload {
         let call = self.call()?;
         call.poll(context, begun).map(|begun| {
             self.answered = true;
-            begun.map(|head| Response::new(head, call))
+            begun.map(|head| Response::new(head, call, self.life.clone()))
         })
     }
 

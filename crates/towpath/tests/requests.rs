@@ -5,6 +5,7 @@ mod authority;
 mod block_on;
 mod coding;
 mod faults;
+mod life;
 mod link;
 mod memory;
 #[cfg(target_os = "linux")]
@@ -689,9 +690,8 @@ fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
     let client = engine.client();
     client.post(&server.url("/"), "x").send_with(Told { events }).unwrap();
     std::thread::sleep(Duration::from_millis(50));
-    drop(engine);
+    drop((engine, response, client));
     assert_eq!(told.recv().unwrap(), "end Err(Stopped) false");
-    assert_eq!(client.get(&server.url("/")).send().unwrap_err(), Error::Stopped);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What `towpath get` lets its user decide of one request, and of the engine that carries it. Names are curl's where curl has them.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ pub(super) struct Way {
     /// Addresses of a name, in place of the resolver's; the port is there for curl's sake. May be repeated
     #[arg(long, value_name = "HOST:PORT:ADDRESS[,ADDRESS]")]
     resolve: Vec<String>,
+    /// DNS servers to ask in place of the system's, for names with a dot; port 53 where none is given
+    #[arg(long, value_name = "ADDRESS[:PORT][,…]", value_delimiter = ',', value_parser = dns_server)]
+    dns_servers: Vec<SocketAddr>,
+    /// Ask the system for every name (getaddrinfo), and no DNS server directly
+    #[arg(long, conflicts_with = "dns_servers")]
+    system_resolver: bool,
     /// A new connection for each request (of use with --count)
     #[arg(long)]
     no_reuse: bool,
@@ -165,6 +171,11 @@ impl Way {
         if let Some(path) = &self.memory {
             builder = builder.memory(path);
         }
+        builder = if self.system_resolver {
+            builder.system_resolver()
+        } else {
+            builder.dns_servers(self.dns_servers.iter().copied())
+        };
         if treatment.wait_for_network {
             builder = builder.watch_network();
         }
@@ -219,6 +230,12 @@ fn resolved(text: &str) -> io::Result<(String, Vec<IpAddr>)> {
         Some((host.to_ascii_lowercase(), addresses.split(',').map(one).collect::<Option<_>>()?))
     };
     parse().ok_or_else(|| io::Error::other(format!("--resolve: {text:?} is not HOST:PORT:ADDRESS")))
+}
+
+/// A server's address, with or without its port.
+fn dns_server(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.trim_matches(['[', ']']).parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
+    bare.or_else(|_| text.parse()).map_err(|_| format!("{text:?} is not an address"))
 }
 
 /// Names that are not given are the system's, whom it takes its time to ask.

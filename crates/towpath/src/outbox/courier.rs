@@ -174,7 +174,7 @@ impl Courier {
             most: self.inner.settings.response_bytes,
             changes: self.shared.network.changes(),
         };
-        request(&Client::new(Arc::clone(&self.shared)), message).send_with(post)
+        request(&Client::new(Arc::clone(&self.shared), None), message).send_with(post)
     }
 
     /// A request ended: its entry has, too, or waits for another time.
