@@ -114,6 +114,14 @@ const FLOORS: &[Floor] = &[
         ]),
     },
     Floor {
+        name: "towpath-python",
+        may: &["towpath"],
+        tests_may: &[],
+        runtime: Runtime::None,
+        // What binds to the interpreter is made by pyo3's macros, which `forbid` would not let through.
+        unsafety: Unsafety::In(&[]),
+    },
+    Floor {
         name: "towpath-proxy",
         may: &[
             "towpath-config",

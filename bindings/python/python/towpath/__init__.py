@@ -1,0 +1,86 @@
+"""HTTP for apps on networks that lose, stall and change.
+
+One engine carries all requests of a client on a thread of its own, outside of Python: it races connections, repeats
+what may be repeated, resumes responses that break off, and keeps limits on time for each layer.
+
+    import towpath
+
+    with towpath.Client() as client:
+        print(client.get("https://example.org/").text)
+
+`Client` blocks, `AsyncClient` is for asyncio and Trio. `Transport` and `AsyncTransport` are for httpx, `Adapter` is
+for requests.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ._client import AsyncClient, AsyncResponse, Client, Response
+from ._engine import Engine
+from ._errors import (
+    BackOffError,
+    CallerError,
+    CancelledError,
+    ConnectError,
+    ConnectTimeout,
+    DecodingError,
+    DisconnectedError,
+    EngineError,
+    Error,
+    LimitError,
+    OfflineError,
+    ProtocolError,
+    RedirectError,
+    ResolveError,
+    StatusError,
+    Timeout,
+    TlsError,
+    TooLargeError,
+)
+from ._headers import Headers
+
+if TYPE_CHECKING:
+    from ._httpx import AsyncTransport, Transport
+    from ._requests import Adapter
+
+__all__ = [
+    "Adapter",
+    "AsyncClient",
+    "AsyncResponse",
+    "AsyncTransport",
+    "BackOffError",
+    "CallerError",
+    "CancelledError",
+    "Client",
+    "ConnectError",
+    "ConnectTimeout",
+    "DecodingError",
+    "DisconnectedError",
+    "Engine",
+    "EngineError",
+    "Error",
+    "Headers",
+    "LimitError",
+    "OfflineError",
+    "ProtocolError",
+    "RedirectError",
+    "ResolveError",
+    "Response",
+    "StatusError",
+    "Timeout",
+    "TlsError",
+    "TooLargeError",
+    "Transport",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # httpx and requests are read when they are wanted: neither is needed otherwise.
+    if name in ("Transport", "AsyncTransport"):
+        from . import _httpx
+
+        return getattr(_httpx, name)
+    if name == "Adapter":
+        from ._requests import Adapter
+
+        return Adapter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

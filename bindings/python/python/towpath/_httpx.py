@@ -1,0 +1,167 @@
+"""Transports for httpx."""
+
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import httpx
+
+from . import _errors, _limits, _towpath
+from ._engine import Engine, Path
+from ._exchange import AsyncExchange, Exchange, Head
+
+_CLASSES: dict[str, type[httpx.RequestError]] = {
+    "url": httpx.UnsupportedProtocol,
+    "token": httpx.LocalProtocolError,
+    "upload": httpx.LocalProtocolError,
+    "resolve": httpx.ConnectError,
+    "connect": httpx.ConnectError,
+    "offline": httpx.ConnectError,
+    "tls": httpx.ConnectError,
+    "tls settings": httpx.ConnectError,
+    "connect timeout": httpx.ConnectTimeout,
+    "read timeout": httpx.ReadTimeout,
+    "write timeout": httpx.WriteTimeout,
+    "total timeout": httpx.ReadTimeout,
+    "disconnected": httpx.RemoteProtocolError,
+    "protocol": httpx.RemoteProtocolError,
+    "overflow": httpx.PoolTimeout,
+    "cancelled": httpx.ReadError,
+}
+
+
+class _Base:
+    def __init__(
+        self,
+        *,
+        engine: Engine | None = None,
+        verify: bool | Path | bytes | ssl.SSLContext = True,
+        cert: Path | tuple[Path, Path] | None = None,
+        retries: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """- `engine`: one that is shared; without it the transport has its own, and ends it when it is closed.
+        - `verify`, `cert` and `settings`: those of `Engine`.
+        - `retries`: how often a request is repeated where that is allowed: 2.
+        """
+        if engine is not None and (verify is not True or cert is not None or settings):
+            raise ValueError("verify, cert and settings are those of an engine of its own")
+        self._owns = engine is None
+        self.engine = engine if engine is not None else Engine(verify=verify, cert=cert, **settings)
+        self._retries = retries
+
+    def _options(self, request: httpx.Request) -> _towpath.Options:
+        limits = request.extensions.get("timeout") or {}
+        priority = request.extensions.get("towpath_priority", "normal")
+        connect = limits.get("connect")
+        connect = limits.get("pool") if connect is None else connect
+        return _limits.options(connect, limits.get("read"), self._retries, priority)
+
+    def _close(self) -> None:
+        if self._owns:
+            self.engine.close()
+
+
+class Transport(_Base, httpx.BaseTransport):
+    """`httpx.Client(transport=towpath.Transport())`."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url, method, options = _url(request.url), request.method, self._options(request)
+        stream = request.stream
+        if isinstance(stream, httpx.ByteStream):
+            body: bytes | Iterable[bytes] | None = b"".join(stream)
+        elif isinstance(stream, Iterable):
+            body = stream
+        else:
+            raise RuntimeError("a request with an asynchronous body was given to a blocking client")
+        try:
+            native = self.engine.native()
+            exchange = Exchange(native, method, url, request.headers.raw, options, body, _length(request))
+            head = exchange.head()
+        except (_errors.Error, _towpath.Failure) as failure:
+            raise _mapped(failure, request) from None
+        return _response(head, _Stream(exchange, request), exchange.native)
+
+    def close(self) -> None:
+        self._close()
+
+
+class AsyncTransport(_Base, httpx.AsyncBaseTransport):
+    """`httpx.AsyncClient(transport=towpath.AsyncTransport())`, for asyncio and Trio."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        url, method, options = _url(request.url), request.method, self._options(request)
+        stream = request.stream
+        if isinstance(stream, httpx.ByteStream):
+            body: bytes | AsyncIterable[bytes] | None = b"".join(stream)
+        elif isinstance(stream, AsyncIterable):
+            body = stream
+        else:
+            raise RuntimeError("a request with a blocking body was given to an asynchronous client")
+        try:
+            native = self.engine.native()
+            exchange = AsyncExchange(native, method, url, request.headers.raw, options, body, _length(request))
+            head = await exchange.head()
+        except (_errors.Error, _towpath.Failure) as failure:
+            raise _mapped(failure, request) from None
+        return _response(head, _AsyncStream(exchange, request), exchange.native)
+
+    async def aclose(self) -> None:
+        self._close()
+
+
+class _Stream(httpx.SyncByteStream):
+    def __init__(self, exchange: Exchange, request: httpx.Request) -> None:
+        self._exchange, self._request = exchange, request
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            while (chunk := self._exchange.chunk()) is not None:
+                yield chunk
+        except _towpath.Failure as failure:
+            raise _mapped(failure, self._request) from None
+
+    def close(self) -> None:
+        self._exchange.native.cancel()
+
+
+class _AsyncStream(httpx.AsyncByteStream):
+    def __init__(self, exchange: AsyncExchange, request: httpx.Request) -> None:
+        self._exchange, self._request = exchange, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while (chunk := await self._exchange.chunk()) is not None:
+                yield chunk
+        except _towpath.Failure as failure:
+            raise _mapped(failure, self._request) from None
+
+    async def aclose(self) -> None:
+        self._exchange.native.cancel()
+
+
+def _response(
+    head: Head, stream: httpx.SyncByteStream | httpx.AsyncByteStream, native: _towpath.Exchange
+) -> httpx.Response:
+    status, fields, _ = head
+    # `towpath` has the report and the timeline, once the body was read.
+    extensions = {"http_version": b"HTTP/1.1", "towpath": native}
+    return httpx.Response(status, headers=fields, stream=stream, extensions=extensions)
+
+
+def _url(url: httpx.URL) -> str:
+    # Without who asks: httpx has made a field of that.
+    return f"{url.scheme}://{url.netloc.decode('ascii')}{url.raw_path.decode('ascii')}"
+
+
+def _length(request: httpx.Request) -> int | None:
+    length = request.headers.get("content-length")
+    return None if length is None else int(length)
+
+
+def _mapped(failure: _errors.Error | _towpath.Failure, request: httpx.Request) -> httpx.RequestError:
+    """httpx's error, whose cause is this library's, with its report."""
+    ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
+    mapped = _CLASSES.get(ours.kind, httpx.TransportError)(str(ours), request=request)
+    mapped.__cause__ = ours
+    return mapped

@@ -1,0 +1,41 @@
+"""How Trio waits for exchanges: see `_hub`."""
+
+import trio
+
+from . import _towpath
+
+_hub: "trio.lowlevel.RunVar[TrioHub]" = trio.lowlevel.RunVar("towpath hub")
+
+
+class TrioHub:
+    def __init__(self) -> None:
+        self.native = _towpath.Hub()
+        self._waiting: dict[int, trio.Event] = {}
+        # It lives as long as the run.
+        trio.lowlevel.spawn_system_task(self._tell, name="towpath hub")
+
+    async def wait(self, token: int) -> None:
+        event = trio.Event()
+        self._waiting[token] = event
+        try:
+            await event.wait()
+        finally:
+            self._waiting.pop(token, None)
+
+    async def _tell(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self.native.fileno())
+            for token in self.native.take():
+                event = self._waiting.get(token)
+                if event is not None:
+                    event.set()
+
+
+def current() -> TrioHub:
+    """That of the running event loop."""
+    try:
+        return _hub.get()
+    except LookupError:
+        hub = TrioHub()
+        _hub.set(hub)
+        return hub

@@ -1,0 +1,145 @@
+//! How requests are treated.
+
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use towpath::{Priority, Repeat, Request};
+
+/// How requests are treated: made once, used for many.
+#[pyclass(frozen, module = "towpath._towpath")]
+pub(crate) struct Options {
+    total: Option<Duration>,
+    answer: Option<Duration>,
+    connect: Option<Duration>,
+    first_byte: Option<Duration>,
+    gap: Option<Duration>,
+    retries: Option<u32>,
+    repeat: Repeat,
+    redirects: usize,
+    redirects_to_http: bool,
+    decode: bool,
+    resume: bool,
+    hedge: bool,
+    wait_for_network: bool,
+    fail_at_rest: bool,
+    unlimited: bool,
+    priority: Priority,
+}
+
+#[pymethods]
+impl Options {
+    #[new]
+    #[pyo3(signature = (*, total=None, answer=None, connect=None, first_byte=None, gap=None, retries=None,
+        repeat="by-method", redirects=0, redirects_to_http=false, decode=false, resume=true, hedge=false,
+        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal"))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is an argument in Python, which names them"
+    )]
+    fn new(
+        total: Option<f64>,
+        answer: Option<f64>,
+        connect: Option<f64>,
+        first_byte: Option<f64>,
+        gap: Option<f64>,
+        retries: Option<u32>,
+        repeat: &str,
+        redirects: usize,
+        redirects_to_http: bool,
+        decode: bool,
+        resume: bool,
+        hedge: bool,
+        wait_for_network: bool,
+        fail_at_rest: bool,
+        unlimited: bool,
+        priority: &str,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            total: duration(total)?,
+            answer: duration(answer)?,
+            connect: duration(connect)?,
+            first_byte: duration(first_byte)?,
+            gap: duration(gap)?,
+            retries,
+            repeat: parse_repeat(repeat)?,
+            redirects,
+            redirects_to_http,
+            decode,
+            resume,
+            hedge,
+            wait_for_network,
+            fail_at_rest,
+            unlimited,
+            priority: parse_priority(priority)?,
+        })
+    }
+}
+
+impl Options {
+    pub(crate) fn apply(&self, request: Request) -> Request {
+        let request = request.redirects(self.redirects).priority(self.priority).repeat(self.repeat);
+        let with = |request: Request, is: bool, change: fn(Request) -> Request| {
+            if is { change(request) } else { request }
+        };
+        let request = with(request, self.redirects_to_http, Request::redirects_to_http);
+        let request = with(request, !self.decode, Request::no_decode);
+        let request = with(request, !self.resume, Request::no_resume);
+        let request = with(request, self.hedge, Request::hedge);
+        let request = with(request, self.wait_for_network, Request::wait_for_network);
+        let request = with(request, self.fail_at_rest, Request::fail_at_rest);
+        self.limit(with(request, self.unlimited, Request::unlimited))
+    }
+
+    fn limit(&self, mut request: Request) -> Request {
+        if let Some(total) = self.total {
+            request = request.timeout(total);
+        }
+        if let Some(answer) = self.answer {
+            request = request.answer_timeout(answer);
+        }
+        if let Some(connect) = self.connect {
+            request = request.connect_timeout(connect);
+        }
+        if let Some(first_byte) = self.first_byte {
+            request = request.first_byte_timeout(first_byte).attempt_timeout(first_byte);
+        }
+        if let Some(gap) = self.gap {
+            request = request.gap_timeout(gap);
+        }
+        if let Some(retries) = self.retries {
+            request = request.retries(retries);
+        }
+        request
+    }
+}
+
+/// Seconds, at most [`LONGEST_S`].
+pub(crate) fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(PyValueError::new_err(format!("{seconds} s is no limit on time")));
+    }
+    Ok(Some(Duration::from_secs_f64(seconds.min(LONGEST_S))))
+}
+
+/// A year: what is longer is no limit.
+const LONGEST_S: f64 = 365.0 * 86_400.0;
+
+fn parse_repeat(word: &str) -> PyResult<Repeat> {
+    match word {
+        "by-method" => Ok(Repeat::ByMethod),
+        "always" => Ok(Repeat::Always),
+        "never" => Ok(Repeat::Never),
+        _ => Err(PyValueError::new_err(format!("repeat is by-method, always or never: {word}"))),
+    }
+}
+
+fn parse_priority(word: &str) -> PyResult<Priority> {
+    match word {
+        "high" => Ok(Priority::High),
+        "normal" => Ok(Priority::Normal),
+        "low" => Ok(Priority::Low),
+        _ => Err(PyValueError::new_err(format!("priority is high, normal or low: {word}"))),
+    }
+}

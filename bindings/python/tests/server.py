@@ -1,0 +1,193 @@
+"""A server on loopback that does what it is told by the path, and counts what it sees.
+
+Paths: `/hello`; `/echo` sends back what comes, as it comes; `/bytes/N`; `/chunks/N` with pauses of 10 ms and a
+trailer; `/slow/S` begins after S seconds; `/stall/N` stops after N bytes; `/cut/N` closes after N bytes of more;
+`/early` answers 413 before it has read; `/status/N`; `/redirect/PATH`; `/gzip`; `/cookies`; `/fields` sends back the
+request's fields; `/garbage` is not HTTP; `/pour` sends for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import ssl
+import threading
+from collections import Counter
+
+
+class Server:
+    """Runs on a thread of its own; `cert` is a PEM file with certificate and key."""
+
+    def __init__(self, cert: str | None = None) -> None:
+        self._cert = cert
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self.port = 0
+        self.seen: Counter[str] = Counter()
+        self.open = 0
+        self.poured = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        scheme, host = ("http", "127.0.0.1") if self._cert is None else ("https", "localhost")
+        return f"{scheme}://{host}:{self.port}"
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(10)
+
+    def _stop(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        context = None
+        if self._cert is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self._cert)
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, ssl=context, backlog=512)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        async with server:
+            await server.serve_forever()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        line = await reader.readline()
+        if not line:
+            return False
+        method, path, _ = line.decode().split()
+        fields: list[tuple[str, str]] = []
+        while (line := await reader.readline()) != b"\r\n":
+            name, _, value = line.decode("latin-1").partition(":")
+            fields.append((name.lower(), value.strip()))
+        known = dict(fields)
+        _, word, *words = path.partition("?")[0].split("/")
+        self.seen[word] += 1
+        body = _pieces(reader, known)
+        answer = getattr(self, f"_do_{word}", None)
+        if answer is not None:
+            return bool(await answer(writer, words, body, fields))
+        data = b"".join([piece async for piece in body])
+        status, extra, content = _plain(method, path, word, words, fields, data)
+        head = [f"HTTP/1.1 {status} Reason", *extra, f"content-length: {len(content)}", "", ""]
+        writer.write("\r\n".join(head).encode() + (b"" if method == "HEAD" else content))
+        await writer.drain()
+        return True
+
+    async def _do_echo(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        async for piece in body:
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    async def _do_chunks(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for number in range(int(words[0])):
+            piece = b"piece %d\n" % number
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.write(b"0\r\nx-sum: 7\r\n\r\n")
+        return True
+
+    async def _do_slow(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        await asyncio.sleep(float(words[0]))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")
+        return True
+
+    async def _do_stall(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * int(words[0]))
+        await writer.drain()
+        await asyncio.sleep(30)
+        return False
+
+    async def _do_cut(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * int(words[0]))
+        await writer.drain()
+        return False
+
+    async def _do_early(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 413 No\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig")
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        return False
+
+    async def _do_garbage(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await writer.drain()
+        return False
+
+    async def _do_pour(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        self.poured = 0
+        piece = bytes(65536)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            self.poured += len(piece)
+
+
+def _plain(method, path, word, words, fields, data):  # type: ignore[no-untyped-def]
+    if word == "hello":
+        return 200, ["content-type: text/plain"], b"hello"
+    if word == "bytes":
+        return 200, [], bytes(int(words[0]))
+    if word == "status":
+        return int(words[0]), [], b""
+    if word == "redirect":
+        return 302, [f"location: /{'/'.join(words)}"], b"over there"
+    if word == "gzip":
+        return 200, ["content-encoding: gzip", "content-type: text/plain"], gzip.compress(b"squeezed" * 100)
+    if word == "cookies":
+        return 200, ["set-cookie: a=1; Path=/", "set-cookie: b=2; Path=/"], b""
+    if word == "fields":
+        known = {"method": method, "path": path, "body": data.decode("latin-1"), "fields": fields}
+        return 200, ["content-type: application/json"], json.dumps(known).encode()
+    return 404, [], b"nothing here"
+
+
+async def _pieces(reader: asyncio.StreamReader, fields: dict[str, str]):  # type: ignore[no-untyped-def]
+    if fields.get("transfer-encoding") == "chunked":
+        while length := int(await reader.readline(), 16):
+            yield await reader.readexactly(length)
+            await reader.readline()
+        await reader.readline()
+        return
+    left = int(fields.get("content-length", 0))
+    while left:
+        piece = await reader.read(min(left, 65536))
+        if not piece:
+            return
+        left -= len(piece)
+        yield piece
