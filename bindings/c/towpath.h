@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 2u
+#define TOWPATH_ABI_MINOR 3u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -112,7 +112,8 @@ enum {
     TOWPATH_ERROR_RESTING = 53,      /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
     TOWPATH_ERROR_IDENTICAL_LIMIT = 54, /* max_identical */
     TOWPATH_ERROR_FLOW_LIMIT = 55,   /* max_flow_bytes */
-    TOWPATH_ERROR_NOT_CONNECTED = 56 /* since 1.2: the link has no connection, or had none in time: the request was not sent */
+    TOWPATH_ERROR_NOT_CONNECTED = 56, /* since 1.2: the link has no connection, or had none in time: the request was not sent */
+    TOWPATH_ERROR_DECODING = 57       /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -151,6 +152,11 @@ typedef struct towpath_engine_options {
     void *question_user; /* comes back in on_question */
 
     uint32_t watch_network; /* since 1.1: not 0: the kernel tells what network there is, not towpath_engine_network (Linux) */
+
+    /* Since 1.3: DNS servers to ask for names with a dot, as "192.0.2.1,[2001:db8::1]:53" (Linux): those of resolv.conf(5). */
+    const char *dns_servers;
+    uint32_t system_resolver; /* since 1.3: not 0: every name is asked of the system (getaddrinfo), which may wait for much longer */
+    uint32_t reserved;        /* 0 */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
@@ -288,6 +294,12 @@ typedef struct towpath_request_options {
     uint32_t priority;              /* among those that wait for a connection to the same origin */
     uint32_t no_resume;             /* not 0: a response that breaks off fails, where the rest could be asked for elsewhere */
     uint32_t hedge;                 /* not 0: send it a second time when it is late for its origin and may be repeated */
+
+    /* Since 1.3. */
+    uint32_t attempt_timeout_ms; /* for one attempt until the response begins, counted anew while its body makes progress: by formula */
+    uint32_t answer_timeout_ms;  /* until the response begins, with all repetitions, counted likewise: 60000 */
+    uint32_t redirects;          /* answers that name another place (301, 302, 303, 307, 308) which are followed: none; not with body_follows */
+    uint32_t decode;             /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

@@ -78,7 +78,7 @@ const RELEASE: Way = Way {
     has_goal: false,
 };
 const SMALL: Way = Way { name: "small", profile: "small", ..RELEASE };
-/// Gives up speed in handshakes and systems older than 2022 for size.
+/// Gives up decoding, speed in handshakes and systems older than 2022 for size.
 const SMALLEST: Way = Way {
     name: "smallest",
     profile: "smallest",
@@ -100,6 +100,9 @@ impl Way {
         command.arg("--target-dir").arg(&folder);
         if !self.c_flags.is_empty() {
             command.env("CFLAGS", self.c_flags);
+        }
+        if self.has_goal {
+            command.arg("--no-default-features");
         }
         run_command(command.args(["--", "-Cstrip=symbols"]).args(self.link_flags))?;
         Ok(folder.join(self.profile))

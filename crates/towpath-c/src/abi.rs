@@ -10,7 +10,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 2;
+pub const VERSION: u32 = (1 << 16) | 3;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -55,6 +55,7 @@ pub enum Code {
     IdenticalLimit = 54,
     FlowLimit = 55,
     NotConnected = 56,
+    Decoding = 57,
 }
 
 /// `towpath_engine_options`.
@@ -82,6 +83,9 @@ pub struct EngineOptions {
     pub on_question: Option<OnQuestion>,
     pub question_user: *mut c_void,
     pub watch_network: u32,
+    pub dns_servers: *const c_char,
+    pub system_resolver: u32,
+    pub reserved: u32,
 }
 
 /// `towpath_engine_options.on_question`.
@@ -159,6 +163,10 @@ pub struct RequestOptions {
     pub priority: u32,
     pub no_resume: u32,
     pub hedge: u32,
+    pub attempt_timeout_ms: u32,
+    pub answer_timeout_ms: u32,
+    pub redirects: u32,
+    pub decode: u32,
 }
 
 /// `towpath_outbox_end`.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) identical_window_ms: u32,
     pub(crate) asked: Option<Asked>,
     pub(crate) watch_network: bool,
+    pub(crate) dns_servers: Option<&'a str>,
+    pub(crate) system_resolver: bool,
 }
 
 impl Wishes<'_> {
@@ -83,6 +85,13 @@ impl Wishes<'_> {
             towpath::Engine::builder().settings(self.settings()?).tls(self.tls()?);
         if let Some(path) = self.memory_path {
             builder = builder.memory(path);
+        }
+        if let Some(servers) = self.dns_servers {
+            let servers: Result<Vec<SocketAddr>> = servers.split(',').map(dns_server).collect();
+            builder = builder.dns_servers(servers?);
+        }
+        if self.system_resolver {
+            builder = builder.system_resolver();
         }
         if let Some(asked) = self.asked {
             builder = builder.questions(move |question| asked.ask(question));
@@ -236,6 +245,13 @@ pub(crate) fn not_in_callback(what: &str) -> Result<()> {
         return Err(Failure::new(Code::State, format!("{what} in a callback would never return")));
     }
     Ok(())
+}
+
+/// A server's address, with or without its port.
+fn dns_server(text: &str) -> Result<SocketAddr> {
+    let bare = text.trim_matches(['[', ']']).parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
+    bare.or_else(|_| text.parse())
+        .map_err(|_| Failure::argument(format!("dns_servers: {text:?} is not an address")))
 }
 
 /// The library's version.

@@ -101,6 +101,9 @@ unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
+    if options.reserved != 0 {
+        return Err(Failure::argument("reserved is not 0"));
+    }
     let pins = options.pins.cast::<[u8; 32]>();
     // SAFETY: the header's rules for texts and arrays; they are used before the call returns.
     unsafe {
@@ -124,6 +127,8 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
                 .on_question
                 .map(|on_question| Asked { on_question, user: User(options.question_user) }),
             watch_network: options.watch_network != 0,
+            dns_servers: text(options.dns_servers, "dns_servers")?,
+            system_resolver: options.system_resolver != 0,
         })
     }
 }
@@ -354,6 +359,10 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             priority: options.priority,
             no_resume: options.no_resume != 0,
             hedge: options.hedge != 0,
+            attempt_timeout_ms: options.attempt_timeout_ms,
+            answer_timeout_ms: options.answer_timeout_ms,
+            redirects: options.redirects,
+            decode: options.decode != 0,
         })
     }
 }
@@ -520,6 +529,9 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     on_question: None,
     question_user: std::ptr::null_mut(),
     watch_network: 0,
+    dns_servers: std::ptr::null(),
+    system_resolver: 0,
+    reserved: 0,
 };
 
 /// An event that did not come.

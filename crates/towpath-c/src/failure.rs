@@ -52,6 +52,7 @@ pub(crate) fn code(error: &Error) -> Code {
         Error::Engine(_) => Code::Resource,
         Error::Stopped => Code::Stopped,
         Error::EngineThread => Code::State,
+        Error::Decoding(_) => Code::Decoding,
         Error::Failed(failed) => failed_code(failed.why()),
         Error::TooLarge(_) | _ => Code::Other,
     }
@@ -181,6 +182,7 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         54 => c"the limit on identical requests is reached",
         55 => c"the limit on bytes sent is reached",
         56 => c"the link has no connection",
+        57 => c"the body is not in the coding that it names",
         _ => c"another error",
     }
 }

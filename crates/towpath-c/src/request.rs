@@ -71,6 +71,10 @@ pub(crate) struct Wishes<'a> {
     pub(crate) priority: u32,
     pub(crate) no_resume: bool,
     pub(crate) hedge: bool,
+    pub(crate) attempt_timeout_ms: u32,
+    pub(crate) answer_timeout_ms: u32,
+    pub(crate) redirects: u32,
+    pub(crate) decode: bool,
 }
 
 impl Wishes<'_> {
@@ -123,6 +127,18 @@ impl Wishes<'_> {
         }
         if self.gap_timeout_ms != 0 {
             request = request.gap_timeout(Duration::from_millis(self.gap_timeout_ms.into()));
+        }
+        if self.attempt_timeout_ms != 0 {
+            let limit = Duration::from_millis(self.attempt_timeout_ms.into());
+            request = request.attempt_timeout(limit);
+        }
+        if self.answer_timeout_ms != 0 {
+            let limit = Duration::from_millis(self.answer_timeout_ms.into());
+            request = request.answer_timeout(limit);
+        }
+        request = request.redirects(self.redirects as usize);
+        if !self.decode {
+            request = request.no_decode();
         }
         request = match self.retries {
             0 => request,

@@ -67,6 +67,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, max_flow_bytes, flow_window_ms);
     same!("towpath_engine_options", EngineOptions, max_identical, identical_window_ms);
     same!("towpath_engine_options", EngineOptions, on_question, question_user, watch_network);
+    same!("towpath_engine_options", EngineOptions, dns_servers, system_resolver, reserved);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
@@ -80,7 +81,8 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_request_options", RequestOptions, first_byte_timeout_ms, gap_timeout_ms);
     same!("towpath_request_options", RequestOptions, retries, wait_for_network, fail_at_rest);
     same!("towpath_request_options", RequestOptions, unlimited, priority, no_resume);
-    same!("towpath_request_options", RequestOptions, hedge);
+    same!("towpath_request_options", RequestOptions, hedge, attempt_timeout_ms, answer_timeout_ms);
+    same!("towpath_request_options", RequestOptions, redirects, decode);
     same!("towpath_link_options", LinkOptions, size, url, on_push, user, beat_timeout_ms);
     same!("towpath_link_options", LinkOptions, connect_timeout_ms, first_pause_ms);
     same!("towpath_link_options", LinkOptions, longest_pause_ms, max_asks, max_bytes, max_frame);
@@ -238,6 +240,12 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
             let body = request.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
             answer(stream, "200 OK", "", body.to_string().as_bytes());
         }
+        "/moved" => answer(stream, "302 Found", "Location: /coded\r\n", b"elsewhere"),
+        "/loop" => answer(stream, "302 Found", "Location: /loop\r\n", b""),
+        "/coded" if request.contains("gzip") => {
+            answer(stream, "200 OK", "Content-Encoding: gzip\r\n", HELLO_IN_GZIP);
+        }
+        "/damaged" => answer(stream, "200 OK", "Content-Encoding: gzip\r\n", b"not gzip"),
         "/half" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
             let _ = read_head(stream);
@@ -248,6 +256,10 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
         _ => answer(stream, "200 OK", "", b"hello"),
     }
 }
+
+/// A member whose one block is stored (RFC 1951 §3.2.4).
+const HELLO_IN_GZIP: &[u8] =
+    b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x05\0\xfa\xffhello\x86\xa6\x10\x36\x05\0\0\0";
 
 struct SecureOrigin {
     address: SocketAddr,
@@ -358,5 +370,6 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("IDENTICAL_LIMIT", Code::IdenticalLimit),
         ("FLOW_LIMIT", Code::FlowLimit),
         ("NOT_CONNECTED", Code::NotConnected),
+        ("DECODING", Code::Decoding),
     ]
 };

@@ -4,14 +4,18 @@
 //! is the app's, or the error that ends a loop.
 
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use towpath_engine::local::message::Transport;
 use towpath_engine::local::report::Report;
 
 use crate::call::Call;
+use crate::decode::Decoder;
 use crate::request::Handler;
+use crate::response::Raw;
 use crate::url::Url;
 use crate::{Chunk, Error, Failed, Layer, Request, Response, Trailers};
 
@@ -49,12 +53,20 @@ struct UnderWay {
     cancelled: bool,
 }
 
-/// Follows for a handler.
+/// Follows and decodes for a handler.
 struct Follower<H> {
     handler: H,
     trail: Trail,
     follows: bool,
     current: Current,
+    /// What was asked for is decoded …
+    decodes: bool,
+    /// … by this, where it came.
+    decoder: Option<Decoder>,
+    /// Bytes that the handler has of what was decoded.
+    unused: Arc<AtomicUsize>,
+    /// Why it cannot be decoded.
+    error: Option<Error>,
 }
 
 impl Redirect {
@@ -104,7 +116,7 @@ impl Trail {
     /// Whether an answer leads on; then the next request is another one.
     pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
         let status = response.status();
-        if self.request.redirects.most == 0 {
+        if self.request.redirects.most == 0 || self.request.pieces.is_some() {
             return Ok(false);
         }
         let Some(next) = response.header("location").and_then(|to| next(&self.request, status, to))
@@ -181,6 +193,10 @@ impl Current {
         self.lock().call = Some(call);
     }
 
+    pub(crate) fn call(&self) -> Option<Arc<Call>> {
+        self.lock().call.clone()
+    }
+
     fn is_cancelled(&self) -> bool {
         self.lock().cancelled
     }
@@ -190,14 +206,24 @@ impl Current {
     }
 }
 
-/// Sends a request whose answers are followed before `handler` hears of one.
-pub(crate) fn start(request: Request, handler: impl Handler + 'static) -> Result<Current, Error> {
+/// Sends a request whose answers are followed before its handler hears of one, and decoded.
+pub(crate) fn start<H: Handler + 'static>(
+    request: Request,
+    handler: impl FnOnce(Current) -> H,
+) -> Result<Current, Error> {
+    // Before there is a handler.
+    request.check()?;
     let current = Current::default();
+    let handler = handler(current.clone());
     match go_on(Trail::new(request.detached()), handler, current.clone()) {
         Ok(()) => Ok(current),
         Err((error, _)) => Err(error),
     }
 }
+
+/// Bytes that a handler may have of what was decoded and not used: far more than of what came, because pieces cannot be
+/// held back that have come and become many times as long.
+const MOST_UNUSED: usize = 32 << 20;
 
 /// An error gives the handler back.
 fn go_on<H: Handler + 'static>(
@@ -205,11 +231,20 @@ fn go_on<H: Handler + 'static>(
     handler: H,
     current: Current,
 ) -> Result<(), (Error, H)> {
-    let request = match trail.request() {
-        Ok(request) => request,
+    let (request, decodes) = match trail.request() {
+        Ok(request) => request.asking_for_codings(),
         Err(error) => return Err((error, handler)),
     };
-    let follower = Follower { handler, trail, follows: false, current: current.clone() };
+    let follower = Follower {
+        handler,
+        trail,
+        follows: false,
+        current: current.clone(),
+        decodes,
+        decoder: None,
+        unused: Arc::default(),
+        error: None,
+    };
     // It is kept here as well until the request is sent: where it cannot be, the handler is told otherwise.
     let slot = Arc::new(Mutex::new(Some(follower)));
     let (theirs, known) = (Arc::clone(&slot), current.clone());
@@ -244,6 +279,52 @@ impl<H: Handler + 'static> Slot<H> {
     }
 }
 
+impl<H: Handler> Follower<H> {
+    fn take(&mut self, chunk: Chunk) {
+        if self.follows || self.error.is_some() {
+            return;
+        }
+        if self.decoder.is_none() {
+            return self.handler.on_data(chunk);
+        }
+        let raw = Arc::new(Raw::new(chunk, Arc::clone(&self.unused)));
+        if let Err(error) = self.decode(&raw) {
+            self.error = Some(error);
+            self.current.cancel();
+        }
+    }
+
+    fn decode(&mut self, raw: &Arc<Raw>) -> Result<(), Error> {
+        let Self { decoder: Some(decoder), handler, unused, .. } = self else { return Ok(()) };
+        decoder.feed(raw.bytes());
+        while let Some(piece) = decoder.next()? {
+            if unused.load(Ordering::Relaxed) > MOST_UNUSED {
+                return Err(Error::Decoding("it becomes more than its reader keeps up with"));
+            }
+            handler.on_data(Chunk::decoded(piece, raw));
+        }
+        Ok(())
+    }
+
+    /// The end as the handler hears of it: after what is left in the decoder, or why there is none.
+    fn finish(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
+        match (self.error.take(), outcome, self.decoder.take()) {
+            (Some(error), _, _) => Err(error),
+            (None, Ok(()), Some(mut decoder)) => {
+                let left = decoder.finish()?;
+                let call = self.current.call();
+                if let Some((left, call)) = left.zip(call) {
+                    let none = Chunk::new(Bytes::new(), call);
+                    let raw = Arc::new(Raw::new(none, Arc::clone(&self.unused)));
+                    self.handler.on_data(Chunk::decoded(left, &raw));
+                }
+                Ok(())
+            }
+            (None, outcome, _) => outcome,
+        }
+    }
+}
+
 impl<H: Handler + 'static> Handler for Slot<H> {
     fn on_head(&mut self, response: Response) {
         self.with(|follower| match follower.trail.follow(&response) {
@@ -251,17 +332,15 @@ impl<H: Handler + 'static> Handler for Slot<H> {
             // One too many is an answer like any other: a handler has had no error before its head.
             Ok(false) | Err(_) => {
                 let redirects = mem::take(&mut follower.trail.redirects);
-                follower.handler.on_head(response.after(redirects));
+                let mut response = response.after(redirects);
+                follower.decoder = response.take_coding(follower.decodes);
+                follower.handler.on_head(response);
             }
         });
     }
 
     fn on_data(&mut self, chunk: Chunk) {
-        self.with(|follower| {
-            if !follower.follows {
-                follower.handler.on_data(chunk);
-            }
-        });
+        self.with(|follower| follower.take(chunk));
     }
 
     fn on_trailers(&mut self, trailers: Trailers) {
@@ -279,6 +358,7 @@ impl<H: Handler + 'static> Handler for Slot<H> {
     fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>) {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut follower) = taken else { return };
+        let outcome = follower.finish(outcome);
         let is_given_up =
             matches!(&outcome, Err(Error::Failed(failed)) if failed.why() == Failed::Cancelled);
         if !follower.follows || is_given_up {

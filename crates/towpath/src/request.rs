@@ -12,6 +12,7 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::call::{Call, Shared, State};
+use crate::decode;
 use crate::engine::Life;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
@@ -35,10 +36,16 @@ pub struct Request {
     pub(crate) method: String,
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: Option<Bytes>,
+    /// A body that follows in pieces, and its length, where that is known.
+    pub(crate) pieces: Option<Length>,
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
     decodes: bool,
 }
+
+/// That of a body, where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Length(pub(crate) Option<u64>);
 
 /// What a request is made of, for those who keep it.
 pub(crate) struct Parts {
@@ -96,6 +103,7 @@ impl Client {
             method: method.to_owned(),
             fields: Vec::new(),
             body: None,
+            pieces: None,
             options: Options::default(),
             redirects: Policy::default(),
             decodes: true,
@@ -216,9 +224,8 @@ impl Request {
     /// How many answers that name another place are followed (301, 302, 303, 307, 308; RFC 9110 §15.4): default 20,
     /// with 0 each is an answer like any other. 301 and 302 make a GET of a POST, 303 of all but HEAD. What belongs
     /// to an origin (`authorization`,
-    /// `cookie`) is not sent to another. A body that follows in pieces cannot be sent again, and a [`Sender`] belongs
-    /// to one request: those of [`Request::upload`], [`Request::start_with`] and [`Request::upload_with`] are not
-    /// followed.
+    /// `cookie`) is not sent to another. A body that follows in pieces cannot be sent again: answers to
+    /// [`Request::upload`] and [`Request::upload_with`] are not followed.
     pub const fn redirects(mut self, most: usize) -> Self {
         self.redirects.most = most;
         self
@@ -230,10 +237,10 @@ impl Request {
         self
     }
 
-    /// Neither asks for a compressed response nor decodes one. By default [`Request::send`] and
-    /// [`Request::send_async`] ask for gzip, unless the request has an `accept-encoding` or a `range` of its own, and
-    /// hand the body out as it was, without
-    /// `content-encoding` and `content-length`.
+    /// Neither asks for a compressed response nor decodes one. By default a request asks for the codings that the
+    /// library is built with (features `gzip`, which is deflate as well, `brotli` and `zstd`), unless it has an
+    /// `accept-encoding` or a `range` of its own, and the body is handed out as it was, without `content-encoding` and
+    /// `content-length`.
     pub const fn no_decode(mut self) -> Self {
         self.decodes = false;
         self
@@ -258,7 +265,7 @@ impl Request {
     pub fn send(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let (request, decodes) = trail.request()?.asking_for_gzip();
+            let (request, decodes) = trail.request()?.asking_for_codings();
             let life = request.life.clone();
             let guard = Guard(Some(request.open(|_| None)?));
             let head = guard.call().wait(begun)?;
@@ -280,7 +287,7 @@ impl Request {
     pub async fn send_async(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let (request, decodes) = trail.request()?.asking_for_gzip();
+            let (request, decodes) = trail.request()?.asking_for_codings();
             let life = request.life.clone();
             let guard = Guard(Some(request.open(|_| None)?));
             let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
@@ -298,7 +305,7 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is; then `handler` is not called.
     pub fn send_with(self, handler: impl Handler + 'static) -> Result<Canceller, Error> {
-        Ok(Canceller { current: redirect::start(self, handler)? })
+        Ok(Canceller { current: redirect::start(self, |_| handler)? })
     }
 
     /// As [`Request::send_with`], with a handler that can give the request up: it is made with what does so.
@@ -309,8 +316,7 @@ impl Request {
         self,
         handler: impl FnOnce(Sender) -> H,
     ) -> Result<Sender, Error> {
-        let call = self.open(|call| Some(Box::new(handler(Sender::new(call, Some(0))))))?;
-        Ok(Sender::new(call, Some(0)))
+        self.sending(handler)
     }
 
     /// As [`Request::start_with`], with a body that follows in pieces, as in [`Request::upload`].
@@ -322,11 +328,17 @@ impl Request {
         length: Option<u64>,
         handler: impl FnOnce(Sender) -> H,
     ) -> Result<Sender, Error> {
-        let (this, head) = self.with_length(length)?;
+        self.with_pieces(length)?.sending(handler)
+    }
+
+    fn sending<H: Handler + 'static>(
+        self,
+        handler: impl FnOnce(Sender) -> H,
+    ) -> Result<Sender, Error> {
+        let left = self.pieces.map_or(Some(0), |Length(length)| length);
         let mut sender = None;
-        this.begin(head, length == Some(0), |call| {
-            let both = sender.insert(Sender::new(call, length));
-            Some(Box::new(handler(both.clone())))
+        redirect::start(self, |current| {
+            handler(sender.insert(Sender::new(current, left)).clone())
         })?;
         sender.ok_or(Error::Stopped)
     }
@@ -337,10 +349,9 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, or has a body already.
     pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
-        let (this, head) = self.with_length(length)?;
+        let (this, decodes) = self.with_pieces(length)?.asking_for_codings();
         let life = this.life.clone();
-        let call = this.begin(head, length == Some(0), |_| None)?;
-        Ok(Upload::new(call, length, life))
+        Ok(Upload::new(this.open(|_| None)?, length, decodes, life))
     }
 
     /// Without its hold on the engine: what is sent does not keep it running, what waits for it does.
@@ -349,13 +360,20 @@ impl Request {
     }
 
     /// Asks for what is decoded, and whether it does: the app's own word on codings, or on parts of them, holds.
-    fn asking_for_gzip(self) -> (Self, bool) {
+    pub(crate) fn asking_for_codings(self) -> (Self, bool) {
         let own = ["accept-encoding", "range"];
         let is_own = |name: &str| own.iter().any(|own| name.eq_ignore_ascii_case(own));
-        if !self.decodes || self.fields.iter().any(|(name, _)| is_own(name)) {
-            return (self, false);
+        match decode::accepted() {
+            Some(codings) if self.decodes && !self.fields.iter().any(|(name, _)| is_own(name)) => {
+                (self.header("accept-encoding", &codings), true)
+            }
+            Some(_) | None => (self, false),
         }
-        (self.header("accept-encoding", "gzip"), true)
+    }
+
+    /// Whether it can be sent as it is.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.head().map(drop)
     }
 
     /// What it is made of, if it can be sent as it is.
@@ -366,17 +384,13 @@ impl Request {
         Ok(Parts { method, url, fields, body: self.body.unwrap_or_default(), options })
     }
 
-    /// Itself and its head, for a body that follows.
-    fn with_length(mut self, length: Option<u64>) -> Result<(Self, Head), Error> {
+    /// With a body that follows.
+    fn with_pieces(mut self, length: Option<u64>) -> Result<Self, Error> {
         if self.body.is_some() {
             return Err(Error::Upload("it was given already"));
         }
-        self.options.body_bytes = length.unwrap_or(0);
-        let mut head = self.head()?;
-        if let Some(length) = length {
-            head.set_bytes(b"content-length", length.to_string().as_bytes());
-        }
-        Ok((self, head))
+        self.pieces = Some(Length(length));
+        Ok(self)
     }
 
     pub(crate) fn open(
@@ -385,14 +399,19 @@ impl Request {
     ) -> Result<Arc<Call>, Error> {
         let mut head = self.head()?;
         let body = self.body.clone().filter(|body| !body.is_empty());
-        if let Some(body) = &body {
-            head.set_bytes(b"content-length", body.len().to_string().as_bytes());
+        let length = match (self.pieces, &body) {
+            (Some(Length(length)), _) => length,
+            (None, body) => body.as_ref().map(|body| body.len() as u64),
+        };
+        if let Some(length) = length {
+            head.set_bytes(b"content-length", length.to_string().as_bytes());
         }
+        let end = if self.pieces.is_some() { length == Some(0) } else { body.is_none() };
         let mut this = self;
-        this.options.body_bytes = body.as_ref().map_or(0, |body| body.len() as u64);
+        this.options.body_bytes = length.unwrap_or(0);
         this.options.body_hash =
             body.as_ref().filter(|_| this.shared.hashes_bodies).map(|body| hash(body));
-        let call = this.begin(head, body.is_none(), handler)?;
+        let call = this.begin(head, end, handler)?;
         if let Some(chunk) = body {
             // It is in memory as a whole already: pieces and room would not make it smaller.
             call.command(Command::Data { call: call.id, chunk })?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -29,7 +30,7 @@ pub struct Body {
     call: Option<Arc<Call>>,
     /// The engine runs until the body has ended.
     life: Option<Arc<Life>>,
-    decoder: Option<Box<Decoder>>,
+    decoder: Option<Decoder>,
     /// What was taken and not used by [`Read`].
     rest: Bytes,
     report: Option<Arc<Report>>,
@@ -40,7 +41,21 @@ pub struct Body {
 /// [`Settings::window_bytes`](crate::Settings::window_bytes) of one request are unused at a time.
 pub struct Chunk {
     bytes: Bytes,
-    call: Arc<Call>,
+    held: Held,
+}
+
+/// What is told when a piece was used.
+enum Held {
+    Own(Arc<Call>),
+    /// It was decoded out of another, which is used when all that it became is.
+    Decoded(Arc<Raw>),
+}
+
+/// A piece as it came.
+pub(crate) struct Raw {
+    chunk: Chunk,
+    /// Bytes that it and others of its response became, and that are not used.
+    unused: Arc<AtomicUsize>,
 }
 
 /// What a server says after a body.
@@ -61,14 +76,17 @@ impl Response {
 
     /// What is compressed is handed out as it was, if that was asked for.
     pub(crate) fn decoded(mut self, decodes: bool) -> Self {
-        let is_gzip =
-            |value: &str| ["gzip", "x-gzip"].iter().any(|it| value.eq_ignore_ascii_case(it));
-        if decodes && self.header("content-encoding").is_some_and(is_gzip) {
-            self.body.decoder = Some(Box::new(Decoder::new()));
-            self.head.remove_bytes(b"content-encoding");
-            self.head.remove_bytes(b"content-length");
-        }
+        self.body.decoder = self.take_coding(decodes);
         self
+    }
+
+    /// What decodes the body, of which the head then says no more.
+    pub(crate) fn take_coding(&mut self, decodes: bool) -> Option<Decoder> {
+        let coding = self.header("content-encoding").filter(|_| decodes)?;
+        let decoder = Decoder::of(coding)?;
+        self.head.remove_bytes(b"content-encoding");
+        self.head.remove_bytes(b"content-length");
+        Some(decoder)
     }
 
     pub(crate) fn after(self, redirects: Vec<Redirect>) -> Self {
@@ -113,7 +131,13 @@ impl Response {
 
 impl Chunk {
     pub(crate) const fn new(bytes: Bytes, call: Arc<Call>) -> Self {
-        Self { bytes, call }
+        Self { bytes, held: Held::Own(call) }
+    }
+
+    /// A piece of what another becomes.
+    pub(crate) fn decoded(bytes: Bytes, raw: &Arc<Raw>) -> Self {
+        raw.unused.fetch_add(bytes.len(), Ordering::Relaxed);
+        Self { bytes, held: Held::Decoded(Arc::clone(raw)) }
     }
 
     /// The bytes, which count as used from here on.
@@ -124,10 +148,22 @@ impl Chunk {
 
     fn used(&mut self) -> Bytes {
         let bytes = std::mem::take(&mut self.bytes);
-        if !bytes.is_empty() {
-            self.call.consumed(bytes.len());
+        match &self.held {
+            Held::Own(call) if !bytes.is_empty() => call.consumed(bytes.len()),
+            Held::Own(_) => {}
+            Held::Decoded(raw) => drop(raw.unused.fetch_sub(bytes.len(), Ordering::Relaxed)),
         }
         bytes
+    }
+}
+
+impl Raw {
+    pub(crate) const fn new(chunk: Chunk, unused: Arc<AtomicUsize>) -> Self {
+        Self { chunk, unused }
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.chunk.bytes.clone()
     }
 }
 

@@ -10,6 +10,7 @@ use towpath_engine::local::message::Command;
 
 use crate::call::{Call, State};
 use crate::engine::Life;
+use crate::redirect::Current;
 use crate::request::begun;
 use crate::{Error, Response};
 
@@ -22,20 +23,21 @@ pub struct Upload {
     left: Option<u64>,
     /// A response has taken over: it decides whether the request goes on.
     answered: bool,
+    decodes: bool,
 }
 
 /// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it up.
-/// Nothing here blocks. Clones are the same request.
+/// Nothing here blocks. Clones are the same request, with all that it is followed to.
 #[derive(Clone)]
 pub struct Sender {
-    call: Arc<Call>,
+    current: Current,
     /// What is left of the promised length.
     left: Arc<Mutex<Option<u64>>>,
 }
 
 impl Sender {
-    pub(crate) fn new(call: Arc<Call>, left: Option<u64>) -> Self {
-        Self { call, left: Arc::new(Mutex::new(left)) }
+    pub(crate) fn new(current: Current, left: Option<u64>) -> Self {
+        Self { current, left: Arc::new(Mutex::new(left)) }
     }
 
     /// Sends as much of a piece as there is room for, and answers how much that was. Where it is less than all,
@@ -49,8 +51,9 @@ impl Sender {
         if left.is_some_and(|left| left < chunk.len() as u64) {
             return Err(Error::Upload("more was written than promised"));
         }
+        let call = self.call()?;
         let taken = {
-            let mut state = self.call.state();
+            let mut state = call.state();
             let room = room(&mut state).unwrap_or(Ok(0))?;
             let taken = room.min(chunk.len());
             state.room -= taken;
@@ -59,7 +62,7 @@ impl Sender {
         };
         if taken > 0 {
             let chunk = Bytes::copy_from_slice(&chunk[..taken]);
-            self.call.command(Command::Data { call: self.call.id, chunk })?;
+            call.command(Command::Data { call: call.id, chunk })?;
         }
         if let Some(left) = &mut *left {
             *left -= taken as u64;
@@ -73,12 +76,17 @@ impl Sender {
     /// When less was written than was promised and no response has begun.
     pub fn finish(&self) -> Result<(), Error> {
         let left = self.left();
-        finish(&self.call, *left)
+        finish(&*self.call()?, *left)
     }
 
     /// Gives it up, unless it has ended.
     pub fn cancel(&self) {
-        self.call.cancel();
+        self.current.cancel();
+    }
+
+    /// What is under way; nothing before it was sent.
+    fn call(&self) -> Result<Arc<Call>, Error> {
+        self.current.call().ok_or(Error::Upload("it has not begun"))
     }
 
     fn left(&self) -> MutexGuard<'_, Option<u64>> {
@@ -87,8 +95,13 @@ impl Sender {
 }
 
 impl Upload {
-    pub(crate) const fn new(call: Arc<Call>, length: Option<u64>, life: Option<Arc<Life>>) -> Self {
-        Self { call: Some(call), life, left: length, answered: false }
+    pub(crate) const fn new(
+        call: Arc<Call>,
+        length: Option<u64>,
+        decodes: bool,
+        life: Option<Arc<Life>>,
+    ) -> Self {
+        Self { call: Some(call), life, left: length, answered: false, decodes }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -159,7 +172,7 @@ impl Upload {
         let call = self.end()?;
         let head = call.wait(begun)?;
         self.call = None;
-        Ok(Response::new(head, call, self.life.take()))
+        Ok(Response::new(head, call, self.life.take()).decoded(self.decodes))
     }
 
     /// Ends the body; the future is done when the response's head is there.
@@ -170,7 +183,7 @@ impl Upload {
         let call = self.end()?;
         let head = std::future::poll_fn(|context| call.poll(context, begun)).await?;
         self.call = None;
-        Ok(Response::new(head, call, self.life.take()))
+        Ok(Response::new(head, call, self.life.take()).decoded(self.decodes))
     }
 
     /// Ends the body, and keeps the hold on the request: [`Upload::poll_response`] follows.
@@ -189,7 +202,8 @@ impl Upload {
         let call = self.call()?;
         call.poll(context, begun).map(|begun| {
             self.answered = true;
-            begun.map(|head| Response::new(head, call, self.life.clone()))
+            let life = self.life.clone();
+            begun.map(|head| Response::new(head, call, life).decoded(self.decodes))
         })
     }
 
@@ -260,7 +274,7 @@ impl Drop for Upload {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("call", &self.call.id).finish_non_exhaustive()
+        f.debug_struct("Sender").field("left", &self.left).finish_non_exhaustive()
     }
 }
 

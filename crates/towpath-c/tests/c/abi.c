@@ -238,6 +238,81 @@ static void a_promised_length_is_kept(towpath_engine *engine)
     towpath_queue_free(queue);
 }
 
+/* One request to its end: its status, whether its coding is told, and what came of it. */
+static towpath_error fetch(towpath_engine *engine, towpath_request_options *options, uint32_t *status, int *coded, char body[64])
+{
+    towpath_queue *queue = new_queue();
+    towpath_request *request;
+    towpath_event event;
+    towpath_bytes value;
+    size_t length = 0;
+
+    options->queue = queue;
+    CHECK(towpath_request_start(engine, options, &request) == TOWPATH_OK);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END) {
+        CHECK(length + event.length < 64);
+        if (event.length > 0)
+            memcpy(body + length, event.data, event.length);
+        length += event.length;
+        towpath_chunk_release(event.chunk);
+    }
+    body[length] = '\0';
+    *status = towpath_request_status(request);
+    *coded = towpath_request_header(request, "content-encoding", &value) == TOWPATH_OK;
+    CHECK(towpath_request_free(request) == TOWPATH_OK);
+    towpath_queue_free(queue);
+    return event.error;
+}
+
+static void answers_are_followed_and_decoded_where_it_is_asked_for(towpath_engine *engine)
+{
+    towpath_request_options options = options_for("/moved");
+    uint32_t status;
+    char body[64];
+    int coded;
+
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 302);
+    CHECK(strcmp(body, "elsewhere") == 0);
+    options.redirects = 5;
+    options.decode = 1;
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 200);
+    CHECK(!coded && strcmp(body, "hello") == 0);
+    options.url = url("/loop");
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 302);
+    options.url = url("/damaged");
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_ERROR_DECODING && status == 200);
+    options.decode = 0;
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && coded && strcmp(body, "not gzip") == 0);
+    options.url = url("/never");
+    options.retries = TOWPATH_NONE;
+    options.attempt_timeout_ms = 50;
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_ERROR_ATTEMPT_TIMEOUT);
+    options.attempt_timeout_ms = 0;
+    options.answer_timeout_ms = 50;
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_ERROR_TOTAL_TIMEOUT);
+}
+
+static void whom_to_ask_for_names_is_the_app_s_choice(void)
+{
+    towpath_engine_options options;
+    towpath_engine *engine;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.dns_servers = "127.0.0.1:1,nonsense";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT && engine == NULL);
+    CHECK(strstr(towpath_last_error(), "nonsense") != NULL);
+    options.dns_servers = "127.0.0.1:1,[::1]:1,::1,[::1]";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    options.dns_servers = NULL;
+    options.system_resolver = 1;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    options.reserved = 1;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
+}
+
 /* What a request that is told to a function went through. */
 struct heard {
     pthread_mutex_t lock;
@@ -1017,6 +1092,8 @@ int main(int argc, char **argv)
     a_body_goes_up_as_there_is_room(engine, BIG);
     a_body_goes_up_as_there_is_room(engine, TOWPATH_LENGTH_UNKNOWN);
     a_promised_length_is_kept(engine);
+    answers_are_followed_and_decoded_where_it_is_asked_for(engine);
+    whom_to_ask_for_names_is_the_app_s_choice();
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
     a_queue_that_is_freed_gives_its_requests_up(engine);
