@@ -25,6 +25,10 @@ pub enum Error {
     Redirect(&'static str),
     /// The peer's fault: the response's body is not in the coding that it says.
     Decoding(&'static str),
+    /// The response's status says that the request failed ([`Response::error_for_status`](crate::Response::error_for_status)).
+    Status(u16),
+    /// The response's body is not the JSON that was expected.
+    Json(String),
     /// The response's body is larger than the caller takes, in bytes.
     TooLarge(usize),
     /// The caller's fault, or the platform's: TLS cannot be set up as asked.
@@ -157,6 +161,8 @@ impl Error {
             | Self::Upload(_)
             | Self::Redirect(_)
             | Self::Decoding(_)
+            | Self::Status(_)
+            | Self::Json(_)
             | Self::TooLarge(_)
             | Self::Tls(_)
             | Self::Engine(_)
@@ -190,6 +196,8 @@ impl fmt::Display for Error {
             Self::Failed(failed) => failed.why.fmt(f),
             Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
             Self::Decoding(why) => write!(f, "the response's coding: {why}"),
+            Self::Status(status) => write!(f, "the server answered {status}"),
+            Self::Json(why) => write!(f, "the response's JSON: {why}"),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
             Self::Engine(why) => write!(f, "the engine cannot be used: {why}"),

@@ -6,6 +6,7 @@
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
+//! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
 //! | [`link`] | [`Link`]: one long-lived connection for requests and for what a server sends on its own |
@@ -36,6 +37,7 @@ pub mod engine;
 pub mod error;
 mod file;
 mod finder;
+pub mod form;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod json;

@@ -14,6 +14,7 @@ use towpath_proto::head::Head;
 use crate::call::{Call, Shared, State};
 use crate::decode;
 use crate::engine::Life;
+use crate::form::{self, Form};
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
@@ -132,6 +133,54 @@ impl Request {
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = Some(body.into());
         self
+    }
+
+    /// Adds names and values to the URL's query, encoded as browsers do.
+    pub fn query<N: AsRef<str>, V: AsRef<str>>(
+        mut self,
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        if let Ok(url) = &mut self.url {
+            url.add_query(&form::urlencoded(pairs));
+        }
+        self
+    }
+
+    /// A body of names and values, as `application/x-www-form-urlencoded`.
+    pub fn form<N: AsRef<str>, V: AsRef<str>>(
+        self,
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        self.typed("application/x-www-form-urlencoded").body(form::urlencoded(pairs))
+    }
+
+    /// A body of fields and files, as `multipart/form-data`.
+    pub fn multipart(self, form: &Form) -> Self {
+        let (content_type, body) = form.encode();
+        self.without("content-type").header("content-type", &content_type).body(body)
+    }
+
+    /// A body of JSON. Feature `json`.
+    #[cfg(feature = "json")]
+    pub fn json<T: serde::Serialize + ?Sized>(mut self, value: &T) -> Self {
+        match serde_json::to_vec(value) {
+            Ok(body) => self.typed("application/json").body(body),
+            Err(_) => {
+                self.url = Err(Error::Upload("it cannot be written as JSON"));
+                self
+            }
+        }
+    }
+
+    /// Says who asks, by name and password (RFC 7617). A name has no colon.
+    pub fn basic_auth(self, user: &str, password: &str) -> Self {
+        let credentials = form::base64(format!("{user}:{password}").as_bytes());
+        self.without("authorization").header("authorization", &format!("Basic {credentials}"))
+    }
+
+    /// Says who asks, by a token (RFC 6750).
+    pub fn bearer_auth(self, token: &str) -> Self {
+        self.without("authorization").header("authorization", &format!("Bearer {token}"))
     }
 
     /// From the beginning to the end of the response, with all repetitions, however well it goes; zero means no
@@ -352,6 +401,18 @@ impl Request {
         let (this, decodes) = self.with_pieces(length)?.asking_for_codings();
         let life = this.life.clone();
         Ok(Upload::new(this.open(|_| None)?, length, decodes, life))
+    }
+
+    /// Its body's media type, unless the app has named one.
+    fn typed(self, content_type: &str) -> Self {
+        let is_named =
+            self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        if is_named { self } else { self.header("content-type", content_type) }
+    }
+
+    fn without(mut self, field: &str) -> Self {
+        self.fields.retain(|(name, _)| !name.eq_ignore_ascii_case(field));
+        self
     }
 
     /// Without its hold on the engine: what is sent does not keep it running, what waits for it does.

@@ -105,6 +105,17 @@ impl Response {
         self.head.status()
     }
 
+    /// Itself, unless its status says that the request failed.
+    ///
+    /// # Errors
+    /// [`Error::Status`] where it is 400 or more.
+    pub fn error_for_status(self) -> Result<Self, Error> {
+        match self.status() {
+            status @ 400.. => Err(Error::Status(status)),
+            _ => Ok(self),
+        }
+    }
+
     /// The first field of this name, whatever its case, if its value is text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -270,6 +281,36 @@ impl Body {
         Ok(all.freeze())
     }
 
+    /// All of it as text in UTF-8. Blocks.
+    ///
+    /// # Errors
+    /// As [`Body::bytes`], and when it is not UTF-8.
+    pub fn text(&mut self, limit: usize) -> Result<String, Error> {
+        let all = self.bytes(limit)?;
+        String::from_utf8(all.into()).map_err(|_| Error::Decoding("it is not UTF-8"))
+    }
+
+    /// All of it, as what its JSON stands for. Blocks. Feature `json`.
+    ///
+    /// # Errors
+    /// As [`Body::bytes`], and [`Error::Json`] when it is not what was expected.
+    #[cfg(feature = "json")]
+    pub fn json<T: serde::de::DeserializeOwned>(&mut self, limit: usize) -> Result<T, Error> {
+        read_json(&self.bytes(limit)?)
+    }
+
+    /// All of it, as what its JSON stands for, awaited. Feature `json`.
+    ///
+    /// # Errors
+    /// As [`Body::json`].
+    #[cfg(feature = "json")]
+    pub async fn json_async<T: serde::de::DeserializeOwned>(
+        &mut self,
+        limit: usize,
+    ) -> Result<T, Error> {
+        read_json(&self.bytes_async(limit).await?)
+    }
+
     /// The first trailer of this name, whatever its case, once the body has ended.
     #[must_use]
     pub fn trailer(&self, name: &str) -> Option<&str> {
@@ -317,6 +358,11 @@ impl Body {
             }
         }
     }
+}
+
+#[cfg(feature = "json")]
+fn read_json<T: serde::de::DeserializeOwned>(all: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(all).map_err(|error| Error::Json(error.to_string()))
 }
 
 fn fields(head: &Head) -> impl Iterator<Item = (&[u8], &[u8])> {

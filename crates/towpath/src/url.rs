@@ -64,6 +64,22 @@ impl Url {
         Some(joined)
     }
 
+    /// Adds to the query.
+    pub(crate) fn add_query(&mut self, pairs: &str) {
+        if !pairs.is_empty() {
+            let has_query = self.target.contains('?');
+            let is_open = self.target.ends_with(['?', '&']);
+            self.target.push_str(if !has_query {
+                "?"
+            } else if is_open {
+                ""
+            } else {
+                "&"
+            });
+            self.target.push_str(pairs);
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(Error::Url("it has no scheme"));
@@ -198,6 +214,22 @@ mod tests {
             (Transport::Tls, 443, "example.org")
         );
         assert_eq!(Url::parse("https://example.org:80").unwrap().authority, "example.org:80");
+    }
+
+    #[test]
+    fn a_query_grows() {
+        for (url, then) in [
+            ("http://a", "/?b=c"),
+            ("http://a/x#y", "/x?b=c"),
+            ("http://a/x?y=z", "/x?y=z&b=c"),
+            ("http://a/x?", "/x?b=c"),
+            ("http://a/x?y&", "/x?y&b=c"),
+        ] {
+            let mut url = Url::parse(url).unwrap();
+            url.add_query("b=c");
+            url.add_query("");
+            assert_eq!(url.target, then);
+        }
     }
 
     #[test]

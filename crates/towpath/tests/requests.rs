@@ -3,6 +3,7 @@
 
 mod authority;
 mod block_on;
+mod build;
 mod coding;
 mod faults;
 mod life;

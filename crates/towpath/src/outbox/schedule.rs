@@ -242,7 +242,7 @@ mod tests {
         schedule.add(3, "a", Some("y"), None);
         assert_eq!(due(&mut schedule, at(0)), [1, 3]);
         schedule.failed(1, Blame::Entry, None, 0, at(0));
-        assert_eq!(due(&mut schedule, at(0)), [], "the second does not pass the first");
+        assert!(due(&mut schedule, at(0)).is_empty(), "the second does not pass the first");
         assert_eq!(due(&mut schedule, at(1)), [1]);
         schedule.answered(1);
         assert_eq!(due(&mut schedule, at(1)), [2]);
