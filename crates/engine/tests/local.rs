@@ -615,6 +615,31 @@ fn the_limit_on_connecting_ends_when_there_is_a_connection() {
 }
 
 #[test]
+fn behind_a_limit_on_connecting_the_time_for_an_answer_begins_with_the_connection() {
+    for_each_seed(30, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        app.serve(ORIGIN, Habits { silent: true, ..Habits::default() });
+        let second = Duration::from_secs(1);
+        let options = Options {
+            connect: Some(5 * second),
+            answer: Some(second),
+            first_byte: Some(9 * second),
+            ..Options::default()
+        };
+        app.lose_network();
+        let call = app.get(100, options);
+        app.run(2 * second);
+        app.restore_network();
+        app.run(2 * second);
+        let state = &app.calls[&call];
+        assert_eq!(state.outcome(), Outcome::Failed(Error::TimedOut(Layer::Total)));
+        let report = state.report();
+        let waited = report.record.end.unwrap() - report.tries[0].began;
+        assert!(waited >= second && waited < second + second / 10, "{waited:?}");
+    });
+}
+
+#[test]
 fn where_nobody_listens_it_fails_at_once() {
     for_each_seed(50, |seed| {
         let mut app = App::new(seed, Settings::default());

@@ -199,7 +199,8 @@ impl Request {
     }
 
     /// From the beginning until it is given to a connection that can be used: then it fails with
-    /// [`Failed::Connect`](crate::Failed::Connect). By default only the limits on the whole hold.
+    /// [`Failed::Connect`](crate::Failed::Connect), and [`Request::answer_timeout`] counts from there. By default only
+    /// the limits on the whole hold.
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.options.connect = Some(limit);
         self

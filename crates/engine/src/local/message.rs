@@ -240,7 +240,7 @@ pub struct Options {
     /// `gap`.
     pub answer: Option<Duration>,
     /// From the beginning until it is given to a connection for the first time; [`Error::Connect`] with
-    /// [`Failure::TimedOut`] then. By default there is no such limit.
+    /// [`Failure::TimedOut`] then. Where it is set, `answer` counts from there. By default there is no such limit.
     pub connect: Option<Duration>,
     /// From the last byte sent to the first received, in one attempt; by formula and history where not set.
     pub first_byte: Option<Duration>,

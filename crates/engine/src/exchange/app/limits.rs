@@ -40,10 +40,9 @@ impl Exchange {
         }
         call.report.tries.push(began);
         call.report.layers = layers;
-        let began = call.options.connect.take().map(|_| call.began);
-        if let Some(began) = began {
+        if call.options.connect.take().is_some() {
             self.clear_answer(index);
-            self.limit_answer(index, began);
+            self.limit_answer(index, now);
         }
         self.count_repetition(index, now);
         let Some(layers) = layers else { return };
@@ -112,7 +111,8 @@ impl Exchange {
         let Some(call) = self.call(index) else { return };
         let (began, options) = (call.began, &call.options);
         let total = options.total.map(|total| began + total);
-        let answer = options.answer.map(|answer| from + answer);
+        let answer = options.answer.filter(|_| options.connect.is_none());
+        let answer = answer.map(|answer| from + answer);
         let connect = options.connect.map(|connect| began + connect);
         if let Some(at) = total.into_iter().chain(answer).chain(connect).min() {
             self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
