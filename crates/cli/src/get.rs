@@ -1,17 +1,20 @@
 //! `towpath get`: one request by the client library, explained.
 
+mod content;
 mod options;
 
-use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use towpath::cookies::Jar;
 use towpath::report::{Report, to_json};
 use towpath::{Error, Redirect, Response};
 
+use content::Content;
 use options::{Treatment, Way};
 
 /// Make one request and say what happened to it.
@@ -23,12 +26,17 @@ pub(crate) struct Get {
     /// The method; GET, or POST with a body
     #[arg(short = 'X', long, value_name = "METHOD")]
     request: Option<String>,
-    /// A body to send; `@-` reads it from the standard input, `@FILE` from a file
-    #[arg(short, long, value_name = "BODY")]
-    data: Option<String>,
+    #[command(flatten)]
+    content: Content,
     /// A field to send, as "Name: value"; may be repeated
     #[arg(short = 'H', long, value_name = "FIELD")]
     header: Vec<String>,
+    /// Cookies to send, as "name=value; …"; or, without a `=`, a file of cookies to begin with
+    #[arg(short = 'b', long, value_name = "COOKIES|FILE")]
+    cookie: Option<String>,
+    /// Keep cookies, and write them to this file at the end (Netscape's format, as curl's)
+    #[arg(short = 'c', long, value_name = "FILE")]
+    cookie_jar: Option<PathBuf>,
     /// Say on the standard error what is sent and what comes
     #[arg(short, long)]
     verbose: bool,
@@ -88,11 +96,13 @@ impl Get {
     }
 
     fn make(&self) -> io::Result<Done> {
-        let body = self.body()?;
         let engine = self.way.engine(&self.treatment)?;
-        let client = engine.client();
-        let default = if body.is_some() { "POST" } else { "GET" };
-        let method = self.request.as_deref().unwrap_or(default);
+        let (jar, cookies) = self.cookies()?;
+        let client = match &jar {
+            Some(jar) => engine.client().cookies(jar),
+            None => engine.client(),
+        };
+        let method = self.request.as_deref().unwrap_or_else(|| self.content.method());
         let mut request = self.treatment.apply(client.request(method, &self.url))?;
         for field in &self.header {
             let Some((name, value)) = field.split_once(':') else {
@@ -103,9 +113,10 @@ impl Get {
         if !self.header.iter().any(|field| field.to_ascii_lowercase().starts_with("user-agent:")) {
             request = request.header("user-agent", concat!("towpath/", env!("CARGO_PKG_VERSION")));
         }
-        if let Some(body) = body {
-            request = request.body(body);
+        if let Some(cookies) = cookies {
+            request = request.header("cookie", cookies);
         }
+        request = self.content.apply(request)?;
         if self.verbose {
             eprintln!("> {method} {}", self.url);
             self.header.iter().for_each(|field| eprintln!("> {field}"));
@@ -118,7 +129,24 @@ impl Get {
             done = self.one(&request);
         }
         self.way.save(&engine)?;
+        if let (Some(jar), Some(path)) = (&jar, &self.cookie_jar) {
+            jar.save(path).map_err(|error| named(path, &error))?;
+        }
         Ok(done)
+    }
+
+    /// A jar, where one is read or written; and what is sent without one.
+    fn cookies(&self) -> io::Result<(Option<Jar>, Option<&str>)> {
+        match &self.cookie {
+            Some(cookies) if cookies.contains('=') => {
+                Ok((self.cookie_jar.as_ref().map(|_| Jar::new()), Some(cookies)))
+            }
+            Some(path) => {
+                let jar = Jar::load(path).map_err(|error| named(path.as_ref(), &error))?;
+                Ok((Some(jar), None))
+            }
+            None => Ok((self.cookie_jar.as_ref().map(|_| Jar::new()), None)),
+        }
     }
 
     fn one(&self, request: &towpath::Request) -> Done {
@@ -132,21 +160,6 @@ impl Get {
             let _ = writeln!(io::stdout(), "{outcome} {status} {milliseconds:.3}");
         }
         done
-    }
-
-    fn body(&self) -> io::Result<Option<Vec<u8>>> {
-        let Some(data) = &self.data else { return Ok(None) };
-        let body = match data.strip_prefix('@') {
-            Some("-") => {
-                let mut body = Vec::new();
-                io::stdin().lock().read_to_end(&mut body)?;
-                body
-            }
-            Some(path) => std::fs::read(path)
-                .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?,
-            None => data.clone().into_bytes(),
-        };
-        Ok(Some(body))
     }
 
     fn show(&self, done: &Done) -> ExitCode {
@@ -249,6 +262,11 @@ impl Done {
         value["body_bytes"] = self.body.len().into();
         value
     }
+}
+
+/// A file's error, with its name.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// An error and what led to it.

@@ -32,7 +32,7 @@ enum Command {
     /// What of an Envoy configuration is not honoured
     Check(towpath_proxy::check::Check),
     /// One request by the client library, explained
-    Get(get::Get),
+    Get(Box<get::Get>),
     /// Load, bad networks and receipts
     #[command(subcommand)]
     Lab(towpath_lab::cli::Command),

@@ -71,6 +71,47 @@ fn redirects_are_followed_where_that_is_asked_for() {
     assert_eq!(report["redirects"][0]["status"], 302);
 }
 
+/// Answers every request with itself, and a cookie.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = vec![0; 65536];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nSet-Cookie: new=1; Max-Age=60\r\nContent-Length: {length}\r\n\r\n"
+            );
+            let _ = stream.write_all(&[head.as_bytes(), &request[..length]].concat());
+        }
+    });
+    address
+}
+
+#[test]
+fn names_and_values_are_sent_as_curl_sends_them() {
+    let url = format!("http://{}/?a=1", echo());
+    let sent = |words: &[&str]| text(&get(&[words, &[&url]].concat()).stdout);
+    let form = sent(&["--data-urlencode", "a=b c", "--data-urlencode", "d=&"]);
+    assert!(form.starts_with("POST ") && form.ends_with("\r\n\r\na=b+c&d=%26"), "{form}");
+    assert!(sent(&["--url-query", "b=c d"]).starts_with("GET /?a=1&b=c+d "));
+    let file = std::env::temp_dir().join(format!("towpath-get-{}.txt", std::process::id()));
+    std::fs::write(&file, "content").unwrap();
+    let parts = sent(&["-F", "a=b", "-F", &format!("f=@{}", file.display())]);
+    assert!(parts.contains("name=\"f\"; filename=\"towpath-get-"), "{parts}");
+    assert!(parts.contains("\r\n\r\ncontent\r\n--towpath-"), "{parts}");
+    assert!(sent(&["-u", "Aladdin:open sesame"]).contains("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+    assert!(sent(&["--oauth2-bearer", "t"]).contains("authorization: Bearer t\r\n"));
+    assert!(sent(&["-b", "x=y"]).contains("cookie: x=y\r\n"));
+    let jar = file.with_extension("jar");
+    let path = jar.display().to_string();
+    assert!(!sent(&["-c", &path]).contains("cookie: "));
+    assert!(sent(&["-b", &path, "-c", &path]).contains("cookie: new=1\r\n"));
+    std::fs::remove_file(&file).and_then(|()| std::fs::remove_file(&jar)).unwrap();
+    assert_eq!(get(&["-F", "nothing", &url]).status.code(), Some(2));
+}
+
 #[test]
 fn exit_codes_tell_what_went_wrong() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -5,6 +5,7 @@
 //! | [`engine`] | [`Engine`]: one background thread for all requests, or [`Runner`]: the same on a thread of the app |
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
+//! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
@@ -32,7 +33,10 @@
 #![forbid(unsafe_code)]
 
 mod call;
+#[cfg(feature = "cookies")]
+pub mod cookies;
 mod decode;
+mod defaults;
 pub mod engine;
 pub mod error;
 mod file;

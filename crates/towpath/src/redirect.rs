@@ -41,6 +41,8 @@ pub(crate) struct Trail {
     request: Request,
     pub(crate) redirects: Vec<Redirect>,
     began: Instant,
+    /// Where the last one went.
+    sent: Option<Url>,
 }
 
 /// What gives up the one request of a trail that is under way.
@@ -97,12 +99,14 @@ impl Default for Policy {
 
 impl Trail {
     pub(crate) fn new(request: Request) -> Self {
-        Self { request, redirects: Vec::new(), began: Instant::now() }
+        Self { request, redirects: Vec::new(), began: Instant::now(), sent: None }
     }
 
-    /// The request that is to be sent now, with as much time as is left of all.
-    pub(crate) fn request(&self) -> Result<Request, Error> {
+    /// The request that is to be sent now, with as much time as is left of all, and all that its client adds.
+    pub(crate) fn request(&mut self) -> Result<Request, Error> {
         let mut request = self.request.clone();
+        Arc::clone(&request.defaults).complete(&mut request);
+        self.sent = request.url.as_ref().ok().cloned();
         if let Some(total) = request.options.total.filter(|_| !self.redirects.is_empty()) {
             let left = total.saturating_sub(self.began.elapsed());
             if left.is_zero() {
@@ -113,8 +117,16 @@ impl Trail {
         Ok(request)
     }
 
+    /// What an answer says to the client, beside to who asked.
+    pub(crate) fn hear(&self, response: &Response) {
+        if let Some(url) = &self.sent {
+            self.request.defaults.hear(url, response);
+        }
+    }
+
     /// Whether an answer leads on; then the next request is another one.
     pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
+        self.hear(response);
         let status = response.status();
         if self.request.redirects.most == 0 || self.request.pieces.is_some() {
             return Ok(false);
@@ -227,7 +239,7 @@ const MOST_UNUSED: usize = 32 << 20;
 
 /// An error gives the handler back.
 fn go_on<H: Handler + 'static>(
-    trail: Trail,
+    mut trail: Trail,
     handler: H,
     current: Current,
 ) -> Result<(), (Error, H)> {

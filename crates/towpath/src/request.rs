@@ -13,6 +13,7 @@ use towpath_proto::head::Head;
 
 use crate::call::{Call, Shared, State};
 use crate::decode;
+use crate::defaults::Defaults;
 use crate::engine::Life;
 use crate::form::{self, Form};
 use crate::redirect::{self, Current, Policy, Trail};
@@ -25,6 +26,7 @@ use crate::{Chunk, Error, Priority, Response, Trailers, Upload};
 pub struct Client {
     shared: Arc<Shared>,
     life: Option<Arc<Life>>,
+    defaults: Arc<Defaults>,
 }
 
 /// A request that has not been sent.
@@ -33,6 +35,7 @@ pub struct Client {
 pub struct Request {
     shared: Arc<Shared>,
     pub(crate) life: Option<Arc<Life>>,
+    pub(crate) defaults: Arc<Defaults>,
     pub(crate) url: Result<Url, Error>,
     pub(crate) method: String,
     pub(crate) fields: Vec<(String, String)>,
@@ -91,8 +94,27 @@ impl Canceller {
 }
 
 impl Client {
-    pub(crate) const fn new(shared: Arc<Shared>, life: Option<Arc<Life>>) -> Self {
-        Self { shared, life }
+    pub(crate) fn new(shared: Arc<Shared>, life: Option<Arc<Life>>) -> Self {
+        Self { shared, life, defaults: Arc::default() }
+    }
+
+    /// One whose requests have this field, unless they have one of the same name.
+    #[must_use]
+    pub fn header(&self, name: &str, value: &str) -> Self {
+        self.with(|defaults| defaults.fields.push((name.to_owned(), value.to_owned())))
+    }
+
+    /// One whose requests send the cookies of this jar, which takes what servers set. Feature `cookies`.
+    #[cfg(feature = "cookies")]
+    #[must_use]
+    pub fn cookies(&self, jar: &crate::cookies::Jar) -> Self {
+        self.with(|defaults| defaults.cookies = Some(jar.clone()))
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Defaults)) -> Self {
+        let mut new = self.clone();
+        change(Arc::make_mut(&mut new.defaults));
+        new
     }
 
     /// A request of any method.
@@ -100,6 +122,7 @@ impl Client {
         Request {
             shared: Arc::clone(&self.shared),
             life: self.life.clone(),
+            defaults: Arc::clone(&self.defaults),
             url: Url::parse(url),
             method: method.to_owned(),
             fields: Vec::new(),
@@ -399,16 +422,19 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, or has a body already.
     pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
-        let (this, decodes) = self.with_pieces(length)?.asking_for_codings();
+        let mut trail = Trail::new(self.with_pieces(length)?);
+        let (this, decodes) = trail.request()?.asking_for_codings();
         let life = this.life.clone();
-        Ok(Upload::new(this.open(|_| None)?, length, decodes, life))
+        Ok(Upload::new(this.open(|_| None)?, length, trail, decodes, life))
     }
 
     /// Its body's media type, unless the app has named one.
     fn typed(self, content_type: &str) -> Self {
-        let is_named =
-            self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        if is_named { self } else { self.header("content-type", content_type) }
+        if self.has("content-type") { self } else { self.header("content-type", content_type) }
+    }
+
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(field))
     }
 
     fn without(mut self, field: &str) -> Self {
@@ -423,10 +449,9 @@ impl Request {
 
     /// Asks for what is decoded, and whether it does: the app's own word on codings, or on parts of them, holds.
     pub(crate) fn asking_for_codings(self) -> (Self, bool) {
-        let own = ["accept-encoding", "range"];
-        let is_own = |name: &str| own.iter().any(|own| name.eq_ignore_ascii_case(own));
+        let has_own = self.has("accept-encoding") || self.has("range");
         match decode::accepted() {
-            Some(codings) if self.decodes && !self.fields.iter().any(|(name, _)| is_own(name)) => {
+            Some(codings) if self.decodes && !has_own => {
                 (self.header("accept-encoding", &codings), true)
             }
             Some(_) | None => (self, false),

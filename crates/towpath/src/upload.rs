@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use towpath_engine::local::message::Command;
+use towpath_proto::head::Head;
 
 use crate::call::{Call, State};
 use crate::engine::Life;
-use crate::redirect::Current;
+use crate::redirect::{Current, Trail};
 use crate::request::begun;
 use crate::{Error, Response};
 
@@ -23,6 +24,8 @@ pub struct Upload {
     left: Option<u64>,
     /// A response has taken over: it decides whether the request goes on.
     answered: bool,
+    /// Hears what the server says beside its answer.
+    trail: Trail,
     decodes: bool,
 }
 
@@ -98,10 +101,11 @@ impl Upload {
     pub(crate) const fn new(
         call: Arc<Call>,
         length: Option<u64>,
+        trail: Trail,
         decodes: bool,
         life: Option<Arc<Life>>,
     ) -> Self {
-        Self { call: Some(call), life, left: length, answered: false, decodes }
+        Self { call: Some(call), life, left: length, answered: false, trail, decodes }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -171,8 +175,7 @@ impl Upload {
     pub fn finish(mut self) -> Result<Response, Error> {
         let call = self.end()?;
         let head = call.wait(begun)?;
-        self.call = None;
-        Ok(Response::new(head, call, self.life.take()).decoded(self.decodes))
+        Ok(self.begun(head, call))
     }
 
     /// Ends the body; the future is done when the response's head is there.
@@ -182,8 +185,7 @@ impl Upload {
     pub async fn finish_async(mut self) -> Result<Response, Error> {
         let call = self.end()?;
         let head = std::future::poll_fn(|context| call.poll(context, begun)).await?;
-        self.call = None;
-        Ok(Response::new(head, call, self.life.take()).decoded(self.decodes))
+        Ok(self.begun(head, call))
     }
 
     /// Ends the body, and keeps the hold on the request: [`Upload::poll_response`] follows.
@@ -202,9 +204,19 @@ impl Upload {
         let call = self.call()?;
         call.poll(context, begun).map(|begun| {
             self.answered = true;
-            let life = self.life.clone();
-            begun.map(|head| Response::new(head, call, life).decoded(self.decodes))
+            begun.map(|head| self.response(head, call))
         })
+    }
+
+    fn begun(&mut self, head: Head, call: Arc<Call>) -> Response {
+        self.call = None;
+        self.response(head, call)
+    }
+
+    fn response(&mut self, head: Head, call: Arc<Call>) -> Response {
+        let response = Response::new(head, call, self.life.take()).decoded(self.decodes);
+        self.trail.hear(&response);
+        response
     }
 
     fn end(&self) -> Result<Arc<Call>, Error> {

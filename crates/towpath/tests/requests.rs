@@ -5,6 +5,7 @@ mod authority;
 mod block_on;
 mod build;
 mod coding;
+mod cookies;
 mod faults;
 mod life;
 mod link;

@@ -349,12 +349,19 @@ fn ask_by_tcp(server: SocketAddr, id: u16, name: &[u8], kind: Kind, edns: bool) 
 /// Those first that can be reached, of those the ones of our own kind, of those by precedence (RFC 6724 §6, rules 1, 5
 /// and 6). Otherwise as the servers had them.
 fn sort(addresses: &mut [IpAddr]) {
-    addresses.sort_by_cached_key(|to| {
-        let from = source(*to);
-        let (precedence, label) = policy(*to);
+    let rank = |to: IpAddr| {
+        let from = source(to);
+        let (precedence, label) = policy(to);
         let same = from.is_some_and(|from| policy(from).1 == label);
         (from.is_none(), !same, u8::MAX - precedence)
-    });
+    };
+    let mut ranks: Vec<_> = addresses.iter().map(|to| rank(*to)).collect();
+    // They are few: the standard library's sort would be 5 KB of code.
+    for new in 1..addresses.len() {
+        let at = ranks[..new].partition_point(|rank| *rank <= ranks[new]);
+        ranks[at..=new].rotate_right(1);
+        addresses[at..=new].rotate_right(1);
+    }
 }
 
 /// The address that a connection there would have on this machine. Nothing is sent.

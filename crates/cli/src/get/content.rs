@@ -1,0 +1,96 @@
+//! What `towpath get` sends: a body in one of its forms, names and values, who asks.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use clap::Args;
+use towpath::Request;
+use towpath::form::Form;
+
+use super::named;
+
+/// What is sent.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is sent")]
+pub(super) struct Content {
+    /// A body to send; `@-` reads it from the standard input, `@FILE` from a file
+    #[arg(short, long, value_name = "BODY", conflicts_with_all = ["data_urlencode", "form"])]
+    data: Option<String>,
+    /// A name and its value for a body as `application/x-www-form-urlencoded`; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "form", value_parser = pair)]
+    data_urlencode: Vec<(String, String)>,
+    /// A name and its value for a body as `multipart/form-data`; `NAME=@FILE` sends a file; may be repeated
+    #[arg(short = 'F', long, value_name = "NAME=VALUE", value_parser = pair)]
+    form: Vec<(String, String)>,
+    /// A name and its value to add to the URL's query; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    url_query: Vec<(String, String)>,
+    /// Who asks (Basic); what has no password has an empty one
+    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "oauth2_bearer")]
+    user: Option<String>,
+    /// Who asks, by a token
+    #[arg(long, value_name = "TOKEN")]
+    oauth2_bearer: Option<String>,
+}
+
+impl Content {
+    /// The method where none is said.
+    pub(super) const fn method(&self) -> &'static str {
+        let none = self.data.is_none() && self.data_urlencode.is_empty() && self.form.is_empty();
+        if none { "GET" } else { "POST" }
+    }
+
+    pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
+        let mut request = request.query(self.url_query.iter().map(|(name, value)| (name, value)));
+        if let Some(user) = &self.user {
+            let (user, password) = user.split_once(':').unwrap_or((user, ""));
+            request = request.basic_auth(user, password);
+        }
+        if let Some(token) = &self.oauth2_bearer {
+            request = request.bearer_auth(token);
+        }
+        if let Some(data) = &self.data {
+            request = request.body(content(data)?);
+        }
+        if !self.data_urlencode.is_empty() {
+            request = request.form(self.data_urlencode.iter().map(|(name, value)| (name, value)));
+        }
+        if !self.form.is_empty() {
+            request = request.multipart(&self.multipart()?);
+        }
+        Ok(request)
+    }
+
+    fn multipart(&self) -> io::Result<Form> {
+        let mut form = Form::new();
+        for (name, value) in &self.form {
+            form = match value.strip_prefix('@') {
+                None => form.text(name, value),
+                Some(path) => {
+                    let file = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+                    form.file(name, &file, "application/octet-stream", content(value)?)
+                }
+            };
+        }
+        Ok(form)
+    }
+}
+
+/// The text itself, or what it names.
+fn content(data: &str) -> io::Result<Vec<u8>> {
+    match data.strip_prefix('@') {
+        Some("-") => {
+            let mut body = Vec::new();
+            io::stdin().lock().read_to_end(&mut body)?;
+            Ok(body)
+        }
+        Some(path) => std::fs::read(path).map_err(|error| named(path.as_ref(), &error)),
+        None => Ok(data.as_bytes().to_vec()),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}

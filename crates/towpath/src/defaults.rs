@@ -1,0 +1,45 @@
+//! What a client does to all its requests, and hears of all their answers.
+//!
+//! Arrives: each request before it is sent, and each response's head, those on the way of redirects included. Leaves: the
+//! request with what was added.
+
+use crate::url::Url;
+use crate::{Request, Response};
+
+/// A client's own wishes.
+#[derive(Clone, Default)]
+pub(crate) struct Defaults {
+    pub(crate) fields: Vec<(String, String)>,
+    #[cfg(feature = "cookies")]
+    pub(crate) cookies: Option<crate::cookies::Jar>,
+}
+
+impl Defaults {
+    /// Adds what the request has not said itself.
+    pub(crate) fn complete(&self, request: &mut Request) {
+        let wanted = self.fields.iter().filter(|(name, _)| !request.has(name));
+        let wanted: Vec<(String, String)> = wanted.cloned().collect();
+        request.fields.extend(wanted);
+        #[cfg(feature = "cookies")]
+        if let (Some(jar), Ok(url), false) = (&self.cookies, &request.url, request.has("cookie"))
+            && let Some(cookies) = jar.field(url)
+        {
+            request.fields.push(("cookie".to_owned(), cookies));
+        }
+    }
+
+    /// What came from this place.
+    #[cfg_attr(not(feature = "cookies"), expect(unused_variables, reason = "jars alone hear"))]
+    pub(crate) fn hear(&self, url: &Url, response: &Response) {
+        #[cfg(feature = "cookies")]
+        if let Some(jar) = &self.cookies {
+            for (name, value) in response.headers() {
+                if name.eq_ignore_ascii_case(b"set-cookie")
+                    && let Ok(value) = std::str::from_utf8(value)
+                {
+                    jar.hear(url, value);
+                }
+            }
+        }
+    }
+}
