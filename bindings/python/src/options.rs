@@ -123,8 +123,8 @@ pub(crate) fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     Ok(Some(Duration::from_secs_f64(seconds.min(LONGEST_S))))
 }
 
-/// A year: what is longer is no limit.
-const LONGEST_S: f64 = 365.0 * 86_400.0;
+/// Two years: what is longer is no limit.
+const LONGEST_S: f64 = 2.0 * 365.0 * 86_400.0;
 
 fn parse_repeat(word: &str) -> PyResult<Repeat> {
     match word {

@@ -93,16 +93,18 @@ class Server:
         self.seen[word] += 1
         body = _pieces(reader, known)
         answer = getattr(self, f"_do_{word}", None)
-        if answer is not None:
-            return bool(await answer(writer, words, body, fields))
+        if word in ("echo", "early"):
+            return bool(await answer(writer, words, body, reader))
         data = b"".join([piece async for piece in body])
+        if answer is not None:
+            return bool(await answer(writer, words, body, reader))
         status, extra, content = _plain(method, path, word, words, fields, data)
         head = [f"HTTP/1.1 {status} Reason", *extra, f"content-length: {len(content)}", "", ""]
         writer.write("\r\n".join(head).encode() + (b"" if method == "HEAD" else content))
         await writer.drain()
         return True
 
-    async def _do_echo(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_echo(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         async for piece in body:
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -111,7 +113,7 @@ class Server:
         await writer.drain()
         return True
 
-    async def _do_chunks(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_chunks(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         for number in range(int(words[0])):
             piece = b"piece %d\n" % number
@@ -121,34 +123,35 @@ class Server:
         writer.write(b"0\r\nx-sum: 7\r\n\r\n")
         return True
 
-    async def _do_slow(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
-        await asyncio.sleep(float(words[0]))
+    async def _do_slow(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
+        if await _pause(reader, float(words[0])):
+            return False
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")
         return True
 
-    async def _do_stall(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_stall(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * int(words[0]))
         await writer.drain()
-        await asyncio.sleep(30)
+        await _pause(reader, 30)
         return False
 
-    async def _do_cut(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_cut(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * int(words[0]))
         await writer.drain()
         return False
 
-    async def _do_early(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_early(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 413 No\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig")
         await writer.drain()
-        await asyncio.sleep(0.2)
+        await _pause(reader, 0.2)
         return False
 
-    async def _do_garbage(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_garbage(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"220 mail.example ESMTP\r\n")
         await writer.drain()
         return False
 
-    async def _do_pour(self, writer, words, body, fields):  # type: ignore[no-untyped-def]
+    async def _do_pour(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         self.poured = 0
         piece = bytes(65536)
@@ -156,6 +159,15 @@ class Server:
             writer.write(piece)
             await writer.drain()
             self.poured += len(piece)
+
+
+async def _pause(reader: asyncio.StreamReader, seconds: float) -> bool:
+    """Waits so long, and no longer than the client does: whether that has closed the connection."""
+    try:
+        await asyncio.wait_for(reader.read(1), seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True
 
 
 def _plain(method, path, word, words, fields, data):  # type: ignore[no-untyped-def]

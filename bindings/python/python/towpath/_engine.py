@@ -111,6 +111,10 @@ class Engine:
         if native is not None and self._process == os.getpid():
             native.close()
 
+    def _release(self) -> None:
+        """Ends it when the last request on it has ended."""
+        self._closed, self._native = True, None
+
     def __enter__(self) -> "Engine":
         return self
 

@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
@@ -79,7 +79,7 @@ class Transport(_Base, httpx.BaseTransport):
             exchange = Exchange(native, method, url, request.headers.raw, options, body, _length(request))
             head = exchange.head()
         except (_errors.Error, _towpath.Failure) as failure:
-            raise _mapped(failure, request) from None
+            _raise(failure, request)
         return _response(head, _Stream(exchange, request), exchange.native)
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class AsyncTransport(_Base, httpx.AsyncBaseTransport):
             exchange = AsyncExchange(native, method, url, request.headers.raw, options, body, _length(request))
             head = await exchange.head()
         except (_errors.Error, _towpath.Failure) as failure:
-            raise _mapped(failure, request) from None
+            _raise(failure, request)
         return _response(head, _AsyncStream(exchange, request), exchange.native)
 
     async def aclose(self) -> None:
@@ -119,7 +119,7 @@ class _Stream(httpx.SyncByteStream):
             while (chunk := self._exchange.chunk()) is not None:
                 yield chunk
         except _towpath.Failure as failure:
-            raise _mapped(failure, self._request) from None
+            _raise(failure, self._request)
 
     def close(self) -> None:
         self._exchange.native.cancel()
@@ -134,7 +134,7 @@ class _AsyncStream(httpx.AsyncByteStream):
             while (chunk := await self._exchange.chunk()) is not None:
                 yield chunk
         except _towpath.Failure as failure:
-            raise _mapped(failure, self._request) from None
+            _raise(failure, self._request)
 
     async def aclose(self) -> None:
         self._exchange.native.cancel()
@@ -159,9 +159,7 @@ def _length(request: httpx.Request) -> int | None:
     return None if length is None else int(length)
 
 
-def _mapped(failure: _errors.Error | _towpath.Failure, request: httpx.Request) -> httpx.RequestError:
-    """httpx's error, whose cause is this library's, with its report."""
+def _raise(failure: _errors.Error | _towpath.Failure, request: httpx.Request) -> NoReturn:
+    """Raises httpx's error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
-    mapped = _CLASSES.get(ours.kind, httpx.TransportError)(str(ours), request=request)
-    mapped.__cause__ = ours
-    return mapped
+    raise _CLASSES.get(ours.kind, httpx.TransportError)(str(ours), request=request) from ours

@@ -12,12 +12,17 @@ _NONE_S = 365.0 * 86_400
 def options(
     connect: float | None, read: float | None, retries: int | None = None, priority: str = "normal"
 ) -> _towpath.Options:
-    """A connection within `connect` s; and between any two signs of life of the server, its first included, no more
-    than `read` s. None is no limit. A request that may be repeated is, after `read` s of silence, until `connect` and
-    `read` together have passed.
+    """A connection within `connect` s, then a response that begins within `read` s, with all repetitions, and no gap in
+    it of more than that. None is no limit.
     """
-    answer = _NONE_S if connect is None or read is None else connect + read
-    silence = _NONE_S if read is None else read
+    connect = _NONE_S if connect is None else connect
+    read = _NONE_S if read is None else read
     return _towpath.Options(
-        answer=answer, connect=connect, first_byte=silence, gap=silence, retries=retries, priority=priority
+        connect=connect,
+        answer=read,
+        # The caller's word counts, not what the engine has learned of the server.
+        first_byte=2 * read,
+        gap=read,
+        retries=retries,
+        priority=priority,
     )

@@ -1,9 +1,10 @@
 """An adapter for requests."""
 
 import http.client
+import os
 import threading
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import requests
@@ -57,7 +58,7 @@ class Adapter(HTTPAdapter):
         self._adding = threading.Lock()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[misc]
+        super().__setstate__(state)
         self._set_up(None)
 
     def send(
@@ -78,14 +79,16 @@ class Adapter(HTTPAdapter):
             engine = self._engine(url, verify, cert).native()
             body, length = _body(request)
             fields = list(request.headers.items())
-            exchange = Exchange(engine, request.method or "GET", _url(url), fields, options, body, length)
+            method = request.method or "GET"
+            exchange = Exchange(engine, method, _url(url), fields, options, body, length)
             head = exchange.head()
         except (_errors.Error, _towpath.Failure) as failure:
-            raise _mapped(failure, request) from None
+            _raise(failure, request)
         # requests' own types are stricter than what it does.
         raw: Any = _Raw(exchange, request, head)
-        response = self.build_response(request, raw)
-        return response
+        # The response keeps the engine running.
+        raw.towpath_engine = engine
+        return self.build_response(request, raw)
 
     def _engine(self, url: str, verify: Any, cert: Any) -> Engine:
         if self._shared is not None:
@@ -96,15 +99,27 @@ class Adapter(HTTPAdapter):
         engine = self._engines.get(key)
         if engine is None:
             with self._adding:
-                engine = self._engines.get(key) or Engine(verify=key[0], cert=cert, **self._settings)
+                engine = self._engines.get(key) or _engine(key, self._settings)
                 self._engines[key] = engine
         return engine
 
     def close(self) -> None:
         super().close()
+        # As with requests' own adapter, responses that are being read go on: the last of them ends the engine.
         engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
-            engine.close()
+            engine._release()
+
+
+def _engine(tls: tuple[Any, Any], settings: dict[str, Any]) -> Engine:
+    verify, cert = tls
+    if verify is not True and not os.path.exists(verify):
+        raise OSError(f"Could not find a suitable TLS CA certificate bundle, invalid path: {verify}")
+    files = (cert if isinstance(cert, tuple) else (cert,)) if cert else ()
+    for kind, file in zip(("certificate", "key"), files, strict=False):
+        if not os.path.exists(file):
+            raise OSError(f"Could not find the TLS {kind} file, invalid path: {file}")
+    return Engine(verify=verify, cert=cert, **settings)
 
 
 class _File:
@@ -200,10 +215,10 @@ class _Raw(urllib3.HTTPResponse):
         self.towpath = exchange.native
 
     def stream(self, amt: int | None = 2**16, decode_content: bool | None = None) -> Generator[bytes, None, None]:
-        if not self.chunked:
+        if "content-length" in self.headers:
             yield from super().stream(amt, decode_content)
             return
-        # What comes in chunks is given out as it comes.
+        # As urllib3 does with chunks: what has no length is given out as it comes.
         while data := self.read1(amt or 1 << 16, decode_content):
             yield data
 
@@ -247,9 +262,7 @@ def _pair(timeout: Any) -> tuple[float | None, float | None]:
     return connect, read
 
 
-def _mapped(failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest) -> requests.RequestException:
-    """requests' error, whose cause is this library's, with its report."""
+def _raise(failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest) -> NoReturn:
+    """Raises requests' error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
-    mapped = _CLASSES.get(ours.kind, requests.ConnectionError)(str(ours), request=request)
-    mapped.__cause__ = ours
-    return mapped
+    raise _CLASSES.get(ours.kind, requests.ConnectionError)(str(ours), request=request) from ours

@@ -1,0 +1,131 @@
+"""The transports for httpx: what httpx's own tests do not ask. Those run through the transports too: see `suites`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+import httpx
+import pytest
+import towpath
+import trio
+import trustme
+from server import Server
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def secure(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory):
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(file)
+    with Server(str(file)) as running:
+        yield running
+
+
+@pytest.fixture
+def client():
+    with httpx.Client(transport=towpath.Transport()) as client:
+        yield client
+
+
+def test_the_report_comes_with_the_response(client: httpx.Client, server: Server) -> None:
+    exchange = client.get(f"{server.url}/hello").extensions["towpath"]
+    assert '"status":200' in exchange.report() and exchange.timeline()
+
+
+@pytest.mark.parametrize(
+    ("path", "timeout", "error"),
+    [
+        ("/slow/5", httpx.Timeout(5, read=0.1), httpx.ReadTimeout),
+        ("/stall/10", httpx.Timeout(5, read=0.1), httpx.ReadTimeout),
+        ("/slow/5", httpx.Timeout(None, read=0.1), httpx.ReadTimeout),
+        ("/cut/10", httpx.Timeout(5), httpx.RemoteProtocolError),
+        ("/garbage", httpx.Timeout(5), httpx.RemoteProtocolError),
+    ],
+)
+def test_errors_are_httpx_s_own(client, server, path, timeout, error) -> None:
+    begin = time.monotonic()
+    with pytest.raises(error) as raised:
+        client.get(server.url + path, timeout=timeout)
+    assert time.monotonic() - begin < 1, "the caller's limit is not lengthened by repetitions"
+    assert raised.value.request.url.path == path
+    assert isinstance(raised.value.__cause__, towpath.Error) and raised.value.__cause__.report["attempts"]
+
+
+def test_errors_of_connecting(client: httpx.Client) -> None:
+    with pytest.raises(httpx.ConnectError):
+        client.get("http://127.0.0.1:1/")
+    with pytest.raises(httpx.UnsupportedProtocol):
+        client.get("gopher://127.0.0.1/")
+    # TEST-NET-1: no answer, or the word that there is no route.
+    begin = time.monotonic()
+    with pytest.raises((httpx.ConnectTimeout, httpx.ConnectError)):
+        client.get("http://192.0.2.1/", timeout=httpx.Timeout(None, connect=0.2))
+    assert time.monotonic() - begin < 5
+
+
+def test_a_slow_answer_is_waited_for_without_a_limit(client: httpx.Client, server: Server) -> None:
+    assert client.get(f"{server.url}/slow/0.5", timeout=httpx.Timeout(None, connect=0.1)).text == "late"
+
+
+def test_bodies_stream_both_ways(client: httpx.Client, server: Server) -> None:
+    pieces = (bytes(100_000) for _ in range(80))
+    with client.stream("POST", f"{server.url}/echo", content=pieces) as response:
+        assert sum(map(len, response.iter_bytes())) == 8_000_000
+
+
+def test_both_event_loops(server: Server) -> None:
+    async def main() -> None:
+        async def pieces():
+            for _ in range(80):
+                yield bytes(100_000)
+
+        async with httpx.AsyncClient(transport=towpath.AsyncTransport()) as client:
+            assert len((await client.post(f"{server.url}/echo", content=pieces())).content) == 8_000_000
+            with pytest.raises(httpx.ReadTimeout):
+                await client.get(f"{server.url}/slow/5", timeout=httpx.Timeout(5, read=0.1))
+
+    asyncio.run(main())
+    trio.run(main)
+
+
+def test_a_cancelled_task_gives_its_request_up(server: Server) -> None:
+    async def main() -> None:
+        engine = towpath.Engine(max_calls=1)
+        async with httpx.AsyncClient(transport=towpath.AsyncTransport(engine=engine)) as client:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.get(f"{server.url}/slow/20"), 0.2)
+            # The only place is free again.
+            assert (await client.get(f"{server.url}/hello")).text == "hello"
+        engine.close()
+
+    asyncio.run(main())
+
+
+def test_certificates_are_checked(secure: Server, authority: trustme.CA) -> None:
+    with httpx.Client(transport=towpath.Transport()) as client, pytest.raises(httpx.ConnectError) as raised:
+        client.get(f"{secure.url}/hello")
+    assert isinstance(raised.value.__cause__, towpath.TlsError)
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    for verify in (context, authority.cert_pem.bytes()):
+        with httpx.Client(transport=towpath.Transport(verify=verify)) as client:
+            assert client.get(f"{secure.url}/hello").text == "hello"
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for refused in (False, context):
+        with pytest.raises(ValueError, match="always checked"):
+            towpath.Transport(verify=refused)
+
+
+def test_an_engine_can_be_shared(server: Server) -> None:
+    with towpath.Engine() as engine:
+        for _ in range(3):
+            with httpx.Client(transport=towpath.Transport(engine=engine)) as client:
+                response = client.get(f"{server.url}/hello")
+        assert '"reused":true' in response.extensions["towpath"].report()
+    with pytest.raises(ValueError):
+        towpath.Transport(engine=engine, verify=b"")
