@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
+mod bindings;
 mod client;
 mod dist;
 mod fuzz;
@@ -26,6 +27,8 @@ cargo xtask COMMAND
 
   test [--quick]                    all that must hold before a change lands; --quick without fuzzing and peers
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
+  bindings [python]                 the client library in other languages, tested where it is used
+  bindings python bench [--quick]   the same job for httpx, requests and this library: CPU, memory, time, start
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
   marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
 fn run(command: &str, rest: &[String]) -> Result<()> {
     match command {
         "test" => test::run(rest),
+        "bindings" => bindings::run(rest),
         "dist" => dist::run(rest),
         "client" => client::run(rest),
         "fuzz" => fuzz::run(rest),

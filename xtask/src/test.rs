@@ -5,7 +5,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::shell::{Result, Share, cargo, output, run as run_command};
-use crate::{fuzz, instructions, peers, sanitize, tidy, toolchains};
+use crate::{bindings, fuzz, instructions, peers, sanitize, tidy, toolchains};
 
 /// `[--quick]` leaves out fuzzing and the peers.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -24,7 +24,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
     std::thread::scope(|scope| {
         // The peers come over the network while the processors are busy.
-        let fetched = Aside::start(scope, "fetch peers", || peers::run(&[]));
+        let fetched =
+            Aside::start(scope, "fetch peers", || peers::run(&[]).and_then(|()| bindings::fetch()));
         clippy()?;
         // A build's last links and nearly all tests leave processors idle.
         let spare = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
@@ -32,6 +33,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         fetched.finish()?;
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
         step("peers", with_peers)?;
+        step("bindings", || bindings::run(&[]))?;
         doc()?;
         step("sanitize", || sanitize::run(&[]))?;
         spare.finish()

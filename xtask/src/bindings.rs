@@ -1,0 +1,166 @@
+//! The client library in other languages: built, installed beside what it is used with, and tested there.
+//!
+//! Everything is under `target/bindings`. Python's own tests run in development mode, and the suites of httpx and
+//! requests with this library in the place of what these connect by: `bindings/python/suites` has what they find
+//! different, and why.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{Result, has, output, root, run as run_command, target};
+
+/// `[python] [bench]`: the tests, or the comparison with what each replaces.
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["python"] => python(),
+        ["python", "bench", options @ ..] => python_bench(options),
+        _ => Err("usage: cargo xtask bindings [python [bench [--quick]]]".into()),
+    }
+}
+
+/// Installs what the tests need, so that they do not wait for the network.
+pub(crate) fn fetch() -> Result<()> {
+    environment()?;
+    SUITES.iter().try_for_each(|suite| source(suite).map(drop))
+}
+
+/// Python's tests, and those of what it is used with.
+pub(crate) fn python() -> Result<()> {
+    fetch()?;
+    install("dev")?;
+    let tool = |name: &str| {
+        let mut command = Command::new(program(name));
+        command.current_dir(folder());
+        command
+    };
+    run_command(tool("ruff").args(["format", "--check", "--quiet", "."]))?;
+    run_command(tool("ruff").args(["check", "--quiet", "."]))?;
+    run_command(&mut tool("mypy"))?;
+    run_command(tool("python").args(["-X", "dev", "-m", "pytest"]))?;
+    SUITES.iter().try_for_each(suite)
+}
+
+/// CPU, memory and time beside httpx and requests.
+fn python_bench(options: &[&str]) -> Result<()> {
+    fetch()?;
+    install("small")?;
+    run_command(
+        Command::new(program("python")).arg(folder().join("bench/compare.py")).args(options),
+    )
+}
+
+/// A package of PyPI whose own tests are run with this library inside.
+struct Suite {
+    name: &'static str,
+    version: &'static str,
+    /// What its tests are run with.
+    options: &'static [&'static str],
+}
+
+const SUITES: [Suite; 2] = [
+    Suite { name: "httpx", version: "0.28.1", options: &[] },
+    // Without its own settings, which want the documentation's examples run.
+    Suite {
+        name: "requests",
+        version: "2.34.2",
+        options: &["-c", "/dev/null", "--rootdir", ".", "-W", "ignore"],
+    },
+];
+
+fn suite(suite: &Suite) -> Result<()> {
+    println!("bindings: {}'s own tests through towpath", suite.name);
+    run_command(
+        Command::new(program("python"))
+            .args(["-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider"])
+            .args(["-p", "through_towpath"])
+            .args(suite.options)
+            .arg("tests")
+            .env("PYTHONPATH", folder().join("suites"))
+            .env("TOWPATH_SUITE", suite.name)
+            .current_dir(source(suite)?),
+    )
+}
+
+/// Where the package's source is, its tests included.
+fn source(suite: &Suite) -> Result<PathBuf> {
+    let whole = format!("{}-{}", suite.name, suite.version);
+    let sources = cache().join("sources");
+    let place = sources.join(&whole);
+    if place.is_dir() {
+        return Ok(place);
+    }
+    fs::create_dir_all(&sources)?;
+    let wanted = format!("{}=={}", suite.name, suite.version);
+    output(
+        Command::new(program("python"))
+            .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"])
+            .args(["--no-deps", "--no-binary", ":all:", "--dest"])
+            .arg(&sources)
+            .arg(&wanted),
+    )
+    .map_err(|error| format!("cannot have the source of {wanted} from PyPI: {error}"))?;
+    output(Command::new("tar").arg("xf").arg(format!("{whole}.tar.gz")).current_dir(&sources))?;
+    Ok(place)
+}
+
+/// A Python of its own, with what `requirements.txt` names.
+fn environment() -> Result<()> {
+    let wanted = fs::read_to_string(folder().join("suites/requirements.txt"))?;
+    let stamp = environment_folder().join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    if !has("python3") {
+        return Err("the binding for Python is tested with python3 (3.10 or later)".into());
+    }
+    output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment_folder()))?;
+    output(
+        Command::new(program("python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+            .arg(folder().join("suites/requirements.txt")),
+    )
+    .map_err(|error| format!("cannot have what Python's tests need from PyPI: {error}"))?;
+    fs::write(stamp, wanted)?;
+    Ok(())
+}
+
+/// Builds the wheel with this profile, and installs it.
+fn install(profile: &str) -> Result<()> {
+    let wheels = cache().join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    run_command(
+        Command::new(program("maturin"))
+            .args(["build", "--quiet", "--profile", profile, "--interpreter", "python3", "--out"])
+            .arg(&wheels)
+            .env("VIRTUAL_ENV", environment_folder())
+            .current_dir(folder()),
+    )?;
+    let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin made no wheel")??.path();
+    output(
+        Command::new(program("python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(["--no-deps", "--force-reinstall"])
+            .arg(&wheel),
+    )?;
+    Ok(())
+}
+
+fn folder() -> PathBuf {
+    root().join("bindings/python")
+}
+
+fn cache() -> PathBuf {
+    target().join("bindings/python")
+}
+
+fn environment_folder() -> PathBuf {
+    cache().join("environment")
+}
+
+fn program(name: &str) -> PathBuf {
+    Path::new(&environment_folder()).join("bin").join(name)
+}
