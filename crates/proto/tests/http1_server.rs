@@ -412,9 +412,14 @@ fn a_head_that_says_too_little_or_too_much_is_kept_to_be_told_of() {
 #[test]
 fn an_end_inside_a_request_is_an_error_and_between_requests_is_none() {
     let mut pool = HeadPool::default();
-    for (bytes, cut_short) in
-        [("", false), ("\r\n", false), ("G", true), ("GET / HTTP/1.1\r\n", true)]
-    {
+    for (bytes, cut_short) in [
+        ("", false),
+        ("\r\n", false),
+        ("\r\n\r\n\r\n", false),
+        ("G", true),
+        ("\r\n\r\nG", true),
+        ("GET / HTTP/1.1\r\n", true),
+    ] {
         let mut server = server(Options::default());
         server.receive(bytes.into());
         server.ended();

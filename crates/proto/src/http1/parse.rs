@@ -43,18 +43,16 @@ pub(super) struct Cursor {
     scanned: usize,
     fields: u32,
     opening: Opening,
-    /// An empty line before a request line was skipped.
-    skipped: bool,
 }
 
 impl Cursor {
     pub(super) const fn new(opening: Opening) -> Self {
-        Self { line: 0, scanned: 0, fields: 0, opening, skipped: false }
+        Self { line: 0, scanned: 0, fields: 0, opening }
     }
 
-    /// Whether no byte of the message itself was seen in `bytes`: nothing, or a skipped empty line.
+    /// Whether no byte of the message itself was seen in `bytes`: nothing, or empty lines.
     pub(super) fn is_fresh(&self, bytes: &[u8]) -> bool {
-        self.opening == Opening::RequestLine && matches!(bytes, [] | b"\r" | b"\r\n")
+        self.opening == Opening::RequestLine && matches!(bytes[self.line..], [] | [b'\r'])
     }
 
     /// Takes every whole line of `bytes`.
@@ -144,10 +142,9 @@ impl Cursor {
     ) -> Result<Option<Progress>, Error> {
         let next = match self.opening {
             Opening::RequestLine => {
-                if !self.skipped && bytes.starts_with(b"\r\n") {
-                    // RFC 9112 §2.2: one empty line before a request line is ignored.
-                    self.skipped = true;
-                    self.line = 2;
+                // RFC 9112 §2.2: empty lines before a request line are ignored. The head's limit counts them.
+                while bytes[self.line..].starts_with(b"\r\n") {
+                    self.line += 2;
                 }
                 request_line(bytes, self.line, head)
             }

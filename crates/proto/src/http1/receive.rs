@@ -246,8 +246,10 @@ impl Receiver {
 
     /// Reads a head of which nothing is wrong but the fragment in its target: all of it if it is there, else its request
     /// line. Answers whether there is nothing else wrong.
-    fn read_with_fragment(&self, bytes: &[u8], head: &mut Head) -> bool {
-        let bytes = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
+    fn read_with_fragment(&self, mut bytes: &[u8], head: &mut Head) -> bool {
+        while let Some(behind) = bytes.strip_prefix(b"\r\n") {
+            bytes = behind;
+        }
         let find = |wanted: &[u8]| bytes.windows(wanted.len()).position(|it| it == wanted);
         let Some(line) = find(b"\r\n") else { return false };
         let mut whole = match find(b"\r\n\r\n") {
