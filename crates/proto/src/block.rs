@@ -191,6 +191,32 @@ mod words {
     const TOPS: u64 = ONES << 7;
 }
 
+/// Copies what is most often a few bytes to the start of `room`: a call of `memcpy` costs more than they do.
+#[inline(always)]
+pub(crate) fn copy_few(room: &mut [u8], bytes: &[u8]) {
+    let room = &mut room[..bytes.len()];
+    match bytes.len() {
+        0..=3 => room.iter_mut().zip(bytes).for_each(|(room, byte)| *room = *byte),
+        4..=8 => copy_ends::<4>(room, bytes),
+        9..=16 => copy_ends::<8>(room, bytes),
+        17..=32 => copy_ends::<16>(room, bytes),
+        _ => room.copy_from_slice(bytes),
+    }
+}
+
+/// Copies the first and the last `N` of as many bytes as `room` has.
+#[inline(always)]
+fn copy_ends<const N: usize>(room: &mut [u8], bytes: &[u8]) {
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        if let Some(room) = room.first_chunk_mut::<N>() {
+            *room = *first;
+        }
+        if let Some(room) = room.last_chunk_mut::<N>() {
+            *room = *last;
+        }
+    }
+}
+
 /// From `16 - n` on: `n` bytes of what makes a letter small, then none.
 const FIRST: [u8; 32] = {
     let mut first = [0; 32];
@@ -246,6 +272,17 @@ mod tests {
                     assert_eq!(words::lowercase(&bytes, length), small, "{bytes:?}, {length}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_few_bytes_of_every_length_are_copied_and_no_more() {
+        let bytes: Vec<u8> = (1..100).collect();
+        for length in 0..bytes.len() {
+            let mut room = [0; 110];
+            copy_few(&mut room, &bytes[..length]);
+            assert_eq!(room[..length], bytes[..length]);
+            assert_eq!(room[length..], [0; 110][length..]);
         }
     }
 

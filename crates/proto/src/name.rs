@@ -167,15 +167,13 @@ impl Name {
         let Some(slot) = bytes.get(..length).and_then(slot_of) else { return Self::Custom };
         let name = TABLE[slot];
         let (start, start_length) = name.line_start();
-        let mut different = start_length ^ (length + ": ".len());
         let blocks = bytes.as_chunks::<16>().0.iter().zip(start.as_chunks::<16>().0);
-        for (at, (block, text)) in blocks.enumerate() {
-            if let Some(last) = length.checked_sub(16 * at).filter(|left| *left > 0) {
-                let wanted = u32::MAX.checked_shr(32 - last.min(16) as u32).unwrap_or_default();
-                different |= (!block::same_name(block, text) & wanted) as usize;
-            }
-        }
-        if different == 0 { name } else { Self::Custom }
+        let same = blocks.enumerate().fold(0, |same, (at, (block, text))| {
+            same | u64::from(block::same_name(block, text)) << (16 * at)
+        });
+        // No name is as long as 64 bytes.
+        let differs = !same & ((1 << length) - 1) != 0;
+        if differs | (start_length != length + ": ".len()) { Self::Custom } else { name }
     }
 
     /// Its bit in a set that folds all names into 64.

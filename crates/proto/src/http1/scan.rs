@@ -1,6 +1,6 @@
 //! Searches over bytes, sixteen at a time.
 
-use crate::block::{colons_and_controls, outside_target};
+use crate::block::{self, colons_and_controls, outside_target};
 
 /// The first colon at or after `from`.
 #[inline(always)]
@@ -70,7 +70,7 @@ fn find(bytes: &[u8], from: usize, marks: impl Fn(&[u8; 16]) -> u32) -> Option<u
 /// Followed by what no search is for.
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut room = [b'a'; N];
-    room[..bytes.len()].copy_from_slice(bytes);
+    block::copy_few(&mut room, bytes);
     room
 }
 
