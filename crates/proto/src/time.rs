@@ -36,6 +36,12 @@ impl Instant {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
+    /// Whole milliseconds since `earlier`; 0 when it is in the future.
+    #[must_use]
+    pub const fn millis_since(self, earlier: Self) -> u64 {
+        self.0.get().saturating_sub(earlier.0.get()) / 1_000_000
+    }
+
     /// This instant moved by `by`, clamped to [`Instant::FAR_FUTURE`].
     #[must_use]
     pub fn after(self, by: Duration) -> Self {

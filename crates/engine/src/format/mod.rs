@@ -3,6 +3,7 @@
 //! `%REQ(:PATH)%` and its like become a short list of literals and commands. Writing one appends to a buffer;
 //! nothing else is allocated, except when a JSON string has to be escaped or a query parameter decoded.
 
+mod append;
 mod command;
 mod error;
 mod facts;
@@ -14,6 +15,7 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
+use append::append;
 use command::Command;
 pub use command::command_names;
 pub use error::{FormatError, FormatReason};
@@ -158,7 +160,7 @@ impl Part {
     /// Appends the text; `missing` stands for what is not there.
     fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, missing: &[u8]) {
         match self {
-            Self::Literal(bytes) => out.extend_from_slice(bytes),
+            Self::Literal(bytes) => append(out, bytes),
             Self::Command { command, max_length } => {
                 let start = out.len();
                 if command.write(out, facts) {
@@ -166,7 +168,7 @@ impl Part {
                         out.truncate(start + length);
                     }
                 } else {
-                    out.extend_from_slice(missing);
+                    append(out, missing);
                 }
             }
         }

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use time::UtcDateTime;
 
+use super::append::append;
+
 /// A compiled time format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeFormat(Box<[Piece]>);
@@ -64,11 +66,9 @@ impl TimeFormat {
         let second = unix_ns / 1_000_000_000;
         for piece in &self.0 {
             match piece {
-                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+                Piece::Literal(bytes) => append(out, bytes),
                 Piece::Digits(range) => {
-                    out.extend_from_slice(
-                        &Digits::of(second)[range.start.into()..range.end.into()],
-                    );
+                    append(out, &Digits::of(second)[range.start.into()..range.end.into()]);
                 }
                 Piece::Fraction(digits) => fraction(out, unix_ns % 1_000_000_000, *digits),
                 rare @ (Piece::ShortMonthName
@@ -263,7 +263,7 @@ fn padded(out: &mut Vec<u8>, mut value: u64, digits: usize) {
         value /= 10;
     }
     let start = start.min(text.len() - digits);
-    out.extend_from_slice(&text[start..]);
+    append(out, &text[start..]);
 }
 
 /// The digits of a second, as [`Digits::PATTERN`] has them.

@@ -1,16 +1,16 @@
 //! What each command says of the facts.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use towpath_proto::{Address, Head, Instant, Name, Version};
 
 use super::Facts;
+use super::append::{append, append_number};
 use super::command::{AddressForm, Command, GrpcForm, TimePoint};
 use crate::field::Field;
 use crate::grpc;
-use crate::number::{AddressText, Decimal};
-use crate::record::Record;
+use crate::number::AddressText;
+use crate::record::{Flags, Record};
 use crate::route::path::path_end;
 use crate::route::query;
 
@@ -77,8 +77,8 @@ impl Command {
             Self::ResponseDuration => {
                 milliseconds(out, Some(record.start), record.upstream_first_received)
             }
-            Self::ResponseFlags => names(out, record.flags.short_names()),
-            Self::ResponseFlagsLong => names(out, record.flags.long_names()),
+            Self::ResponseFlags => names(out, record.flags, record.flags.short_names()),
+            Self::ResponseFlagsLong => names(out, record.flags, record.flags.long_names()),
             Self::ResponseHeadersBytes => size(out, facts.response),
             Self::ResponseTrailersBytes => size(out, facts.trailers),
             Self::ResponseTxDuration => {
@@ -137,7 +137,7 @@ impl TimePoint {
 }
 
 fn bytes(out: &mut Vec<u8>, value: &[u8]) -> bool {
-    out.extend_from_slice(value);
+    append(out, value);
     !value.is_empty()
 }
 
@@ -151,14 +151,13 @@ fn underscored(out: &mut Vec<u8>, value: &str) -> bool {
     !value.is_empty()
 }
 
-/// Appends a number in decimal.
 fn number(out: &mut Vec<u8>, value: u64) -> bool {
-    bytes(out, Decimal::new().write(value))
+    append_number(out, value);
+    true
 }
 
 fn milliseconds(out: &mut Vec<u8>, from: Option<Instant>, to: Option<Instant>) -> bool {
-    let elapsed: Option<Duration> = from.zip(to).map(|(from, to)| to.since(from));
-    elapsed.is_some_and(|elapsed| number(out, elapsed.as_nanos() as u64 / 1_000_000))
+    from.zip(to).is_some_and(|(from, to)| number(out, to.millis_since(from)))
 }
 
 fn wall_clock(facts: &Facts<'_>, at: Instant, write: impl FnOnce(u64)) -> bool {
@@ -167,16 +166,17 @@ fn wall_clock(facts: &Facts<'_>, at: Instant, write: impl FnOnce(u64)) -> bool {
 }
 
 /// No name at all is written, too: Envoy's flags are never missing.
-fn names(out: &mut Vec<u8>, names: impl Iterator<Item = &'static str>) -> bool {
+fn names(out: &mut Vec<u8>, flags: Flags, names: impl Iterator<Item = &'static str>) -> bool {
+    if flags.is_empty() {
+        out.push(b'-');
+        return true;
+    }
     let start = out.len();
     for name in names {
         if out.len() > start {
             out.push(b',');
         }
         out.extend_from_slice(name.as_bytes());
-    }
-    if out.len() == start {
-        out.push(b'-');
     }
     true
 }
@@ -190,7 +190,7 @@ fn header(out: &mut Vec<u8>, head: Option<&Head>, main: &Field, other: Option<&F
     let mut append = |field: &Field| {
         field.first(head, |value| match value {
             Some(value) => {
-                out.extend_from_slice(value);
+                append(out, value);
                 true
             }
             None => false,
