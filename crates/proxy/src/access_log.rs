@@ -3,6 +3,7 @@
 //! One thread does all writing, so that a slow disk stops neither a worker nor the control thread. What waits for
 //! it is bounded by [`MAX_WAITING`]; lines beyond that are dropped and counted.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::log;
+use crate::logger::limit::Limit;
 
 /// Bytes that may wait to be written, over all files.
 pub const MAX_WAITING: usize = 16 * 1024 * 1024;
@@ -28,6 +30,16 @@ pub enum Target {
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "'{}'", path.display()),
+            Self::Stdout => f.write_str("to standard output"),
+            Self::Stderr => f.write_str("to standard error"),
+        }
+    }
 }
 
 /// When buffered lines are written.
@@ -251,12 +263,18 @@ struct Output {
     file: Option<File>,
     waiting: Vec<u8>,
     since: Option<Instant>,
+    failures: Limit,
 }
 
 impl Output {
     fn open(target: &Target) -> io::Result<Self> {
-        let mut output =
-            Self { target: target.clone(), file: None, waiting: Vec::new(), since: None };
+        let mut output = Self {
+            target: target.clone(),
+            file: None,
+            waiting: Vec::new(),
+            since: None,
+            failures: Limit::default(),
+        };
         output.reopen()?;
         Ok(output)
     }
@@ -284,6 +302,12 @@ impl Output {
         };
         let count = if outcome.is_ok() { &counts.completed } else { &counts.failed };
         count.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = outcome
+            && let Some(failures) = self.failures.count(1, Instant::now())
+        {
+            let target = &self.target;
+            log!(File, Error, "cannot write access log {target}: {error}; writes lost: {failures}");
+        }
         counts.waiting.fetch_sub(self.waiting.len(), Ordering::Relaxed);
         self.waiting.clear();
         self.waiting.shrink_to(KEPT_CAPACITY);

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::Prints;
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
@@ -20,6 +21,7 @@ use crate::access_log::LogSender;
 use crate::dns::{DnsCluster, Watcher};
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::Boot;
+use crate::logger::limit::Limit;
 use crate::monitor::{MonitorThread, News};
 use crate::reload::{Remains, Wish};
 use crate::server_stats::ProcessStats;
@@ -59,6 +61,9 @@ pub(crate) struct Control {
     phase: Cell<Phase>,
     health_failed: Cell<bool>,
     bursts: RefCell<Bursts>,
+    /// Accepts that failed for want of descriptors, as far as they were told of.
+    exhausted: Cell<u64>,
+    exhausted_log: RefCell<Limit>,
     wall_clock: Cell<u64>,
     questions: RefCell<Questions>,
 }
@@ -145,6 +150,8 @@ impl Control {
             phase: Cell::new(Phase::PreInitializing),
             health_failed: Cell::new(false),
             bursts: RefCell::default(),
+            exhausted: Cell::new(0),
+            exhausted_log: RefCell::default(),
             wall_clock: Cell::new(0),
             questions: RefCell::default(),
         }
@@ -209,6 +216,24 @@ impl Control {
         self.registry.flush();
         crate::reload::tidy(self);
         self.give_memory_back();
+        self.report_exhaustion();
+    }
+
+    /// Says that connections could not be accepted, and what helps.
+    fn report_exhaustion(&self) {
+        let workers = self.workers.borrow();
+        let count = workers.counters().map(|counters| counters.accepts_exhausted.value()).sum();
+        let new = count - self.exhausted.replace(count);
+        if let Some(failures) = self.exhausted_log.borrow_mut().count(new, Instant::now()) {
+            let limit = getrlimit(Resource::Nofile).current;
+            let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+            crate::log!(
+                Main,
+                Error,
+                "no file descriptors or memory for new connections: {failures} accepts failed; raise `ulimit -n` \
+                 (LimitNOFILE= in systemd), which is {limit}, or limit connections below it"
+            );
+        }
     }
 
     /// What a burst took goes back to the system when it is over.

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 pub use format::Format;
 
 pub(crate) mod format;
+pub(crate) mod limit;
 
 /// Logs a message: `log!(Main, Info, "starting {}", name)`.
 #[macro_export]

@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{PATIENCE, Proxy, Scratch, bootstrap, origin, until};
+use crate::common::{PATIENCE, Proxy, Scratch, bootstrap, origin, until, with_access_log};
 use crate::load::{Habit, Load, ask};
 use crate::{many_descriptors, memory, nothing_is_left};
 
@@ -13,7 +14,10 @@ const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 #[test]
 fn without_descriptors_it_goes_on_serving_and_recovers() {
     let config = bootstrap(origin(Duration::ZERO));
-    let proxy = Proxy::launch_limited(Scratch::new(), &config, &["--concurrency", "1"], 96);
+    let scratch = Scratch::new();
+    let log = scratch.path("log").display().to_string();
+    let flags = ["--concurrency", "1", "--log-path", &log];
+    let proxy = Proxy::launch_limited(scratch, &config, &flags, 96);
     until("ready", || proxy.get("/ready").1 == "LIVE\n");
     let listener = proxy.listener("ingress");
     let (_, early) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
@@ -31,8 +35,26 @@ fn without_descriptors_it_goes_on_serving_and_recovers() {
     let (answer, _) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
     assert_eq!(answer.status, 200, "it recovers");
     assert!(proxy.stat("towpath.worker_0.accepts_exhausted") > Some(0), "it is counted");
+    until("told", || proxy.scratch.read("log").contains("no file descriptors"));
     drop(early);
     nothing_is_left(&proxy);
+}
+
+#[test]
+fn an_access_log_that_cannot_be_written_is_told_of_once() {
+    let scratch = Scratch::new();
+    let log = scratch.path("log").display().to_string();
+    let config = with_access_log(&bootstrap(origin(Duration::ZERO)), Path::new("/dev/full"));
+    let proxy = Proxy::launch(scratch, &config, &["--log-path", &log]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let listener = proxy.listener("ingress");
+    for failures in 1..4 {
+        ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
+        until("failed", || proxy.stat("filesystem.write_failed") >= Some(failures));
+    }
+    let told = proxy.scratch.read("log");
+    let lines = told.matches("cannot write access log '/dev/full': No space left on device");
+    assert_eq!(lines.count(), 1, "{told}");
 }
 
 #[test]
