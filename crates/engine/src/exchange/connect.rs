@@ -59,7 +59,6 @@ impl Exchange {
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
-        pool.counts.connections_total += 1;
         pool.open.push(connection);
         let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
         if attempt.stream.is_none() {
@@ -207,6 +206,9 @@ impl Exchange {
                 waiting
             }
         };
+        if let Some(pool) = cluster.pool_mut(pool_key) {
+            pool.counts.requests_error += waiting.len() as u64;
+        }
         cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
         for index in waiting {
             if let Some(stream) = self.streams.get_mut(index) {

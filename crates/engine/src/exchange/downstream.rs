@@ -95,7 +95,9 @@ impl Exchange {
         if !connection.carries_many() {
             connection.stream = Some(index);
         }
-        let (received, sent) = (connection.accounted, connection.encoded);
+        // A response before it may be encoded and not yet handed to the driver.
+        let waiting = if self.conns.out_for == Some(id) { self.conns.out.len() as u64 } else { 0 };
+        let (received, sent) = (connection.accounted, connection.encoded + waiting);
         let number = self.env.serial.next_stream();
         let stream = self.streams.get_mut(index)?;
         stream.trail = connection.open_trail(number);
@@ -108,6 +110,36 @@ impl Exchange {
         record.downstream_remote = Some(connection.peer.clone());
         record.downstream_direct_remote = Some(connection.peer.clone());
         Some((index, context))
+    }
+
+    /// A stream for a head that was not read, or not accepted: it is counted and logged as any other.
+    fn open_unread(&mut self, id: ConnectionId, head: Head, now: Instant) -> Option<StreamIndex> {
+        let (index, context) = self.open_stream(id, now)?;
+        let http = context.http()?;
+        http.stats.downstream_rq_total.inc();
+        http.stats.downstream_rq_http1_total.inc();
+        http.stats.downstream_rq_active.inc();
+        let stream = self.streams.get_mut(index)?;
+        stream.request = head;
+        stream.trace_begin(Part::Reply);
+        stream.record.protocol = Some(Version::Http11);
+        Some(index)
+    }
+
+    /// The client is gone. If that was in the middle of a head, it was a request all the same.
+    fn cancel_head(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let amid = matches!(&connection.codec, Codec::Server(server) if server.is_amid_head());
+        if !amid || connection.stream.is_some() {
+            return;
+        }
+        let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
+        self.streams.mark_gone(index);
+        self.weigh(index);
+        if let Some(connection) = self.conns.table.get_mut(id) {
+            connection.stream = None;
+        }
+        self.close_record(index, now);
     }
 
     /// The whole request is in.
@@ -152,19 +184,10 @@ impl Exchange {
         let index = match stream {
             Some(index) => index,
             None => {
-                let Some((index, context)) = self.open_stream(id, now) else { return };
-                if let Some(http) = context.http() {
-                    http.stats.downstream_rq_total.inc();
-                    http.stats.downstream_rq_http1_total.inc();
-                    http.stats.downstream_rq_active.inc();
-                }
-                if let Some(stream) = self.streams.get_mut(index) {
-                    stream.request = refused.unwrap_or_else(Head::unread);
-                    stream.trace_begin(Part::Reply);
-                    stream.record.protocol = Some(Version::Http11);
-                    if formed {
-                        stream.request_end = Direction::Ended;
-                    }
+                let head = refused.unwrap_or_else(Head::unread);
+                let Some(index) = self.open_unread(id, head, now) else { return };
+                if let Some(stream) = self.streams.get_mut(index).filter(|_| formed) {
+                    stream.request_end = Direction::Ended;
                 }
                 index
             }
@@ -200,6 +223,7 @@ impl Exchange {
             // Its last call ends it.
             (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
             (_, None) => {
+                self.cancel_head(id, now);
                 let closer = Closer::Remote;
                 self.listeners.close_client(id, closer, &mut self.conns, &mut self.env, now);
             }
@@ -220,6 +244,7 @@ impl Exchange {
         _failure: Failure,
         now: Instant,
     ) {
+        self.cancel_head(id, now);
         self.listeners.count_downstream_close(
             id,
             Closer::Remote,
@@ -267,15 +292,7 @@ impl Exchange {
             (ConnectionTimer::RequestHead, None) => {
                 downstream.closing = true;
                 http.stats.downstream_rq_header_timeout.inc();
-                let Some((index, _)) = self.open_stream(id, now) else { return };
-                http.stats.downstream_rq_total.inc();
-                http.stats.downstream_rq_http1_total.inc();
-                http.stats.downstream_rq_active.inc();
-                if let Some(stream) = self.streams.get_mut(index) {
-                    stream.request = Head::unread();
-                    stream.record.protocol = Some(Version::Http11);
-                    stream.trace_begin(Part::Reply);
-                }
+                let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
                 self.local_reply(
                     index,
                     408,

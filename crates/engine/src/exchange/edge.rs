@@ -13,7 +13,8 @@ use towpath_proto::{Address, Instant};
 use crate::conn::mux::Codec;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
-use crate::exchange::stream::{Direction, Upgrade};
+use crate::exchange::router::{apply_header_ops, changes};
+use crate::exchange::stream::{Direction, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::StreamIndex;
 use crate::number::{AddressText, Decimal};
@@ -200,50 +201,30 @@ impl Exchange {
         let Some(http) = context.http() else { return };
         let config = &*http.config;
         let downstream = stream.downstream;
-        let mut head = std::mem::replace(&mut stream.response, self.env.heads.take());
-        stream.record.status = head.status();
-        stream.record.response_start = Some(now);
+        let routed = stream.route.and_then(|route| Routed::of(&context, route));
+        let Stream { response: head, record, .. } = stream;
+        record.status = head.status();
+        record.response_start = Some(now);
         if !stream.local
             && stream.request_end == Direction::Ended
             && stream.upgrade == Upgrade::No
             && !config.router.suppress_envoy_headers
             && let (Some(sent), Some(received)) =
-                (stream.record.upstream_first_sent, stream.record.upstream_first_received)
+                (record.upstream_first_sent, record.upstream_first_received)
         {
-            let elapsed = u64::try_from((received - sent).as_millis()).unwrap_or(u64::MAX);
+            let elapsed = received.millis_since(sent);
             head.set(Name::XEnvoyUpstreamServiceTime, Decimal::new().write(elapsed));
         }
-        if let Some(routed) = stream.routed() {
-            if routed.host.attempt_count_in_response && stream.record.attempts > 0 {
-                head.set(
-                    Name::XEnvoyAttemptCount,
-                    Decimal::new().write(stream.record.attempts.into()),
-                );
-            }
-            crate::exchange::router::apply_header_ops(
-                routed,
-                Subject::Response,
-                stream,
-                &mut head,
-                Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
-                &mut self.env.scratch,
-                now,
-            );
+        if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && record.attempts > 0
+        {
+            head.set(Name::XEnvoyAttemptCount, Decimal::new().write(record.attempts.into()));
         }
-        for filter in config.filters.iter().rev() {
-            match filter {
-                HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
-                    let setting =
-                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
-                    let facts = crate::exchange::log::facts(stream, None, setting, now);
-                    response.apply(&mut head, Subject::Response, &facts, &mut self.env.scratch);
-                }
-                HttpFilter::HealthCheck { .. } if self.env.draining.health_fails() => {
-                    head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
-                }
-                HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
-            }
+        let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
+        if changed || !config.filters.is_empty() {
+            self.change_response(index, now);
         }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let head = &mut stream.response;
         match config.server_header {
             ServerHeader::Overwrite => {
                 head.set(Name::Server, config.server_name.as_bytes());
@@ -265,10 +246,11 @@ impl Exchange {
         {
             head.set(Name::XRequestId, id);
         }
+        let status = head.status();
         let refused = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
-            Upgrade::Requested => head.status() != 101,
-            Upgrade::Connect | Upgrade::ConnectHere => !(200..300).contains(&head.status()),
+            Upgrade::Requested => status != 101,
+            Upgrade::Connect | Upgrade::ConnectHere => !(200..300).contains(&status),
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
@@ -286,8 +268,35 @@ impl Exchange {
             }
         }
         self.conns.encode_for(downstream, &mut self.env);
-        if let Some(connection) = self.conns.table.get_mut(downstream) {
-            connection.codec.encode_head(&head, end, &mut self.conns.out);
+        if let (Some(connection), Some(stream)) =
+            (self.conns.table.get_mut(downstream), self.streams.get(index))
+        {
+            connection.codec.encode_head(&stream.response, end, &mut self.conns.out);
+        }
+    }
+
+    /// What the route and the filters change in `stream.response`.
+    fn change_response(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        let mut head = std::mem::replace(&mut stream.response, self.env.heads.take());
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        if let Some(routed) = stream.routed() {
+            let scratch = &mut self.env.scratch;
+            apply_header_ops(routed, Subject::Response, stream, &mut head, setting, scratch, now);
+        }
+        for filter in http.config.filters.iter().rev() {
+            match filter {
+                HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
+                    let facts = crate::exchange::log::facts(stream, None, setting, now);
+                    response.apply(&mut head, Subject::Response, &facts, &mut self.env.scratch);
+                }
+                HttpFilter::HealthCheck { .. } if self.env.draining.health_fails() => {
+                    head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
+                }
+                HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
+            }
         }
         if let Some(stream) = self.streams.get_mut(index) {
             self.env.heads.give(std::mem::replace(&mut stream.response, head));

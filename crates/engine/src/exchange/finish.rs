@@ -225,16 +225,16 @@ impl Exchange {
         if of_bolt && stream.call.crossing == Crossing::None {
             return;
         }
-        let asked = !stream.context.access_logs().is_empty();
         let (downstream, upstream) = (stream.downstream, stream.upstream);
-        if asked && self.conns.out_for.is_some() {
-            self.conns.flush_out(&mut self.env);
-        }
         let Some(stream) = self.streams.get_mut(index) else { return };
+        // What is encoded and not yet handed to the driver counts too.
+        let out = &self.conns.out;
+        let waiting = |id| if self.conns.out_for == Some(id) { out.len() as u64 } else { 0 };
         if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
             stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
-            stream.record.wire_sent = connection.encoded - stream.wire.downstream_sent;
+            let sent = connection.encoded + waiting(downstream);
+            stream.record.wire_sent = sent - stream.wire.downstream_sent;
         }
         // Of a connection that others share its frames tell.
         if let UpstreamState::Active(id) = upstream
@@ -243,7 +243,8 @@ impl Exchange {
         {
             stream.record.upstream_wire_received =
                 connection.bytes_received - stream.wire.upstream_received;
-            stream.record.upstream_wire_sent = connection.encoded - stream.wire.upstream_sent;
+            let sent = connection.encoded + waiting(id);
+            stream.record.upstream_wire_sent = sent - stream.wire.upstream_sent;
         }
     }
 
@@ -266,8 +267,7 @@ impl Exchange {
             if stream.upgrade == Upgrade::Done {
                 stats.downstream_cx_upgrades_active.dec();
             }
-            let elapsed = now - stream.record.start;
-            stats.downstream_rq_time.record(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+            stats.downstream_rq_time.record(now.millis_since(stream.record.start));
             if !stream.record.health_check {
                 stats.count_response(stream.record.status);
                 http.listener_stats.count_response(stream.record.status);

@@ -29,7 +29,7 @@ use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
-use crate::snapshot::route::{Action, ClusterChoice, Forward, HostRewrite, PathRewrite};
+use crate::snapshot::route::{Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathRewrite};
 use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
@@ -546,29 +546,35 @@ pub(crate) fn apply_header_ops(
     scratch: &mut Scratch,
     now: Instant,
 ) {
-    let Routed { table, host, route, weighted } = routed;
-    let ops = match subject {
-        Subject::Request => header_ops::request_ops(table, host, route, weighted),
-        Subject::Response => header_ops::response_ops(table, host, route, weighted),
-    };
-    if ops.iter().all(|ops| ops.is_empty()) {
+    if !changes(routed, subject) {
         return;
     }
     let facts = crate::exchange::log::facts(stream, None, setting, now);
-    for ops in ops {
+    for ops in header_ops_of(routed, subject) {
         ops.apply(head, subject, &facts, scratch);
+    }
+}
+
+/// Whether some level has operations.
+pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
+    header_ops_of(routed, subject).iter().any(|ops| !ops.is_empty())
+}
+
+fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
+    let Routed { table, host, route, weighted } = routed;
+    match subject {
+        Subject::Request => header_ops::request_ops(table, host, route, weighted),
+        Subject::Response => header_ops::response_ops(table, host, route, weighted),
     }
 }
 
 /// Whether a route changes requests at all: most do not.
 pub(crate) fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
-    let Routed { table, host, route, weighted } = routed;
-    let ops = header_ops::request_ops(table, host, route, weighted);
     !matches!(
         (&forward.path, &forward.host),
         (PathRewrite::Keep, HostRewrite::Keep | HostRewrite::Auto)
-    ) || weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
-        || ops.iter().any(|ops| !ops.is_empty())
+    ) || routed.weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
+        || changes(routed, Subject::Request)
 }
 
 pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {

@@ -23,9 +23,10 @@ use crate::env::{Env, TimerSlot};
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
 use crate::ids::{NO_CLUSTER, PoolKey, Priority, StreamIndex};
-use crate::record::Record;
+use crate::record::{Flags, Record};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
+use crate::upstream::cluster::RequestOutcome;
 
 /// One stream.
 #[derive(Debug)]
@@ -370,9 +371,15 @@ impl Stream {
         self.response_end == Direction::AwaitingHead
     }
 
-    /// Whether its host is to blame for what became of it, as `/clusters` counts.
-    pub(crate) fn is_failed(&self) -> bool {
-        self.response.status() >= 500 || self.is_unanswered()
+    /// What `/clusters` counts of it for its host.
+    pub(crate) fn outcome(&self) -> RequestOutcome {
+        let gone = self.record.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        match self.is_unanswered() {
+            true if gone => RequestOutcome::Cancelled,
+            true => RequestOutcome::Error,
+            false if self.response.status() >= 500 => RequestOutcome::Error,
+            false => RequestOutcome::Success,
+        }
     }
 
     /// Whether both directions are through.

@@ -13,9 +13,10 @@ use crate::conn::{Connection, ConnectionTimer};
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
-use crate::exchange::stream::{Direction, StreamTimer, Streams, Upgrade, UpstreamState};
+use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
+use crate::upstream::cluster::RequestOutcome;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -510,8 +511,9 @@ impl Exchange {
     /// Takes a request off its host's books.
     pub(crate) fn request_over(&mut self, index: StreamIndex, pool_key: PoolKey) {
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
-        let failed = self.streams.get(index).is_none_or(|stream| stream.is_failed());
-        cluster.request_over(pool_key, failed);
+        let stream = self.streams.get(index);
+        let outcome = stream.map_or(RequestOutcome::Error, Stream::outcome);
+        cluster.request_over(pool_key, outcome);
     }
 
     /// Counters and the peer's own idle timeout.
@@ -529,10 +531,7 @@ impl Exchange {
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         cluster.stats.count_response(status, internal);
         if let Some(began) = began {
-            cluster
-                .stats
-                .upstream_rq_time
-                .record(u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX));
+            cluster.stats.upstream_rq_time.record(now.millis_since(began));
         }
         if let Some(hint) = hint
             && let Some(pool) = cluster.pool_mut(pool_key)

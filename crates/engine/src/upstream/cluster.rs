@@ -70,6 +70,17 @@ impl Resource {
     const ALL: [Self; 4] = [Self::Connections, Self::Pending, Self::Requests, Self::Retries];
 }
 
+/// What became of a request, as `/clusters` counts it for its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    /// `rq_success`: a response below 500 began.
+    Success,
+    /// `rq_error`: another response, or none.
+    Error,
+    /// The client went before there was a response.
+    Cancelled,
+}
+
 /// What this worker has in use, by [`Resource`].
 type Load = [Share; 4];
 
@@ -278,17 +289,17 @@ impl ClusterState {
         }
     }
 
-    pub(crate) fn request_over(&mut self, pool_key: PoolKey, failed: bool) {
+    pub(crate) fn request_over(&mut self, pool_key: PoolKey, outcome: RequestOutcome) {
         self.give(pool_key, Resource::Requests);
         self.stats.upstream_rq_active.dec();
         let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
             return;
         };
         pool.counts.requests_active -= 1;
-        if failed {
-            pool.counts.requests_error += 1;
-        } else {
-            pool.counts.requests_success += 1;
+        match outcome {
+            RequestOutcome::Success => pool.counts.requests_success += 1,
+            RequestOutcome::Error => pool.counts.requests_error += 1,
+            RequestOutcome::Cancelled => {}
         }
         if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
             host.active -= 1;

@@ -152,6 +152,7 @@ impl Upstreams {
         }
         let pool = cluster.pool_mut(pool_key)?;
         pool.connections += 1;
+        pool.counts.connections_total += 1;
         if stream.is_none() {
             pool.connecting += 1;
         }

@@ -101,7 +101,7 @@ impl Pool {
     /// What `/clusters` tells of it.
     pub(crate) fn counted(&self) -> HostCounts {
         HostCounts {
-            connections_active: u64::from(self.connections - self.connecting),
+            connections_active: u64::from(self.connections),
             requests_pending: self.pending.len() as u64,
             ..self.counts
         }

@@ -221,6 +221,12 @@ impl Server {
         self.receiver.take_refused()
     }
 
+    /// Whether a part of a request's head has come and no more; empty lines before it are none.
+    #[must_use]
+    pub fn is_amid_head(&self) -> bool {
+        self.receiver.stage == Stage::AwaitingHead && !self.receiver.is_between_messages()
+    }
+
     /// Whether the whole request was reported.
     #[must_use]
     pub fn request_complete(&self) -> bool {
