@@ -114,8 +114,15 @@ const FLOORS: &[Floor] = &[
         ]),
     },
     Floor {
-        name: "towpath-python",
+        name: "towpath-exchange",
         may: &["towpath"],
+        tests_may: &[],
+        runtime: Runtime::None,
+        unsafety: Unsafety::Forbidden,
+    },
+    Floor {
+        name: "towpath-python",
+        may: &["towpath", "towpath-exchange"],
         tests_may: &[],
         runtime: Runtime::None,
         // What binds to the interpreter is made by pyo3's macros, which `forbid` would not let through.

@@ -7,11 +7,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyString};
 use towpath::{Client, NetworkKind, Settings, Tls};
+use towpath_exchange::Sleep;
 
 use crate::exchange::{Exchange, Process};
 use crate::failure::{failure, own};
 use crate::options::{Options, duration};
-use crate::wake::{Hub, Sleep, Wake};
+use crate::wake::{Hub, Wake};
 
 /// A running engine, of the process that made it.
 #[pyclass(frozen, module = "towpath._towpath")]
@@ -88,8 +89,9 @@ impl Engine {
             None => Wake::Thread(Sleep::default()),
         });
         if follows {
-            let upload = py.detach(|| request.upload(length)).map_err(|error| failure(&error))?;
-            return Ok(Exchange::uploading(upload, wake));
+            return py
+                .detach(|| Exchange::uploading(request, length, wake))
+                .map_err(|error| failure(&error));
         }
         if let Some(body) = body.filter(|body| !body.is_empty()) {
             request = request.body(body.to_vec());

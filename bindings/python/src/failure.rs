@@ -3,8 +3,9 @@
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use towpath::report::{Report, to_json};
-use towpath::{Error, Failed, Failure as Cause, Layer};
+use towpath::Error;
+use towpath::report::to_json;
+use towpath_exchange::kind::kind;
 
 create_exception!(
     _towpath,
@@ -21,49 +22,4 @@ pub(crate) fn failure(error: &Error) -> PyErr {
 /// One that begins in this crate.
 pub(crate) fn own(kind: &'static str, text: impl Into<String>) -> PyErr {
     Failure::new_err((kind, text.into(), None::<String>))
-}
-
-fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::Url(_) => "url",
-        Error::NotAToken(_) => "token",
-        Error::Upload(_) => "upload",
-        Error::Failed(failed) => failed_kind(failed.why(), error.report()),
-        Error::Redirect(_) => "redirect",
-        Error::Decoding(_) => "decoding",
-        Error::TooLarge(_) => "too large",
-        Error::Tls(_) => "tls settings",
-        Error::Stopped => "stopped",
-        // `Error` may grow; what is not known is the engine's fault until it is.
-        Error::Engine(_) | _ => "engine",
-    }
-}
-
-fn failed_kind(why: Failed, report: Option<&Report>) -> &'static str {
-    match why {
-        Failed::Cancelled => "cancelled",
-        Failed::Offline => "offline",
-        Failed::Resolve(_) => "resolve",
-        Failed::Connect(Cause::TimedOut) => "connect timeout",
-        Failed::Connect(_) => "connect",
-        Failed::Tls(_) => "tls",
-        Failed::TimedOut(layer) => timeout_kind(layer, report),
-        Failed::Disconnected => "disconnected",
-        Failed::Protocol => "protocol",
-        Failed::NoTls => "tls settings",
-        Failed::Overflow => "overflow",
-        Failed::Resting(_) => "back-off",
-        Failed::Limited(_) => "limited",
-        _ => "engine",
-    }
-}
-
-/// What was waited for when the time was over.
-fn timeout_kind(layer: Layer, report: Option<&Report>) -> &'static str {
-    let Some(report) = report else { return "total timeout" };
-    match layer {
-        _ if report.tries.is_empty() => "connect timeout",
-        Layer::Total if report.record.upstream_last_sent.is_none() => "write timeout",
-        Layer::FirstByte | Layer::Gap | Layer::Attempt | Layer::Total => "read timeout",
-    }
 }
