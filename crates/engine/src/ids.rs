@@ -1,7 +1,7 @@
 //! The words that all parts of a worker use for streams, pools and ends. No behaviour.
 
-use towpath_proto::Failure;
 use towpath_proto::tls::Fault;
+use towpath_proto::{ConnectionId, Failure};
 
 use crate::record::details::Reset;
 use crate::snapshot::ClusterId;
@@ -9,6 +9,14 @@ use crate::snapshot::ClusterId;
 /// Where a stream is in the worker's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamIndex(pub(crate) u32);
+
+/// A stream's end on one of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leg {
+    pub(crate) connection: ConnectionId,
+    /// Under which the connection's mux knows the stream.
+    pub(crate) number: u32,
+}
 
 /// Requests or responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

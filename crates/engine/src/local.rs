@@ -97,7 +97,7 @@ impl Local {
     }
 }
 
-/// The app's side of a stream: its codec's place in the `Connection`.
+/// The app's side of a stream: its mux's place in the `Connection`.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,

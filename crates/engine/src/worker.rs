@@ -243,7 +243,7 @@ impl Worker {
             let Exchange { conns, env, .. } = &mut self.exchange;
             return Listeners::on_closing_received(id, chunk.len(), conns, env);
         }
-        connection.codec.receive(chunk);
+        connection.mux.receive(chunk);
         self.exchange.pump(id, now);
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Arrives: the driver's [`ConnectionId`]s. Leaves: a [`Connection`] to look at, found by index.
 //!
-//! A connection does not know what is at its other side: it has a codec that turns bytes into protocol-neutral
+//! A connection does not know what is at its other side: it has a mux that turns bytes into protocol-neutral
 //! events and back, the stream it carries, and how much of what it was given is still on its way out.
 
 pub(crate) mod calls;
+pub(crate) mod carried;
 pub(crate) mod context;
 pub(crate) mod drain;
 pub(crate) mod mux;
@@ -21,24 +22,24 @@ use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant, Out};
 
 use crate::client::slow_start::SlowStart;
+use crate::conn::carried::Carried;
 use crate::conn::context::ChainContext;
-use crate::conn::mux::Codec;
+use crate::conn::mux::{Mux, Released};
 use crate::conn::spans::Threshold;
 use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
-use crate::ids::{Closer, PoolKey, StreamIndex};
+use crate::ids::{Closer, PoolKey};
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    pub(crate) codec: Codec,
-    /// Between bytes and codec; upstream only.
+    pub(crate) mux: Mux,
+    /// Between bytes and mux; upstream only.
     pub(crate) tls: Option<Box<Layer>>,
     pub(crate) role: Role,
-    /// The stream it carries; HTTP/1 and TCP carry one at a time. Bolt carries many, which its codec knows.
-    pub(crate) stream: Option<StreamIndex>,
+    pub(crate) streams: Carried,
     /// Bytes given to the driver that the kernel has not taken yet.
     pub(crate) outstanding: usize,
     /// Above it the connection is congested, until half of it has left.
@@ -160,7 +161,7 @@ impl Connection {
     /// A connection at rest.
     pub(crate) fn new(
         id: ConnectionId,
-        codec: Codec,
+        mux: Mux,
         role: Role,
         local: Address,
         peer: Address,
@@ -169,10 +170,10 @@ impl Connection {
     ) -> Self {
         Self {
             id,
-            codec,
+            mux,
             tls: None,
             role,
-            stream: None,
+            streams: Carried::default(),
             outstanding: 0,
             high_watermark,
             congested: false,
@@ -234,37 +235,39 @@ impl Connection {
         }
     }
 
-    /// Whether an upstream connection can carry another stream.
-    pub(crate) fn is_reusable(&self) -> bool {
-        match &self.codec {
-            Codec::Client(client) => {
-                client.exchange_complete()
-                    && client.reusable()
-                    && !self.ended
-                    && !self.gone
-                    && self.tls.as_ref().is_none_or(|layer| !layer.is_worn())
-            }
-            Codec::Server(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => false,
-        }
+    /// Whether no further stream can begin on it, whatever its mux says.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.ended || self.gone || self.tls.as_ref().is_some_and(|layer| layer.is_worn())
     }
 
-    /// Whether a stream hangs on it.
+    /// Whether further streams may begin on an upstream connection, now or when others are over.
+    pub(crate) fn takes_streams(&self) -> bool {
+        let retired = self.upstream().is_none_or(|upstream| upstream.retired);
+        !(retired || self.is_spent() || self.mux.is_exhausted())
+    }
+
+    /// How many streams may begin on an upstream connection now.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.congested || !self.takes_streams() { 0 } else { self.mux.capacity() }
+    }
+
+    /// Whether a stream is on it.
     pub(crate) fn is_busy(&self) -> bool {
-        self.stream.is_some()
-            || match &self.codec {
-                Codec::BoltServer(server) => server.in_flight() > 0,
-                Codec::BoltClient(client) => client.in_flight() > 0,
-                Codec::Server(_) | Codec::Client(_) | Codec::Raw(_) | Codec::Local(_) => false,
-            }
+        !self.streams.is_empty()
     }
 
-    /// Whether a client's next request has begun, and no more.
+    /// Whether the head of a client's next request has begun to arrive.
     pub(crate) fn is_amid_head(&self) -> bool {
-        self.stream.is_none() && matches!(self.codec, Codec::Server(_)) && self.codec.buffered() > 0
+        self.streams.is_empty() && self.mux.has_part_of_head()
+    }
+
+    /// Takes a stream off it; what that leaves of the connection.
+    pub(crate) fn release(&mut self, number: u32) -> Released {
+        if self.streams.get(number).is_none() {
+            return Released::Close;
+        }
+        self.streams.unbind(number);
+        self.mux.release(number)
     }
 
     /// Whether more waits to leave than its watermark, told once.
@@ -272,18 +275,6 @@ impl Connection {
         let backs_up = !self.congested && self.outstanding > self.high_watermark;
         self.congested |= backs_up;
         backs_up
-    }
-
-    /// The stream that the event just polled belongs to.
-    pub(crate) fn current(&self) -> Option<StreamIndex> {
-        match &self.codec {
-            Codec::BoltClient(client) => client.current(),
-            Codec::Server(_)
-            | Codec::Client(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltServer(_) => self.stream,
-        }
     }
 
     /// Counts an event of a round; false when it has had its share. Opaque bytes have no events within a chunk.
@@ -295,38 +286,26 @@ impl Connection {
             (self.round, self.events) = (round, 0);
         }
         self.events += 1;
-        self.events <= EVENTS_PER_ROUND || matches!(self.codec, Codec::Raw(_))
+        self.events <= EVENTS_PER_ROUND || self.mux.is_opaque()
     }
 
     /// Whether no further request is taken from it now.
     pub(crate) fn is_full(&self) -> bool {
-        self.congested
-            || match &self.codec {
-                Codec::BoltServer(server) => server.is_full(),
-                Codec::Server(_)
-                | Codec::Client(_)
-                | Codec::Raw(_)
-                | Codec::Local(_)
-                | Codec::BoltClient(_) => false,
-            }
+        self.congested || self.mux.is_full()
     }
 
-    /// Whether it ends with the calls that it has.
-    pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.codec, Codec::BoltServer(_))
-            && self.downstream().is_some_and(|downstream| downstream.closing)
+    /// Whether what arrives next may begin a stream.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.mux.is_alone() || self.streams.is_empty()
     }
 
-    /// Remembers that input waits for calls to end.
-    pub(crate) fn hold_back(&mut self) {
-        if let Codec::BoltServer(server) = &mut self.codec {
-            server.hold_back();
+    /// Whether one that carries many streams is read, whatever becomes of each.
+    pub(crate) fn takes_input(&self) -> bool {
+        match &self.role {
+            // A client that is to go away ends with the calls that it has.
+            Role::Downstream(downstream) => !self.is_full() && !downstream.closing,
+            Role::Upstream(_) | Role::Closing(_) => true,
         }
-    }
-
-    /// Whether it carries many streams at once.
-    pub(crate) const fn carries_many(&self) -> bool {
-        matches!(self.codec, Codec::BoltServer(_) | Codec::BoltClient(_))
     }
 
     /// Whether the peer ended it. Where both directions end by themselves (TCP, tunnels), who was last did.
@@ -354,6 +333,13 @@ pub(crate) struct Connections {
     /// What is being encoded, and for whom: one connection's pieces become one chunk.
     pub(crate) out: Out,
     pub(crate) out_for: Option<ConnectionId>,
+}
+
+impl Connections {
+    /// Bytes that are encoded for a connection and not yet handed to the driver.
+    pub(crate) fn waiting_for(&self, id: ConnectionId) -> u64 {
+        if self.out_for == Some(id) { self.out.len() as u64 } else { 0 }
+    }
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl Connection {
     /// Bytes of its next head may be there.
     #[inline]
     pub(crate) fn trace_head(&mut self) {
-        if REQUEST.enabled() && self.threshold.head.is_none() && self.codec.buffered() > 0 {
+        if REQUEST.enabled() && self.threshold.head.is_none() && self.mux.buffered() > 0 {
             self.threshold.head = Some(Stamp::now());
         }
     }

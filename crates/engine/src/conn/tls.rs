@@ -1,6 +1,6 @@
-//! TLS on upstream connections: the handshake before a connection counts, and the layer between bytes and codec after it.
+//! TLS on upstream connections: the handshake before a connection counts, and the layer between bytes and mux after it.
 //!
-//! Arrives: records. Leaves: plain bytes for the codec, records for the driver, or the end of a connect.
+//! Arrives: records. Leaves: plain bytes for the mux, records for the driver, or the end of a connect.
 //!
 //! A connection in its handshake is in no pool and carries nothing: it still belongs to its attempt, whose deadline
 //! (`connect_timeout`) runs on. What was encoded for a connection is sealed when it is handed to the driver, so that

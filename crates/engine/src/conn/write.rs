@@ -19,8 +19,8 @@ impl Connections {
     /// Starts `request_headers_timeout` when a head is only partly there.
     pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
         let Some(connection) = self.table.get_mut(id) else { return };
-        if connection.stream.is_some()
-            || connection.codec.buffered() == 0
+        if connection.is_busy()
+            || connection.mux.buffered() == 0
             || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
         {
             return;

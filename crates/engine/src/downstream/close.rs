@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use towpath_proto::{Close, ConnectionId, Instant, Output, ReadInterest};
 
+use crate::conn::carried::Carried;
 use crate::conn::{Closing, ConnectionTimer, Connections, Reading, Role};
 use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
@@ -82,7 +83,7 @@ impl Listeners {
             let takes = if downstream.broken { BROKEN_BYTES } else { LATE_BYTES };
             connection.role = Role::Closing(Closing { downstream, closer, wait, refused, takes });
         }
-        connection.stream = None;
+        connection.streams = Carried::default();
         connection.deadlines = Deadlines::new();
         let reading = std::mem::replace(&mut connection.reading, Reading::On);
         conns.table.insert(*connection);

@@ -168,6 +168,14 @@ impl TimerSlot {
 }
 
 impl Env {
+    /// A connection can carry another stream. Many may leave it one after the other; one look at what waits is enough.
+    pub(crate) fn offer_soon(&mut self, id: ConnectionId) {
+        let offer = Work::Offer(id);
+        if self.work.back() != Some(&offer) {
+            self.work.push_back(offer);
+        }
+    }
+
     /// Tells the control thread.
     pub(crate) fn tell(&mut self, message: FromWorker) {
         self.outputs.push_back(Output::Message(Message::From(message)));

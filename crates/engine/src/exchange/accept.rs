@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
 
 use crate::conn::context::ChainKind;
-use crate::conn::mux::{Codec, Raw, bolt_server};
+use crate::conn::mux::{Mux, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
 use crate::exchange::Exchange;
@@ -106,23 +106,23 @@ impl Exchange {
         if !context.listener.ignore_global_limit {
             self.listeners.count_in();
         }
-        let codec = match &context.kind {
+        let mux = match &context.kind {
             ChainKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
                 if let Some(bolt) = &http.bolt {
                     let server = bolt_server::Server::new(Arc::clone(&bolt.config));
-                    Codec::BoltServer(Serving::new(Box::new(server)))
+                    Mux::BoltServer(Serving::new(Box::new(server)))
                 } else {
                     http.stats.downstream_cx_http1_total.inc();
                     http.stats.downstream_cx_http1_active.inc();
                     let server = http1::Server::new(Arc::clone(&http.config.http1));
-                    Codec::Server(Serving::new(server))
+                    Mux::Http1Server(Serving::new(server))
                 }
             }
             ChainKind::Tcp(tcp) => {
                 tcp.stats.downstream_cx_total.inc();
-                Codec::Raw(Raw::default())
+                Mux::Raw(Raw::default())
             }
             // Nobody connects to it.
             ChainKind::Local => return,
@@ -135,7 +135,7 @@ impl Exchange {
             broken: false,
             serial,
         });
-        let connection = Connection::new(id, codec, role, local, peer, limit.bytes, now);
+        let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
         self.conns.table.insert(connection).trace_accepted();
         self.conns.push(limit.of_reads(id), &mut self.env);
         if let Some(delay) = refused {

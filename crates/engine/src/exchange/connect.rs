@@ -2,7 +2,7 @@
 
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output, http1};
 
-use crate::conn::mux::{Codec, Raw};
+use crate::conn::mux::{Mux, Raw};
 use crate::conn::tls::Secured;
 use crate::conn::{Connection, ConnectionTimer, Role, Upstream};
 use crate::env::TimerSlot;
@@ -51,9 +51,9 @@ impl Exchange {
             return;
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
-        let codec = match attempt.protocol {
-            Protocol::Http1 => Codec::Client(http1::Client::new(cluster.config.http1.clone())),
-            Protocol::Raw => Codec::Raw(Raw::default()),
+        let mux = match attempt.protocol {
+            Protocol::Http1 => Mux::Http1Client(http1::Client::new(cluster.config.http1.clone())),
+            Protocol::Raw => Mux::Raw(Raw::default()),
             Protocol::Bolt => cluster.bolt_client(),
         };
         let (limit, max_age) =
@@ -77,7 +77,7 @@ impl Exchange {
         });
         let made = self.conns.table.insert(Connection::new(
             connection,
-            codec,
+            mux,
             role,
             local,
             peer.clone(),

@@ -10,30 +10,24 @@ use towpath_proto::{ConnectionId, Failure, Instant, http1};
 
 use crate::conn::ConnectionTimer;
 use crate::conn::context::ChainContext;
-use crate::conn::mux::Codec;
+use crate::conn::mux::{AtEnd, ONLY};
 use crate::conn::spans::Part;
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, Streams};
-use crate::ids::{Closer, StreamIndex};
+use crate::ids::{Closer, Leg, StreamIndex};
 use crate::record::{Flags, details};
 
 impl Exchange {
     /// A request begins.
-    pub(crate) fn on_request_head(
-        &mut self,
-        id: ConnectionId,
-        head: Head,
-        end: bool,
-        now: Instant,
-    ) {
-        let Some((index, context)) = self.open_stream(id, now) else { return };
+    pub(crate) fn on_request_head(&mut self, leg: Leg, head: Head, end: bool, now: Instant) {
+        let Some((index, context)) = self.open_stream(leg, now) else { return };
         let Some(http) = context.http() else { return };
         let config = &http.config;
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_http1_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
         let Some(downstream) = connection.downstream_mut() else { return };
@@ -85,18 +79,16 @@ impl Exchange {
     /// A stream on a connection, with what its record knows from the start.
     pub(crate) fn open_stream(
         &mut self,
-        id: ConnectionId,
+        leg: Leg,
         now: Instant,
     ) -> Option<(StreamIndex, Rc<ChainContext>)> {
-        let connection = self.conns.table.get_mut(id)?;
+        // A response before it may be encoded and not yet handed to the driver.
+        let waiting = self.conns.waiting_for(leg.connection);
+        let connection = self.conns.table.get_mut(leg.connection)?;
         let downstream = connection.downstream()?;
         let (context, serial) = (downstream.context.clone(), downstream.serial);
-        let index = self.streams.open(id, context.clone(), now);
-        if !connection.carries_many() {
-            connection.stream = Some(index);
-        }
-        // A response before it may be encoded and not yet handed to the driver.
-        let waiting = if self.conns.out_for == Some(id) { self.conns.out.len() as u64 } else { 0 };
+        let index = self.streams.open(leg, context.clone(), now);
+        connection.streams.bind(leg.number, index);
         let (received, sent) = (connection.accounted, connection.encoded + waiting);
         let number = self.env.serial.next_stream();
         let stream = self.streams.get_mut(index)?;
@@ -114,7 +106,8 @@ impl Exchange {
 
     /// A stream for a head that was not read, or not accepted: it is counted and logged as any other.
     fn open_unread(&mut self, id: ConnectionId, head: Head, now: Instant) -> Option<StreamIndex> {
-        let (index, context) = self.open_stream(id, now)?;
+        let leg = Leg { connection: id, number: ONLY };
+        let (index, context) = self.open_stream(leg, now)?;
         let http = context.http()?;
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_http1_total.inc();
@@ -129,15 +122,14 @@ impl Exchange {
     /// The client is gone. If that was in the middle of a head, it was a request all the same.
     fn cancel_head(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
-        let amid = matches!(&connection.codec, Codec::Server(server) if server.is_amid_head());
-        if !amid || connection.stream.is_some() {
+        if !connection.is_amid_head() {
             return;
         }
         let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
         self.streams.mark_gone(index);
         self.weigh(index);
         if let Some(connection) = self.conns.table.get_mut(id) {
-            connection.stream = None;
+            connection.streams.unbind(ONLY);
         }
         self.close_record(index, now);
     }
@@ -153,20 +145,15 @@ impl Exchange {
         self.streams.start_response_timer(index, &mut self.env, now);
         self.end_collecting(index, now);
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
-            self.update_reading(downstream);
+            self.update_reading(downstream.connection);
         }
     }
 
     /// What came from the client is not HTTP, or too much of it.
-    pub(crate) fn on_request_error(
-        &mut self,
-        id: ConnectionId,
-        stream: Option<StreamIndex>,
-        error: http1::Error,
-        now: Instant,
-    ) {
+    pub(crate) fn on_request_error(&mut self, id: ConnectionId, error: http1::Error, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let refused = connection.codec.refused();
+        let stream = connection.streams.only();
+        let refused = connection.mux.refused();
         let Some(downstream) = connection.downstream() else { return };
         // A head that is well-formed and says too little is answered as any other request, except that the connection
         // ends with it.
@@ -213,16 +200,15 @@ impl Exchange {
     /// The client sent FIN.
     pub(crate) fn on_downstream_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        connection.codec.ended();
-        match (&connection.codec, connection.stream) {
-            (Codec::Raw(_), Some(_)) => self.pump(id, now),
-            (_, Some(index)) => {
-                self.streams.mark_gone(index);
-                self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
-            }
-            // Its last call ends it.
-            (Codec::BoltServer(server), None) if server.in_flight() > 0 => {}
-            (_, None) => {
+        connection.mux.ended();
+        match connection.mux.at_end() {
+            AtEnd::Told if connection.is_busy() => self.pump(id, now),
+            AtEnd::Waits if connection.is_busy() => {}
+            AtEnd::Told | AtEnd::Waits | AtEnd::Over => {
+                for index in connection.streams.all() {
+                    self.streams.mark_gone(index);
+                    self.abandon(index, details::DOWNSTREAM_REMOTE_DISCONNECT, now);
+                }
                 self.cancel_head(id, now);
                 let closer = Closer::Remote;
                 self.listeners.close_client(id, closer, &mut self.conns, &mut self.env, now);
@@ -253,15 +239,7 @@ impl Exchange {
             now,
         );
         let Some(connection) = self.conns.table.remove(id) else { return };
-        let calls = match &connection.codec {
-            Codec::BoltServer(server) => server.calls(),
-            Codec::Server(_)
-            | Codec::Client(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltClient(_) => Vec::new(),
-        };
-        for index in connection.stream.into_iter().chain(calls) {
+        for index in connection.streams.iter() {
             self.streams.mark_gone(index);
             self.finish(index, now);
         }
@@ -342,7 +320,7 @@ impl Exchange {
                 &mut self.env.timers,
             );
         }
-        if connection.codec.buffered() > 0 && !connection.carries_many() {
+        if connection.mux.is_alone() && connection.mux.buffered() > 0 {
             self.env.work.push_back(Work::Read(id));
         } else {
             self.update_reading(id);

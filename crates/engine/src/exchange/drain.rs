@@ -1,6 +1,6 @@
 //! The steps of a drain that end streams.
 
-use towpath_proto::{Close, Instant};
+use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::Role;
 use crate::exchange::Exchange;
@@ -30,25 +30,18 @@ impl Exchange {
     pub(crate) fn terminate(&mut self, now: Instant) {
         self.listeners.close_listeners(false, &mut self.conns, &mut self.env);
         for id in self.conns.table.ids() {
-            self.end_calls(id, DRAIN_DEADLINE, now);
             let Some(connection) = self.conns.table.get(id) else { continue };
-            match (&connection.role, connection.stream) {
-                (Role::Upstream(_), None) if connection.is_busy() => {}
-                (Role::Downstream(_), Some(index)) => {
-                    self.abandon(index, DRAIN_DEADLINE, now);
-                }
-                (Role::Downstream(_), None) => {
-                    self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now)
-                }
-                (Role::Upstream(_), None) => self.upstreams.close_upstream(
+            match &connection.role {
+                Role::Downstream(_) => self.end_client(id, now),
+                Role::Upstream(_) if connection.is_busy() => {}
+                Role::Upstream(_) => self.upstreams.close_upstream(
                     id,
                     Close::Flush,
                     &mut self.conns,
                     &mut self.env,
                     now,
                 ),
-                (Role::Upstream(_), Some(_)) => {}
-                (Role::Closing(_), _) => {
+                Role::Closing(_) => {
                     let how = Close::Flush;
                     self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
                 }
@@ -59,6 +52,20 @@ impl Exchange {
         self.env.draining.listening = false;
         self.env.draining.settled = true;
         self.listeners.check_drained(&mut self.env);
+    }
+
+    /// Ends a client's connection and what is on it.
+    fn end_client(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let answers = connection.mux.sends_whole();
+        for index in connection.streams.all() {
+            if answers {
+                self.local_reply(index, 502, b"", DRAIN_DEADLINE, now);
+            } else {
+                self.abandon(index, DRAIN_DEADLINE, now);
+            }
+        }
+        self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
     }
 }
 

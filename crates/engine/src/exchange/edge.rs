@@ -10,13 +10,13 @@ use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
-use crate::conn::mux::Codec;
+use crate::conn::mux::Part;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
 use crate::exchange::router::{apply_header_ops, changes};
 use crate::exchange::stream::{Direction, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
-use crate::ids::StreamIndex;
+use crate::ids::{Leg, StreamIndex};
 use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
@@ -200,7 +200,7 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let config = &*http.config;
-        let downstream = stream.downstream;
+        let Leg { connection: downstream, number } = stream.downstream;
         let routed = stream.route.and_then(|route| Routed::of(&context, route));
         let Stream { response: head, record, .. } = stream;
         record.status = head.status();
@@ -258,20 +258,17 @@ impl Exchange {
         let draining = self.env.draining.closes(&context.listener, &mut self.env.random, now);
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
-            if let Codec::Server(server) = &mut connection.codec
-                && (closing || early || draining)
-            {
-                if draining && !closing {
-                    http.stats.downstream_cx_drain_close.inc();
-                }
-                server.close_after_response();
+            let closes = closing || early || draining;
+            if closes && connection.mux.close_after_response() && draining && !closing {
+                http.stats.downstream_cx_drain_close.inc();
             }
         }
         self.conns.encode_for(downstream, &mut self.env);
         if let (Some(connection), Some(stream)) =
             (self.conns.table.get_mut(downstream), self.streams.get(index))
         {
-            connection.codec.encode_head(&stream.response, end, &mut self.conns.out);
+            let head = Part::Head(&stream.response, end);
+            connection.mux.send(number, head, &mut self.conns.out);
         }
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
-use towpath_proto::{Close, Instant, Next};
+use towpath_proto::{Close, Instant};
 
-use crate::conn::mux::Codec;
+use crate::conn::mux::Released;
 use crate::conn::spans::Part;
 use crate::env::{Env, TimerSlot};
 use crate::exchange::Exchange;
@@ -19,7 +19,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::rpc::{Call, Crossing};
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
 use crate::header_ops::Subject;
-use crate::ids::{Closer, ResetReason, StreamIndex};
+use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::upstream::passive_health::HostOutcome;
@@ -143,8 +143,9 @@ impl Exchange {
         let how = if stream.response_end == Direction::Streaming { how } else { Close::Flush };
         self.detach(index, Close::Abort, now);
         let mut closer = Closer::Local;
+        let Leg { connection: downstream, number } = downstream;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
-            connection.stream = None;
+            connection.release(number);
             if connection.is_ended_by_peer() {
                 closer = Closer::Remote;
             }
@@ -168,25 +169,22 @@ impl Exchange {
         let unchanged = stream.upgrade == Upgrade::No;
         let opaque = stream.upgrade == Upgrade::Done || stream.context.tcp().is_some();
         match upstream {
-            UpstreamState::Active(id) if complete && stream.context.tcp().is_some() => {
-                self.sever(index, id, Close::Flush, now);
+            UpstreamState::Active(leg) if complete && stream.context.tcp().is_some() => {
+                self.sever(index, leg, Close::Flush, now);
             }
-            UpstreamState::Active(id) if complete => {
-                let reusable =
-                    self.conns.table.get(id).is_some_and(crate::conn::Connection::is_reusable);
-                self.release_upstream(index, id, reusable, now);
+            UpstreamState::Active(leg) if complete => {
+                self.leave_upstream(index, leg, true, Close::Flush, now);
             }
             UpstreamState::Active(_) | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                 self.detach(index, Close::Abort, now);
             }
             UpstreamState::None => {}
         }
-        if let Some(connection) = self.conns.table.get_mut(downstream) {
-            connection.stream = None;
-        }
-        let shared = self.leave_client(index);
+        self.end_waiting(index);
+        let Leg { connection: downstream, number } = downstream;
+        let released = self.conns.table.get_mut(downstream).map(|it| it.release(number));
         self.close_record(index, now);
-        if shared {
+        if released == Some(Released::GoesOn) {
             self.after_call(downstream, now);
             return;
         }
@@ -201,20 +199,10 @@ impl Exchange {
             self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
             return;
         }
-        let next = match &mut connection.codec {
-            Codec::Server(server) if complete => server.next(),
-            Codec::Server(_)
-            | Codec::Client(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => Next::Close,
-        };
-        match next {
-            Next::KeepAlive => self.rest_downstream(downstream, now),
-            Next::Close => {
-                self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now)
-            }
+        if complete && released == Some(Released::KeepAlive) {
+            self.rest_downstream(downstream, now);
+        } else {
+            self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
         }
     }
 
@@ -228,22 +216,21 @@ impl Exchange {
         let (downstream, upstream) = (stream.downstream, stream.upstream);
         let Some(stream) = self.streams.get_mut(index) else { return };
         // What is encoded and not yet handed to the driver counts too.
-        let out = &self.conns.out;
-        let waiting = |id| if self.conns.out_for == Some(id) { out.len() as u64 } else { 0 };
-        if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream) {
-            connection.accounted = connection.bytes_received - connection.codec.buffered() as u64;
+        let of_downstream = self.conns.waiting_for(downstream.connection);
+        if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream.connection) {
+            connection.accounted = connection.bytes_received - connection.mux.buffered() as u64;
             stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
-            let sent = connection.encoded + waiting(downstream);
+            let sent = connection.encoded + of_downstream;
             stream.record.wire_sent = sent - stream.wire.downstream_sent;
         }
         // Of a connection that others share its frames tell.
-        if let UpstreamState::Active(id) = upstream
-            && let Some(connection) = self.conns.table.get(id)
-            && !connection.carries_many()
+        if let UpstreamState::Active(leg) = upstream
+            && let Some(connection) = self.conns.table.get(leg.connection)
+            && connection.mux.is_alone()
         {
             stream.record.upstream_wire_received =
                 connection.bytes_received - stream.wire.upstream_received;
-            let sent = connection.encoded + waiting(id);
+            let sent = connection.encoded + self.conns.waiting_for(leg.connection);
             stream.record.upstream_wire_sent = sent - stream.wire.upstream_sent;
         }
     }

@@ -1,4 +1,4 @@
-//! The one forwarding loop: from a connection's codec to the codec at the stream's other side.
+//! The one forwarding loop: from a connection's mux to the mux at the stream's other side.
 //!
 //! Arrives: a connection that has received something. Leaves: the same heads, data and ends, encoded for the other
 //! connection, and the decision whether both are read on.
@@ -13,13 +13,13 @@ use bytes::Bytes;
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 
-use crate::conn::mux::{Codec, CodecError};
+use crate::conn::mux::{Arrival, Part, Violation};
 use crate::conn::{Connection, Reading, Role};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{Side, StreamIndex};
+use crate::ids::{Leg, Side, StreamIndex};
 use crate::upstream::Congestion;
 
 /// What goes from one side to the other after the head.
@@ -46,64 +46,68 @@ impl Exchange {
                 Role::Upstream(_) => Side::Response,
                 Role::Closing(_) => return,
             };
-            if side == Side::Request && connection.stream.is_none() {
+            if side == Side::Request && connection.may_begin() {
                 if connection.is_full() {
-                    connection.hold_back();
+                    connection.mux.hold_back();
                     break;
                 }
                 connection.trace_head();
             }
-            let polled = connection.codec.poll(&mut self.env.heads);
-            let ends = matches!(polled, Ok(Some(Event::Data(_)))) && connection.codec.take_end();
-            let stream = connection.current();
-            match (polled, stream) {
-                (Ok(None), _) => break,
-                (Ok(Some(Event::Head { head, end })), stream) => match (side, stream) {
-                    (Side::Request, _) if connection.carries_many() => self.on_call(id, head, now),
-                    (Side::Request, _) => self.on_request_head(id, head, end, now),
+            let (number, arrival) = match connection.mux.poll(&mut self.env.heads) {
+                Ok(Some(arrived)) => arrived,
+                Ok(None) => break,
+                Err(violation) => return self.on_violation(id, side, violation, now),
+            };
+            let leg = Leg { connection: id, number };
+            let stream = connection.streams.get(number);
+            match (arrival, stream) {
+                (Arrival::Part(Event::Head { head, end }), stream) => match (side, stream) {
+                    (Side::Request, _) => self.on_request_head(leg, head, end, now),
                     (Side::Response, Some(stream)) => self.on_response_head(stream, head, end, now),
                     (Side::Response, None) => {
                         self.upstreams.on_unasked(id, &mut self.conns, &mut self.env, now)
                     }
                 },
-                (Ok(Some(Event::Informational(head))), Some(stream)) => {
+                (Arrival::Whole(frame), stream) => match (side, stream) {
+                    (Side::Request, _) => self.on_call(leg, frame, now),
+                    (Side::Response, Some(stream)) => self.on_answer(stream, frame, now),
+                    (Side::Response, None) => {}
+                },
+                (Arrival::Part(Event::Informational(head)), Some(stream)) => {
                     self.on_informational(stream, head, now)
                 }
-                (Ok(Some(Event::Data(chunk))), Some(stream)) => {
+                (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
+                    let ends = connection.mux.take_end();
                     self.forward(stream, side, Item::Data(chunk), now);
-                    let goes_on = |it: &Connection| ends && it.current() == Some(stream);
+                    let goes_on = |it: &Connection| ends && it.streams.get(number) == Some(stream);
                     if self.conns.table.get(id).is_some_and(goes_on) {
                         self.forward(stream, side, Item::End, now);
                     }
                 }
-                (Ok(Some(Event::Trailers(head))), Some(stream)) => {
+                (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
                     self.forward(stream, side, Item::Trailers(head), now);
                 }
-                (Ok(Some(Event::End)), Some(stream)) => self.forward(stream, side, Item::End, now),
-                (Ok(Some(_)), None) => {}
-                (Err(error), stream) => {
-                    match (side, error) {
-                        (Side::Request, CodecError::Http1(error)) => {
-                            self.on_request_error(id, stream, error, now)
-                        }
-                        (Side::Response, CodecError::Http1(error)) => {
-                            self.on_response_error(id, stream, error, now)
-                        }
-                        (Side::Request, CodecError::Bolt(error)) => {
-                            self.on_frame_error(id, error, now)
-                        }
-                        (Side::Response, CodecError::Bolt(error)) => {
-                            self.on_answer_error(id, error, now)
-                        }
-                    }
-                    return;
+                (Arrival::Part(Event::End), Some(stream)) => {
+                    self.forward(stream, side, Item::End, now)
                 }
+                (Arrival::Part(_), None) => {}
             }
         }
         self.conns.answer_at_once(id, &mut self.env);
         self.end_if_through(id, now);
         self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
+    }
+
+    /// What arrived is not the protocol.
+    #[cold]
+    fn on_violation(&mut self, id: ConnectionId, side: Side, violation: Violation, now: Instant) {
+        match (side, violation) {
+            (Side::Request, Violation::Http1(error)) => self.on_request_error(id, error, now),
+            (Side::Response, Violation::Http1(error)) => self.on_response_error(id, error, now),
+            (Side::Request, Violation::Bolt(error)) => self.on_frame_error(id, error, now),
+            (Side::Response, Violation::Bolt(error)) => self.on_answer_error(id, error, now),
+        }
     }
 
     /// Goes on with the connections that had more events than their share.
@@ -132,7 +136,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let target = match (side, stream.upstream) {
             (Side::Response, _) => Some(stream.downstream),
-            (Side::Request, UpstreamState::Active(id)) => Some(id),
+            (Side::Request, UpstreamState::Active(leg)) => Some(leg),
             (
                 Side::Request,
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
@@ -172,22 +176,24 @@ impl Exchange {
         }
     }
 
-    /// Encodes one piece for a connection.
-    pub(crate) fn write(&mut self, id: ConnectionId, item: Item, now: Instant) {
+    /// Encodes one piece for a stream's end.
+    pub(crate) fn write(&mut self, leg: Leg, item: Item, now: Instant) {
+        let Leg { connection: id, number } = leg;
         self.conns.encode_for(id, &mut self.env);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        if matches!(connection.codec, Codec::Local(_)) {
+        if connection.mux.is_app() {
             return self.deliver(id, item, now);
         }
+        let out = &mut self.conns.out;
         match item {
-            Item::Data(chunk) => connection.codec.encode_data(chunk, &mut self.conns.out),
+            Item::Data(chunk) => connection.mux.send(number, Part::Data(chunk), out),
             Item::Trailers(head) => {
-                connection.codec.encode_trailers(&head, &mut self.conns.out);
+                connection.mux.send(number, Part::Trailers(&head), out);
                 self.env.heads.give(head);
             }
             Item::End => {
-                connection.codec.encode_end(&mut self.conns.out);
-                if matches!(connection.codec, Codec::Raw(_)) {
+                connection.mux.send(number, Part::End, out);
+                if connection.mux.is_opaque() {
                     connection.ended_last = connection.ended;
                     self.conns.say_goodbye(id, &mut self.env);
                     self.conns
@@ -200,23 +206,39 @@ impl Exchange {
     /// More waits to leave a connection than its watermark: its other side is not read.
     pub(crate) fn on_backed_up(&mut self, id: ConnectionId) {
         self.upstreams.count_congestion(id, Congestion::BackedUp, &mut self.conns);
-        if let Some(source) = self.other_side(id) {
-            self.update_reading(source);
+        self.update_sources(id);
+    }
+
+    /// What is read for the streams of a connection goes on, or waits.
+    pub(crate) fn update_sources(&mut self, id: ConnectionId) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let is_upstream = connection.upstream().is_some();
+        let (only, others) = match connection.streams.len() {
+            0 | 1 => (connection.streams.iter().next(), Vec::new()),
+            _ => (None, connection.streams.all()),
+        };
+        for stream in only.into_iter().chain(others) {
+            self.update_source(stream, is_upstream);
+        }
+    }
+
+    /// What is read for one stream goes on, or waits, as its upstream or its downstream side has room.
+    fn update_source(&mut self, index: StreamIndex, is_upstream: bool) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if is_upstream {
+            self.update_reading(stream.downstream.connection);
+        } else if let UpstreamState::Active(leg) = stream.upstream {
+            self.update_reading(leg.connection);
         }
     }
 
     /// A connection that was congested has room again.
     pub(crate) fn on_room(&mut self, id: ConnectionId, now: Instant) {
-        if self.conns.is_shared(id) {
-            self.offer_shared(id, now);
-            return;
-        }
-        if let Some(source) = self.other_side(id) {
-            self.update_reading(source);
-        }
-        let held_back =
-            self.conns.table.get(id).is_some_and(|connection| connection.stream.is_none());
-        if held_back {
+        self.update_sources(id);
+        let Some(connection) = self.conns.table.get(id) else { return };
+        if connection.upstream().is_some() && !connection.mux.is_alone() {
+            self.offer(id, now);
+        } else if connection.may_begin() {
             self.pump(id, now);
         }
     }
@@ -240,7 +262,7 @@ impl Exchange {
             if wanted == Reading::On { Congestion::Resumed } else { Congestion::Paused },
             &mut self.conns,
         );
-        if self.conns.table.get(id).is_some_and(|one| matches!(one.codec, Codec::Local(_))) {
+        if self.conns.table.get(id).is_some_and(|connection| connection.mux.is_app()) {
             return self.conns.on_local_reading(id, &mut self.env);
         }
         self.conns.push(Output::ReadInterest { connection: id, interest }, &mut self.env);
@@ -253,16 +275,19 @@ impl Exchange {
         if connection.put_off {
             return false;
         }
-        let Some(stream) = connection.stream.and_then(|index| self.streams.get(index)) else {
-            let takes = !connection.is_full() && !connection.is_leaving();
-            return takes || matches!(connection.codec, Codec::BoltClient(_));
+        if !connection.mux.is_alone() {
+            return connection.takes_input();
+        }
+        let Some(stream) = connection.streams.only().and_then(|index| self.streams.get(index))
+        else {
+            return !connection.is_full();
         };
         match &connection.role {
             Role::Downstream(_) if stream.request_end == Direction::Ended => {
-                connection.codec.buffered() < connection.high_watermark
+                connection.mux.buffered() < connection.high_watermark
             }
             Role::Downstream(_) => match stream.upstream {
-                UpstreamState::Active(upstream) => !self.conns.is_congested(upstream),
+                UpstreamState::Active(upstream) => !self.conns.is_congested(upstream.connection),
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                     // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
@@ -271,32 +296,21 @@ impl Exchange {
             },
             Role::Upstream(_) => {
                 stream.call.crossing == Crossing::ToHttp
-                    || !self.conns.is_congested(stream.downstream)
+                    || !self.conns.is_congested(stream.downstream.connection)
             }
             Role::Closing(_) => true,
-        }
-    }
-
-    /// The connection at the other side of a connection's stream.
-    pub(crate) fn other_side(&self, id: ConnectionId) -> Option<ConnectionId> {
-        let connection = self.conns.table.get(id)?;
-        let stream = self.streams.get(connection.stream?)?;
-        match (&connection.role, stream.upstream) {
-            (Role::Upstream(_), _) => Some(stream.downstream),
-            (Role::Downstream(_), UpstreamState::Active(upstream)) => Some(upstream),
-            (Role::Downstream(_) | Role::Closing(_), _) => None,
         }
     }
 
     /// The request comes faster than there is somewhere to send it.
     pub(crate) fn hold_back(&mut self, index: StreamIndex) {
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
-            self.update_reading(downstream);
+            self.update_reading(downstream.connection);
         }
     }
 
     /// Sends what a stream has kept to the connection that it just got.
-    pub(crate) fn replay(&mut self, index: StreamIndex, upstream: ConnectionId, now: Instant) {
+    pub(crate) fn replay(&mut self, index: StreamIndex, upstream: Leg, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let mut chunks = std::mem::take(&mut stream.body.chunks);
         let ended = stream.request_end == Direction::Ended;

@@ -30,7 +30,6 @@ use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::context::ChainContext;
-use crate::conn::mux::Codec;
 use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
 use crate::env::Env;
@@ -89,7 +88,7 @@ impl Exchange {
         };
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);
-        let carries_calls = matches!(connection.codec, Codec::BoltClient(_));
+        let carries_calls = connection.mux.sends_whole();
         let is_closing = matches!(connection.role, Role::Closing(_));
         if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
             connection.congested = false;
@@ -97,7 +96,7 @@ impl Exchange {
             self.on_room(id, now);
         }
         if carries_calls {
-            self.let_frames_go(id);
+            self.release_frames(id);
         }
         if is_closing {
             self.listeners.on_closing_sent(id, &mut self.conns, &mut self.env, now);

@@ -22,7 +22,7 @@ pub(crate) enum Offer {
 impl Exchange {
     /// A connection has no stream any more and can carry another.
     pub(crate) fn offer(&mut self, id: ConnectionId, now: Instant) {
-        if self.conns.is_shared(id) {
+        if self.conns.table.get(id).is_some_and(|connection| !connection.mux.is_alone()) {
             self.offer_shared(id, now);
             return;
         }

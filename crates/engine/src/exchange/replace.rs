@@ -96,13 +96,7 @@ impl Exchange {
         }
         let open = self.upstreams.clusters.get(id).map(ClusterState::open_connections);
         for connection in open.unwrap_or_default() {
-            if self.conns.is_shared(connection) {
-                self.fail_shared(connection, ResetReason::ClusterGone, now);
-                let (conns, env) = (&mut self.conns, &mut self.env);
-                self.upstreams.close_upstream(connection, Close::Flush, conns, env, now);
-            } else if let Some(stream) = self.conns.table.get(connection).and_then(|it| it.stream) {
-                self.reset_upstream(stream, ResetReason::ClusterGone, now);
-            }
+            self.fail_upstream(connection, ResetReason::ClusterGone, Close::Flush, now);
         }
         for attempt in self.upstreams.attempts.of_cluster(id) {
             self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);

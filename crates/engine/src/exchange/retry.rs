@@ -18,7 +18,7 @@ use crate::conn::Connections;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
@@ -193,8 +193,8 @@ impl Exchange {
     /// Whether a stream's upstream connection was ended, not reset.
     fn is_upstream_ended(&self, index: StreamIndex) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
-        let UpstreamState::Active(id) = stream.upstream else { return false };
-        self.conns.table.get(id).is_some_and(|connection| connection.ended && !connection.gone)
+        let UpstreamState::Active(Leg { connection, .. }) = stream.upstream else { return false };
+        self.conns.table.get(connection).is_some_and(|it| it.ended && !it.gone)
     }
 
     /// The upstream side of a stream is over before its response was.
@@ -379,18 +379,18 @@ impl Exchange {
 impl Connections {
     /// How much of this stream's request the kernel has taken.
     pub(crate) fn request_bytes_sent(&self, stream: &Stream) -> u64 {
-        let UpstreamState::Active(id) = stream.upstream else { return 0 };
-        self.table.get(id).map_or(0, |connection| {
+        let UpstreamState::Active(leg) = stream.upstream else { return 0 };
+        self.table.get(leg.connection).map_or(0, |connection| {
             connection.bytes_sent.saturating_sub(stream.retries.sent_before)
         })
     }
 
     /// Whether anything came back for this stream's request: a part of a head, or an interim response.
     pub(crate) fn response_has_begun(&self, stream: &Stream) -> bool {
-        let UpstreamState::Active(id) = stream.upstream else { return false };
-        self.table.get(id).is_some_and(|connection| {
-            // Answers that many share a connection for come whole, and others' are no sign.
-            !connection.carries_many() && connection.bytes_received > stream.wire.upstream_received
+        let UpstreamState::Active(leg) = stream.upstream else { return false };
+        self.table.get(leg.connection).is_some_and(|connection| {
+            // On one that many share, what comes for others is no sign.
+            connection.mux.is_alone() && connection.bytes_received > stream.wire.upstream_received
         })
     }
 }

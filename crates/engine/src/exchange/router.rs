@@ -9,7 +9,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
 use crate::conn::context::HttpContext;
-use crate::conn::mux::Codec;
+use crate::conn::mux;
 use crate::conn::spans::Part;
 use crate::env::Env;
 use crate::exchange::edge::Origin;
@@ -23,7 +23,7 @@ use crate::exchange::stream::{
 use crate::exchange::{Exchange, edge};
 use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
-use crate::ids::{NO_CLUSTER, Priority, ResetReason, StreamIndex};
+use crate::ids::{Leg, NO_CLUSTER, Priority, ResetReason, StreamIndex};
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::route::{Picked, path};
@@ -47,7 +47,7 @@ impl Exchange {
             Normalized::Refused => {
                 http.stats.downstream_rq_failed_path_normalization.inc();
                 let downstream = stream.downstream;
-                self.conns.close_after_response(downstream);
+                self.conns.close_after_response(downstream.connection);
                 self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
                 return;
             }
@@ -325,7 +325,7 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let downstream = stream.downstream;
+        let Leg { connection: downstream, number } = stream.downstream;
         let Some(expected) = stream.request.get(Name::Expect) else { return true };
         if !expected.eq_ignore_ascii_case(b"100-continue")
             && stream.request.version() != Version::Http10
@@ -339,10 +339,9 @@ impl Exchange {
         stream.request.remove(Name::Expect);
         self.conns.encode_for(downstream, &mut self.env);
         let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
-        if let Codec::Server(server) = &mut connection.codec
-            && server.wants_continue()
-        {
-            server.encode_informational(&Head::response(100), &mut self.conns.out);
+        if connection.mux.wants_continue() {
+            let head = Head::response(100);
+            connection.mux.send(number, mux::Part::Interim(&head), &mut self.conns.out);
             self.streams.count_informational(index, 100);
         }
         true

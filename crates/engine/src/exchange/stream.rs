@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_proto::Instant;
 use towpath_proto::head::Head;
-use towpath_proto::{ConnectionId, Instant};
 
 use crate::conn::context::ChainContext;
 use crate::conn::spans::Trail;
@@ -22,7 +22,7 @@ use crate::deadlines::Deadlines;
 use crate::env::{Env, TimerSlot};
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
-use crate::ids::{NO_CLUSTER, PoolKey, Priority, StreamIndex};
+use crate::ids::{Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::{Flags, Record};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
@@ -31,7 +31,7 @@ use crate::upstream::cluster::RequestOutcome;
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) downstream: ConnectionId,
+    pub(crate) downstream: Leg,
     pub(crate) context: Rc<ChainContext>,
     pub(crate) upstream: UpstreamState,
     pub(crate) request: Head,
@@ -84,7 +84,7 @@ pub(crate) enum UpstreamState {
     /// In a pool's queue.
     Pending(PoolKey),
     /// On a connection.
-    Active(ConnectionId),
+    Active(Leg),
     /// Waits for its next try.
     BackingOff,
 }
@@ -240,7 +240,7 @@ impl Streams {
     /// Makes a stream, in the memory of an earlier one when there is some.
     pub(crate) fn open(
         &mut self,
-        downstream: ConnectionId,
+        downstream: Leg,
         context: Rc<ChainContext>,
         now: Instant,
     ) -> StreamIndex {
@@ -303,7 +303,7 @@ impl Streams {
 pub(crate) const SPARE_STREAMS: usize = 4096;
 
 impl Stream {
-    pub(crate) fn new(downstream: ConnectionId, context: Rc<ChainContext>, now: Instant) -> Self {
+    pub(crate) fn new(downstream: Leg, context: Rc<ChainContext>, now: Instant) -> Self {
         Self {
             downstream,
             context,
@@ -332,12 +332,7 @@ impl Stream {
         }
     }
 
-    pub(crate) fn renew(
-        &mut self,
-        downstream: ConnectionId,
-        context: Rc<ChainContext>,
-        now: Instant,
-    ) {
+    pub(crate) fn renew(&mut self, downstream: Leg, context: Rc<ChainContext>, now: Instant) {
         self.downstream = downstream;
         self.context = context;
         self.upstream = UpstreamState::None;

@@ -5,10 +5,11 @@
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
+use crate::conn::mux::ONLY;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, UpstreamState};
-use crate::ids::{Closer, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
+use crate::ids::{Closer, Leg, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -18,7 +19,10 @@ use crate::upstream::pool::Lease;
 impl Exchange {
     /// Opens the stream of a TCP connection.
     pub(crate) fn open_tcp(&mut self, id: ConnectionId, now: Instant) {
-        let Some((index, context)) = self.open_stream(id, now) else { return };
+        let Some((index, context)) = self.open_stream(Leg { connection: id, number: ONLY }, now)
+        else {
+            return;
+        };
         let Some(tcp) = context.tcp() else { return };
         if let Some(duration) = tcp.config.max_duration {
             self.streams.set_stream_timer(
@@ -202,8 +206,9 @@ impl Exchange {
         let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) else {
             return;
         };
+        let Leg { connection: downstream, number } = downstream;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
-            connection.stream = None;
+            connection.release(number);
         }
         self.close_record(index, now);
         let Self { listeners, conns, env, .. } = self;

@@ -5,7 +5,6 @@ use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
-use crate::conn::mux::Codec;
 use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Secured};
 use crate::exchange::Exchange;
@@ -147,14 +146,14 @@ impl Exchange {
         }
     }
 
-    /// Hands plain bytes to the codec.
+    /// Hands plain bytes to the mux.
     pub(crate) fn receive_plain(&mut self, id: ConnectionId, plain: Bytes, now: Instant) {
         if plain.is_empty() {
             return;
         }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.bytes_received += plain.len() as u64;
-        connection.codec.receive(plain);
+        connection.mux.receive(plain);
         self.pump(id, now);
     }
 
@@ -162,35 +161,26 @@ impl Exchange {
     pub(crate) fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.ended = true;
-        let (stream, pool_key) = (connection.stream, connection.upstream().map(|up| up.pool_key));
+        let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
         if let Some(tls) = pool_key
             .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.tls.as_ref())
         {
             tls.stats.count_fault(fault);
         }
-        if self.conns.is_shared(id) {
-            self.fail_shared(id, ResetReason::Terminated, now);
-        }
-        match stream {
-            Some(index) => self.reset_upstream(index, ResetReason::Terminated, now),
-            None => {
-                self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now)
-            }
-        }
+        self.fail_upstream(id, ResetReason::Terminated, Close::Flush, now);
     }
 
     /// The end of an established connection came without `close_notify`: anybody on the way may have cut it
     /// (RFC 8446 §6.1). So it does not end a message that is ended by nothing else.
     pub(crate) fn on_cut(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
-        let Some(stream) =
-            connection.stream.and_then(|index| Some((index, self.streams.get(index)?)))
+        let on = connection.streams.only().filter(|_| connection.mux.is_alone());
+        let Some((index, stream)) = on.and_then(|index| Some((index, self.streams.get(index)?)))
         else {
             return self.on_upstream_end(id, now);
         };
-        let (index, stream) = stream;
-        let opaque = matches!(connection.codec, Codec::Raw(_));
+        let opaque = connection.mux.is_opaque();
         match stream.response_end {
             Direction::Ended | Direction::AwaitingHead if !opaque => self.on_upstream_end(id, now),
             Direction::Ended => self.on_upstream_end(id, now),

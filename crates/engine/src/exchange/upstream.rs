@@ -7,14 +7,14 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 
-use crate::conn::mux::Codec;
-use crate::conn::spans::Part;
-use crate::conn::{Connection, ConnectionTimer};
+use crate::conn::ConnectionTimer;
+use crate::conn::mux::{AtEnd, Part, Released};
+use crate::conn::spans::Part as Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
-use crate::ids::{PoolKey, ResetReason, StreamIndex};
+use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
 use crate::upstream::cluster::RequestOutcome;
 use crate::upstream::passive_health::HostOutcome;
@@ -33,8 +33,10 @@ impl Exchange {
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
         }
+        let Some(number) = connection.mux.open() else { return };
+        let leg = Leg { connection: id, number };
         let tunnels = stream.context.tcp().is_some();
-        stream.trace_part(if tunnels { Part::Tunnel } else { Part::Send });
+        stream.trace_part(if tunnels { Phase::Tunnel } else { Phase::Send });
         let sent_before = connection.bytes_sent;
         stream.wire.upstream_received = connection.bytes_received;
         stream.wire.upstream_sent = connection.encoded;
@@ -47,7 +49,7 @@ impl Exchange {
         upstream.requests += 1;
         let requests = upstream.requests;
         stream.record.upstream_connection = upstream.serial;
-        stream.upstream = UpstreamState::Active(id);
+        stream.upstream = UpstreamState::Active(leg);
         stream.record.upstream_host = Some(connection.peer.clone());
         stream.record.upstream_local = Some(connection.local.clone());
         stream.record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
@@ -55,11 +57,7 @@ impl Exchange {
         if stream.request_end == Direction::Ended {
             stream.record.upstream_last_sent = Some(now);
         }
-        if let Codec::BoltClient(client) = &mut connection.codec {
-            stream.call.number = client.open(index);
-        } else {
-            connection.stream = Some(index);
-        }
+        connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         let downstream = stream.downstream;
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
@@ -80,21 +78,22 @@ impl Exchange {
             &mut self.env,
         );
         if tunnels {
-            self.replay(index, id, now);
+            self.replay(index, leg, now);
         } else if ends_connect {
             let mut head = self.env.heads.take();
             head.set_status(200);
             self.on_response_head(index, head, false, now);
         } else {
-            self.send_request(index, id, now);
+            self.send_request(index, leg, now);
         }
         self.end_waiting(index);
-        self.update_reading(downstream);
+        self.update_reading(downstream.connection);
         self.end_oneway(index, now);
     }
 
     /// Encodes the request for its connection.
-    pub(crate) fn send_request(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+    pub(crate) fn send_request(&mut self, index: StreamIndex, leg: Leg, now: Instant) {
+        let id = leg.connection;
         self.finish_request_head(index, now);
         let Some(stream) = self.streams.get(index) else { return };
         let end = stream.request_end == Direction::Ended
@@ -107,16 +106,17 @@ impl Exchange {
             return;
         };
         let is_first = connection.encoded == 0 && connection.tls.is_none();
-        let carries_many = connection.carries_many();
-        connection.codec.encode_head(&stream.request, end, &mut self.conns.out);
+        let is_whole = stream.call.frame.is_some() && connection.mux.sends_whole();
+        let head = Part::Head(&stream.request, end);
+        connection.mux.send(leg.number, head, &mut self.conns.out);
         if is_first && self.is_large_upload(index) {
             self.conns.push(towpath_proto::Output::Push { connection: id }, &mut self.env);
             self.conns.encode_for(id, &mut self.env);
         }
-        if carries_many {
-            self.encode_call(index, id);
+        if is_whole {
+            self.encode_call(index, leg);
         } else if !end {
-            self.replay(index, id, now);
+            self.replay(index, leg, now);
         }
         if let Some(stream) = self.streams.get_mut(index)
             && stream.request_end == Direction::Ended
@@ -134,9 +134,8 @@ impl Exchange {
         end: bool,
         now: Instant,
     ) {
-        self.take_answer(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Part::Body);
+        stream.trace_part(Phase::Body);
         let unused = std::mem::replace(&mut stream.response, head);
         self.env.heads.give(unused);
         let has_content = self.streams.become_response(index, &mut self.env);
@@ -149,7 +148,8 @@ impl Exchange {
             record.upstream_last_received = Some(now);
         }
         let status = stream.response.status();
-        let UpstreamState::Active(id) = stream.upstream else { return };
+        let UpstreamState::Active(leg) = stream.upstream else { return };
+        let id = leg.connection;
         let pool_key = self
             .conns
             .table
@@ -159,7 +159,7 @@ impl Exchange {
         if let Some(pool_key) = pool_key {
             self.upstreams.note(pool_key, HostOutcome::Answered(status), &mut self.env);
         }
-        if status >= 400 && self.retry_status(index, id, status, now) {
+        if status >= 400 && self.retry_status(index, leg, status, now) {
             return;
         }
         self.settle_retry(index);
@@ -181,7 +181,7 @@ impl Exchange {
                 && (200..300).contains(&status));
         if switches {
             stream.upgrade = Upgrade::Done;
-            stream.trace_part(Part::Tunnel);
+            stream.trace_part(Phase::Tunnel);
             if let Some(http) = stream.context.http() {
                 http.stats.downstream_cx_upgrades_total.inc();
                 http.stats.downstream_cx_upgrades_active.inc();
@@ -189,10 +189,10 @@ impl Exchange {
             stream.request_end = Direction::Streaming;
             stream.response_end = Direction::Streaming;
             stream.deadlines.clear(StreamTimer::Response as usize);
-            let downstream = stream.downstream;
+            let downstream = stream.downstream.connection;
             for connection in [downstream, id] {
                 if let Some(connection) = self.conns.table.get_mut(connection) {
-                    connection.codec.upgrade();
+                    connection.mux.upgrade();
                 }
             }
             self.env.work.push_back(Work::Read(downstream));
@@ -210,13 +210,13 @@ impl Exchange {
     pub(crate) fn retry_status(
         &mut self,
         index: StreamIndex,
-        id: ConnectionId,
+        leg: Leg,
         status: u16,
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
         if stream.is_local() {
-            return self.rest_after(index, id, status, now);
+            return self.rest_after(index, leg, status, now);
         }
         let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
         let reason = if limited { ResetReason::RateLimited } else { ResetReason::Status(status) };
@@ -226,38 +226,34 @@ impl Exchange {
         {
             return false;
         }
-        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
+        if let Some(cluster) = self.upstreams.cluster_of(leg.connection, &mut self.conns) {
             cluster.stats.retry_upstream_rq.count(status);
         }
-        self.leave_answer(index, id, now);
+        self.leave_answer(index, leg, now);
         true
     }
 
     /// A stream that will be tried again leaves the connection on which an answer begins.
-    pub(crate) fn leave_answer(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
-        if self.conns.table.get(id).is_some_and(Connection::is_reusable) {
-            self.release_upstream(index, id, true, now);
-        } else {
-            // The rest of the answer is not waited for.
-            self.sever(index, id, Close::Abort, now);
-        }
+    pub(crate) fn leave_answer(&mut self, index: StreamIndex, leg: Leg, now: Instant) {
+        // What is still to come of the answer is not waited for.
+        let connection = self.conns.table.get(leg.connection);
+        let is_whole = connection.is_some_and(|it| it.mux.capacity() > 0 && !it.is_spent());
+        self.leave_upstream(index, leg, is_whole, Close::Abort, now);
     }
 
     /// A 1xx other than 101.
     pub(crate) fn on_informational(&mut self, index: StreamIndex, head: Head, _now: Instant) {
         self.charge(index, head.status());
         let Some(stream) = self.streams.get(index) else { return };
-        let downstream = stream.downstream;
+        let Leg { connection: downstream, number } = stream.downstream;
         let passes = stream.is_unanswered()
             && stream.request.version() != towpath_proto::head::Version::Http10
             && (head.status() != 100
                 || stream.context.http().is_some_and(|http| http.config.proxy_100_continue));
         if passes {
             self.conns.encode_for(downstream, &mut self.env);
-            if let Some(connection) = self.conns.table.get_mut(downstream)
-                && let Codec::Server(server) = &mut connection.codec
-            {
-                server.encode_informational(&head, &mut self.conns.out);
+            if let Some(connection) = self.conns.table.get_mut(downstream) {
+                connection.mux.send(number, Part::Interim(&head), &mut self.conns.out);
             }
             self.streams.count_informational(index, head.status());
         }
@@ -281,10 +277,10 @@ impl Exchange {
     pub(crate) fn on_response_error(
         &mut self,
         id: ConnectionId,
-        stream: Option<StreamIndex>,
         error: http1::Error,
         now: Instant,
     ) {
+        let stream = self.conns.table.get(id).and_then(|connection| connection.streams.only());
         let pool_key = self
             .conns
             .table
@@ -318,30 +314,36 @@ impl Exchange {
 
     /// The server sends nothing more, and nobody else made it look so.
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
-        if self.conns.is_shared(id) {
-            self.fail_shared(id, ResetReason::Terminated, now);
-            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
-            return;
-        }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Some(index) = connection.stream else {
+        if !connection.is_busy() {
             self.upstreams.learn_peer_idle(id, &mut self.conns, now);
             self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
             return;
-        };
-        connection.codec.ended();
-        let unanswered = match &connection.codec {
-            Codec::Client(client) => !client.response_started(),
-            Codec::Server(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => false,
-        };
-        if unanswered {
-            self.reset_upstream(index, ResetReason::Terminated, now);
-        } else {
-            self.pump(id, now);
+        }
+        connection.mux.ended();
+        match connection.mux.at_end() {
+            AtEnd::Told => self.pump(id, now),
+            AtEnd::Waits | AtEnd::Over => {
+                self.fail_upstream(id, ResetReason::Terminated, Close::Flush, now);
+            }
+        }
+    }
+
+    /// An upstream connection is lost: each of its streams fails by itself, and it is closed.
+    pub(crate) fn fail_upstream(
+        &mut self,
+        id: ConnectionId,
+        reason: ResetReason,
+        how: Close,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        if !connection.mux.is_alone() {
+            return self.fail_shared(id, reason, how, now);
+        }
+        match connection.streams.only() {
+            Some(index) => self.reset_upstream(index, reason, now),
+            None => self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now),
         }
     }
 
@@ -349,20 +351,11 @@ impl Exchange {
     pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.gone = true;
-        let started = match &connection.codec {
-            Codec::Client(client) => client.response_started(),
-            Codec::Server(_)
-            | Codec::Raw(_)
-            | Codec::Local(_)
-            | Codec::BoltServer(_)
-            | Codec::BoltClient(_) => false,
-        };
-        if connection.carries_many() {
-            self.fail_shared(id, ResetReason::Terminated, now);
-            self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
-            return;
+        if !connection.mux.is_alone() {
+            return self.fail_shared(id, ResetReason::Terminated, Close::Abort, now);
         }
-        match connection.stream {
+        let started = connection.mux.has_begun_answer();
+        match connection.streams.only() {
             Some(index) if started => {
                 if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
                     cluster.stats.upstream_cx_protocol_error.inc();
@@ -436,7 +429,7 @@ impl Exchange {
             stream.deadlines.clear(timer as usize);
         }
         match state {
-            UpstreamState::Active(id) => self.sever(index, id, how, now),
+            UpstreamState::Active(leg) => self.sever(index, leg, how, now),
             UpstreamState::Pending(pool_key) => {
                 if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_rq_cancelled.inc();
@@ -451,60 +444,43 @@ impl Exchange {
         }
     }
 
-    /// Ends a connection together with the stream that it carries.
-    pub(crate) fn sever(&mut self, index: StreamIndex, id: ConnectionId, how: Close, now: Instant) {
-        if self.conns.is_shared(id) {
-            self.leave_shared(index, id);
-            return;
-        }
-        let by_peer = self.conns.table.get(id).is_some_and(Connection::is_ended_by_peer);
-        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
-            cluster.stats.upstream_cx_destroy_with_active_rq.inc();
-            if by_peer {
-                cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
-            } else {
-                cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
-            }
-        }
-        let pool_key = self
-            .conns
-            .table
-            .get(id)
-            .and_then(|connection| connection.upstream())
-            .map(|up| up.pool_key);
-        if let Some(pool_key) = pool_key {
-            self.request_over(index, pool_key);
-            if let Some(connection) = self.conns.table.get_mut(id) {
-                connection.stream = None;
-            }
-            self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
-        }
+    /// Takes a stream off its upstream connection in the middle. One that the stream has for itself ends with it.
+    pub(crate) fn sever(&mut self, index: StreamIndex, leg: Leg, how: Close, now: Instant) {
+        self.leave_upstream(index, leg, false, how, now);
     }
 
-    /// A stream is through with its connection.
-    pub(crate) fn release_upstream(
+    /// A stream is through with its connection, which goes back to its pool if the exchange was `complete` and it can carry
+    /// another; one that other streams are on goes on in any case.
+    pub(crate) fn leave_upstream(
         &mut self,
         index: StreamIndex,
-        id: ConnectionId,
-        reusable: bool,
+        leg: Leg,
+        complete: bool,
+        how: Close,
         now: Instant,
     ) {
-        if self.conns.is_shared(id) {
-            self.leave_shared(index, id);
-            return;
-        }
+        let id = leg.connection;
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        connection.stream = None;
+        let released = connection.release(leg.number);
         connection.rested = now;
+        let (by_peer, spent) = (connection.is_ended_by_peer(), connection.is_spent());
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
+        let is_cut = !complete && released != Released::GoesOn;
+        if is_cut && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
+            cluster.stats.count_cut(by_peer);
+        }
         self.request_over(index, pool_key);
-        if reusable {
-            self.update_reading(id);
-            self.env.work.push_back(Work::Offer(id));
-        } else {
-            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+        match released {
+            Released::GoesOn => self.env.offer_soon(id),
+            Released::KeepAlive if complete && !spent => {
+                self.update_reading(id);
+                self.env.offer_soon(id);
+            }
+            Released::KeepAlive | Released::Close => {
+                self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
+            }
         }
     }
 

@@ -486,4 +486,14 @@ impl ClusterStats {
             self.external_upstream_rq.count(status);
         }
     }
+
+    /// Counts a connection that ended with a request on it.
+    pub fn count_cut(&self, by_peer: bool) {
+        self.upstream_cx_destroy_with_active_rq.inc();
+        if by_peer {
+            self.upstream_cx_destroy_remote_with_active_rq.inc();
+        } else {
+            self.upstream_cx_destroy_local_with_active_rq.inc();
+        }
+    }
 }

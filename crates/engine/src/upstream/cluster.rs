@@ -9,7 +9,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::conn::Connections;
-use crate::conn::mux::{Codec, Raw, bolt_client};
+use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::conn::tls::ClusterTls;
 use crate::env::Env;
 use crate::ids::{PoolKey, Priority};
@@ -108,14 +108,14 @@ impl ClusterState {
         }
     }
 
-    /// The codec of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
-    pub(crate) fn bolt_client(&self) -> Codec {
+    /// The mux of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
+    pub(crate) fn bolt_client(&self) -> Mux {
         match (&self.config.bolt, &self.bolt_stats) {
             (Some(config), Some(stats)) if SERVES => {
                 let client = bolt_client::Client::new(Arc::clone(config), Arc::clone(stats));
-                Codec::BoltClient(Serving::new(Box::new(client)))
+                Mux::BoltClient(Serving::new(Box::new(client)))
             }
-            (_, _) => Codec::Raw(Raw::default()),
+            (_, _) => Mux::Raw(Raw::default()),
         }
     }
 

@@ -70,7 +70,7 @@ impl Upstreams {
         now: Instant,
     ) {
         let Some(connection) = conns.table.remove(id) else { return };
-        debug_assert_eq!(connection.stream, None, "a stream leaves its connection first");
+        debug_assert!(!connection.is_busy(), "a stream leaves its connection first");
         env.timers.clear(TimerSlot::of_connection(id));
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;

@@ -2,7 +2,6 @@
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use crate::conn::mux::Codec;
 use crate::conn::{Connection, ConnectionTimer, Connections};
 use crate::env::{Env, TimerSlot};
 use crate::ids::PoolKey;
@@ -10,7 +9,7 @@ use crate::upstream::Upstreams;
 use crate::upstream::pool::{Lease, Wish};
 
 impl Upstreams {
-    /// The shared connection with the fewest calls that has room; none if the stream must wait.
+    /// The shared connection with the fewest streams that has room; none if the stream must wait.
     pub(crate) fn shared_with_room(
         &self,
         pool_key: PoolKey,
@@ -23,9 +22,9 @@ impl Upstreams {
         }
         let roomy = pool.shared.iter().filter_map(|id| {
             let connection = conns.table.get(*id)?;
-            has_room(connection).map(|calls| (calls, *id))
+            (connection.capacity() > 0).then(|| (connection.streams.len(), *id))
         });
-        roomy.min_by_key(|(calls, _)| *calls).map(|(_, id)| id)
+        roomy.min_by_key(|(streams, _)| *streams).map(|(_, id)| id)
     }
 
     /// A lease for a stream of a cluster that speaks Bolt.
@@ -49,7 +48,8 @@ impl Upstreams {
         let (Some(bolt), Some(pool)) = (&cluster.config.bolt, cluster.pool(pool_key)) else {
             return false;
         };
-        let live = |id: &&ConnectionId| conns.table.get(**id).is_some_and(takes_calls);
+        let live =
+            |id: &&ConnectionId| conns.table.get(**id).is_some_and(Connection::takes_streams);
         let count = pool.shared.iter().filter(live).count() + pool.connecting as usize;
         count >= bolt.connections_per_host as usize
     }
@@ -126,17 +126,4 @@ impl Upstreams {
         let pool_key = conns.table.get(id)?.upstream()?.pool_key;
         self.clusters.get(pool_key.cluster)?.config.bolt.as_ref()?.heartbeat
     }
-}
-
-/// How many calls a connection has, if it takes another one.
-pub(crate) fn has_room(connection: &Connection) -> Option<u32> {
-    let Codec::BoltClient(client) = &connection.codec else { return None };
-    let room = takes_calls(connection) && client.has_room() && !connection.congested;
-    room.then(|| client.in_flight())
-}
-
-pub(crate) fn takes_calls(connection: &Connection) -> bool {
-    let Codec::BoltClient(client) = &connection.codec else { return false };
-    let retired = connection.upstream().is_none_or(|upstream| upstream.retired);
-    !(retired || connection.ended || connection.gone || client.goes_away())
 }

@@ -1,45 +1,42 @@
-//! The side towards servers: calls of all clients out, answers in, each with the stream that it belongs to.
+//! The side towards servers: calls of all clients out, answers in, each with the number of its call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::Event;
-use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Status};
-use towpath_proto::head::HeadPool;
+use towpath_proto::Out;
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
 
+use crate::conn::mux::Pulse;
 use crate::conn::mux::reply::Reply;
 use crate::conn::mux::slots::{Owner, Slots};
-use crate::ids::StreamIndex;
 use crate::snapshot::BoltUpstream;
 use crate::stats::ClusterBoltStats;
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) config: Arc<BoltUpstream>,
-    pub(crate) stats: Arc<ClusterBoltStats>,
-    pub(crate) decoder: Decoder,
-    pub(crate) slots: Slots,
-    /// The stream of the answer that was just reported, and the answer.
-    pub(crate) answered: Option<(StreamIndex, Frame)>,
+    config: Arc<BoltUpstream>,
+    stats: Arc<ClusterBoltStats>,
+    decoder: Decoder,
+    slots: Slots,
     /// What the server asked us, to answer.
-    pub(crate) replies: Vec<Reply>,
-    pub(crate) gone_away: bool,
+    replies: Vec<Reply>,
+    gone_away: bool,
     /// Calls whose frames are let go when they are sent, each with where it ends among all bytes of the connection.
-    pub(crate) unsent: VecDeque<(u32, u64)>,
-    pub(crate) pulse: Pulse,
+    unsent: VecDeque<(u32, u64)>,
+    signs: Signs,
 }
 
 /// Signs of life.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pulse {
+struct Signs {
     /// Bytes received when it was last looked at.
-    pub(crate) seen: u64,
+    seen: u64,
     /// Our question that is not answered.
-    pub(crate) asked: bool,
+    asked: bool,
     /// Questions in a row that were not answered in time.
-    pub(crate) missed: u32,
+    missed: u32,
 }
 
 impl Client {
@@ -50,11 +47,10 @@ impl Client {
             stats,
             decoder,
             slots: Slots::default(),
-            answered: None,
             replies: Vec::new(),
             gone_away: false,
             unsent: VecDeque::new(),
-            pulse: Pulse::default(),
+            signs: Signs::default(),
         }
     }
 
@@ -62,27 +58,20 @@ impl Client {
         self.decoder.receive(chunk);
     }
 
-    /// The next answer that somebody waits for.
-    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, Error> {
+    /// The next answer that a call waits for, and the call's number.
+    pub(crate) fn poll(&mut self) -> Result<Option<(u32, Frame)>, Error> {
         while let Some(frame) = self.decoder.poll()? {
             match (frame.kind(), frame.command()) {
-                (Kind::Response, Command::Rpc) => match self.slots.close(frame.id()) {
-                    Owner::Stream(stream) => {
-                        // Whoever reads more of it fills it from the frame.
-                        let mut head = heads.take();
-                        head.set_status(frame.status().unwrap_or(Status::UNKNOWN).to_http());
-                        self.answered = Some((stream, frame));
-                        return Ok(Some(Event::Head { head, end: true }));
-                    }
-                    Owner::Nobody => self.stats.late_answers.inc(),
+                (Kind::Response, Command::Rpc) => match self.slots.answer(frame.id()) {
+                    Owner::Call(number) => return Ok(Some((number, frame))),
+                    Owner::Abandoned => self.stats.late_answers.inc(),
                     Owner::Unknown => self.stats.unasked_answers.inc(),
                 },
                 (Kind::Response, Command::Heartbeat) => {
-                    self.pulse.asked = false;
-                    self.pulse.missed = 0;
+                    (self.signs.asked, self.signs.missed) = (false, 0);
                 }
                 (Kind::Request, Command::Heartbeat) => self.replies.push(Reply::to(&frame)),
-                // Many clients share the connection: nobody knows for whom it is.
+                // Many clients share the connection: it does not say for which of them the request is.
                 (Kind::Request, Command::Rpc) => {
                     self.stats.refused_calls.inc();
                     self.replies.push(Reply::to(&frame));
@@ -95,14 +84,14 @@ impl Client {
         Ok(None)
     }
 
-    /// The stream of the answer that was just reported.
-    pub(crate) fn current(&self) -> Option<StreamIndex> {
-        self.answered.as_ref().map(|(stream, _)| *stream)
-    }
-
-    /// The answer that was just reported.
-    pub(crate) fn take_answer(&mut self) -> Option<Frame> {
-        self.answered.take().map(|(_, frame)| frame)
+    /// Writes a call under an identifier of our own.
+    pub(crate) fn send_frame(&mut self, number: u32, call: &Frame, out: &mut Out) {
+        let Some(id) = self.slots.id(number) else { return };
+        call.write_as(id, out);
+        if call.kind() == Kind::Oneway {
+            // There will be no answer.
+            self.slots.answer(id);
+        }
     }
 
     pub(crate) fn take_replies(&mut self) -> Vec<Reply> {
@@ -111,54 +100,73 @@ impl Client {
 
     /// The frame of a call can go when so many bytes of the connection are sent.
     pub(crate) fn await_sent(&mut self, number: u32, end: u64) {
-        self.unsent.push_back((number, end));
+        if let Some(id) = self.slots.id(number) {
+            self.unsent.push_back((id, end));
+        }
     }
 
-    /// The next call whose frame is sent, and whose it is.
-    pub(crate) fn next_sent(&mut self, sent: u64) -> Option<(u32, Owner)> {
-        let (number, _) = self.unsent.front().copied().filter(|(_, end)| *end <= sent)?;
-        self.unsent.pop_front();
-        Some((number, self.slots.owner(number)))
+    /// The next call that is still under way and whose frame is sent.
+    pub(crate) fn next_sent(&mut self, sent: u64) -> Option<u32> {
+        while let Some((id, _)) = self.unsent.front().copied().filter(|(_, end)| *end <= sent) {
+            self.unsent.pop_front();
+            if let Owner::Call(number) = self.slots.owner(id) {
+                return Some(number);
+            }
+        }
+        None
     }
 
-    /// A number for a stream's call.
-    pub(crate) fn open(&mut self, stream: StreamIndex) -> Option<u32> {
-        self.slots.open(stream)
+    /// A number for a call; none if the connection has no room for it.
+    pub(crate) fn open(&mut self) -> Option<u32> {
+        self.slots.open()
     }
 
-    /// There will be no answer to a call.
-    pub(crate) fn close(&mut self, number: u32) {
-        self.slots.close(number);
+    /// A call is over for us; where it was not answered, its answer is still to come.
+    pub(crate) fn release(&mut self, number: u32) {
+        self.slots.release(number);
     }
 
-    /// The answer to a call is not wanted any more.
-    pub(crate) fn abandon(&mut self, number: u32) {
-        self.slots.abandon(number);
+    /// The connection is lost: no answer comes any more.
+    pub(crate) fn lose(&mut self) {
+        self.gone_away = true;
+        self.slots.lose();
     }
 
-    pub(crate) fn take_all(&mut self) -> Vec<StreamIndex> {
-        self.slots.take_all()
+    /// Whether no call will begin again: the server wants none, or so many answers are overdue that the connection should
+    /// not be used any longer.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.gone_away || self.slots.abandoned() >= EXHAUSTED
     }
 
-    pub(crate) const fn in_flight(&self) -> u32 {
-        self.slots.taken()
+    /// How many calls may still begin.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.is_exhausted() {
+            return 0;
+        }
+        self.config.max_in_flight.saturating_sub(self.slots.taken())
     }
 
-    /// Whether another call may begin.
-    pub(crate) fn has_room(&self) -> bool {
-        self.slots.taken() < self.config.max_in_flight
+    /// Looks for a sign of life since the last look, of which `misses` in a row may be missing.
+    pub(crate) fn look_for_pulse(&mut self, received: u64, misses: u32) -> Pulse {
+        let signs = &mut self.signs;
+        if received > std::mem::replace(&mut signs.seen, received) {
+            (signs.asked, signs.missed) = (false, 0);
+            return Pulse::Alive;
+        }
+        let missed = std::mem::replace(&mut signs.asked, true);
+        signs.missed += u32::from(missed);
+        if signs.missed >= misses { Pulse::Dead } else { Pulse::Ask { missed } }
     }
 
-    /// Whether so many answers are overdue that the connection should not be used any longer.
-    pub(crate) const fn is_worn(&self) -> bool {
-        self.slots.abandoned() >= WORN
-    }
-
-    /// The server wants no further call on this connection.
-    pub(crate) const fn goes_away(&self) -> bool {
-        self.gone_away
+    /// Asks for a sign of life.
+    pub(crate) fn ping(out: &mut Out) {
+        // Without parts it is never too long. Version 1 is understood by all.
+        let _ = Message::heartbeat(Version::V1, HEARTBEAT_NUMBER).write(out);
     }
 }
 
+/// A heartbeat's answer is told by its command: its number means nothing.
+const HEARTBEAT_NUMBER: u32 = 0;
+
 /// Calls that were given up and never answered, after which a connection is replaced: half of all numbers.
-pub(crate) const WORN: u32 = 1 << 15;
+const EXHAUSTED: u32 = 1 << 15;

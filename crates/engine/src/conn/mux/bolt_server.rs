@@ -7,37 +7,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
-use towpath_proto::head::HeadPool;
-use towpath_proto::{Event, Instant};
+use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Status, Version};
+use towpath_proto::{Instant, Out};
 
+use crate::conn::mux::numbers::Numbers;
 use crate::conn::mux::reply::Reply;
-use crate::ids::StreamIndex;
 use crate::snapshot::BoltProxy;
 
 /// A client's connection.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) config: Arc<BoltProxy>,
-    pub(crate) decoder: Decoder,
-    /// The request that was just reported.
-    pub(crate) frame: Option<Frame>,
+    config: Arc<BoltProxy>,
+    decoder: Decoder,
     /// Heartbeats to answer.
-    pub(crate) beats: Vec<Reply>,
-    /// Calls that are not answered, in no order.
-    pub(crate) calls: Vec<StreamIndex>,
-    /// How many of them wait for a place upstream.
-    pub(crate) waiting: u32,
+    beats: Vec<Reply>,
+    numbers: Numbers,
+    /// What its calls' answers need, by number.
+    calls: Vec<Asked>,
+    /// How many of them wait for a connection upstream.
+    waiting: u32,
     /// Bytes of the calls that are not answered.
-    pub(crate) asked: usize,
+    asked: usize,
     /// Bytes of the bodies that are collected for them.
-    pub(crate) collected: usize,
+    collected: usize,
     /// Input was left unread because of the calls that there are.
-    pub(crate) held_back: bool,
+    held_back: bool,
     /// What the client speaks, by its last frame.
-    pub(crate) version: Version,
+    version: Version,
     /// When it was told that it should go elsewhere.
-    pub(crate) told: Option<Instant>,
+    told: Option<Instant>,
+}
+
+/// What is kept of a call when its frame is let go.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    version: Version,
+    checksum: bool,
+    /// It stands in a pool's queue.
+    waits: bool,
+    /// Under which its client knows it.
+    id: u32,
+    /// Length of its frame.
+    len: u32,
+    /// Bytes of a body that are collected for it.
+    collected: usize,
 }
 
 impl Server {
@@ -46,8 +59,8 @@ impl Server {
         Self {
             config,
             decoder,
-            frame: None,
             beats: Vec::new(),
+            numbers: Numbers::default(),
             calls: Vec::new(),
             waiting: 0,
             asked: 0,
@@ -62,16 +75,14 @@ impl Server {
         self.decoder.receive(chunk);
     }
 
-    /// The next request.
-    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, Error> {
+    /// The next request, and the number that it has from here on.
+    pub(crate) fn poll(&mut self) -> Result<Option<(u32, Frame)>, Error> {
         while let Some(frame) = self.decoder.poll()? {
             self.version = frame.version();
             match (frame.kind(), frame.command()) {
                 (Kind::Request, Command::Heartbeat) => self.beats.push(Reply::to(&frame)),
                 (Kind::Request | Kind::Oneway, Command::Rpc) => {
-                    self.frame = Some(frame);
-                    // Whoever reads it fills it from the frame.
-                    return Ok(Some(Event::Head { head: heads.take(), end: true }));
+                    return Ok(Some((self.begin(&frame), frame)));
                 }
                 (Kind::Response, _)
                 | (Kind::Oneway, Command::Heartbeat)
@@ -81,66 +92,96 @@ impl Server {
         Ok(None)
     }
 
-    /// The frame behind the head that was just reported.
-    pub(crate) fn take_frame(&mut self) -> Option<Frame> {
-        self.frame.take()
+    fn begin(&mut self, frame: &Frame) -> u32 {
+        let asked = Asked {
+            version: frame.version(),
+            checksum: frame.has_checksum(),
+            waits: false,
+            id: frame.id(),
+            len: u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX),
+            collected: 0,
+        };
+        self.asked += asked.len as usize;
+        let number = self.numbers.take();
+        match self.calls.get_mut(number as usize) {
+            Some(call) => *call = asked,
+            None => self.calls.push(asked),
+        }
+        number
+    }
+
+    /// A call is over, answered or not.
+    pub(crate) fn release(&mut self, number: u32) {
+        self.set_waiting(number, false);
+        let Some(call) = self.calls.get(number as usize) else { return };
+        self.asked -= call.len as usize;
+        self.collected -= call.collected;
+        self.numbers.give(number);
+    }
+
+    /// Writes an answer that came under the number, and in the version, of its call.
+    pub(crate) fn send_frame(&self, number: u32, answer: &Frame, out: &mut Out) {
+        let Some(asked) = self.calls.get(number as usize) else { return };
+        if answer.version() == asked.version {
+            answer.write_as(asked.id, out);
+            return;
+        }
+        let message = Message {
+            command: answer.command(),
+            codec: answer.codec(),
+            class: Bytes::copy_from_slice(answer.class()),
+            headers: answer.header_block(),
+            content: answer.content(),
+            ..Message::response(asked.version, asked.id, answer.status().unwrap_or(Status::UNKNOWN))
+        };
+        // All lengths are those of a frame that came.
+        let _ = self.send_message(number, message, out);
+    }
+
+    /// Writes an answer of our own.
+    ///
+    /// # Errors
+    /// When a part of it is too long.
+    pub(crate) fn send_message(
+        &self,
+        number: u32,
+        message: Message,
+        out: &mut Out,
+    ) -> Result<(), Error> {
+        let Some(&Asked { version, checksum, id, .. }) = self.calls.get(number as usize) else {
+            return Ok(());
+        };
+        Message { version, id, checksum, ..message }.write(out)
     }
 
     pub(crate) fn take_beats(&mut self) -> Vec<Reply> {
         std::mem::take(&mut self.beats)
     }
 
-    /// Adds a call of so many bytes; answers its position.
-    pub(crate) fn add(&mut self, index: StreamIndex, asked: usize) -> u32 {
-        self.asked += asked;
-        self.calls.push(index);
-        u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    /// Takes out a call; answers the one that stands in its position now.
-    pub(crate) fn remove(
-        &mut self,
-        position: u32,
-        asked: usize,
-        collected: usize,
-    ) -> Option<StreamIndex> {
-        self.asked = self.asked.saturating_sub(asked);
-        self.collected = self.collected.saturating_sub(collected);
-        let position = position as usize;
-        if position >= self.calls.len() {
-            return None;
+    /// A call begins to wait for a connection upstream, or ceases to.
+    pub(crate) fn set_waiting(&mut self, number: u32, waits: bool) {
+        let Some(call) = self.calls.get_mut(number as usize) else { return };
+        match (std::mem::replace(&mut call.waits, waits), waits) {
+            (false, true) => self.waiting += 1,
+            (true, false) => self.waiting -= 1,
+            (true, true) | (false, false) => {}
         }
-        self.calls.swap_remove(position);
-        self.calls.get(position).copied()
     }
 
-    /// All calls, by a copy.
-    pub(crate) fn calls(&self) -> Vec<StreamIndex> {
-        self.calls.clone()
-    }
-
-    pub(crate) fn in_flight(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// One more call waits for a place, or one less.
-    pub(crate) fn waits(&mut self, more: bool) {
-        self.waiting = if more { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
-    }
-
-    /// Counts a part of a body that is collected; false if that is more than may be held.
-    pub(crate) fn collect(&mut self, len: usize) -> bool {
+    /// Counts a part of a body that is collected for a call; false if that is more than may be held.
+    pub(crate) fn collect(&mut self, number: u32, len: usize) -> bool {
         let fits = self.collected + len <= self.config.max_held;
-        if fits {
+        if let Some(call) = self.calls.get_mut(number as usize).filter(|_| fits) {
+            call.collected += len;
             self.collected += len;
         }
         fits
     }
 
-    /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full
-    /// upstream fairly: queues are first come, first served, and nobody stands in them more than so often.
+    /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full upstream
+    /// fairly: queues are first come, first served, and no client stands in them more than so often.
     pub(crate) fn is_full(&self) -> bool {
-        self.calls.len() >= self.config.max_in_flight as usize
+        self.numbers.taken() >= self.config.max_in_flight as usize
             || self.waiting >= WAITING_AT_MOST
             || self.asked >= self.config.max_held
     }
@@ -158,13 +199,16 @@ impl Server {
         may
     }
 
-    /// What tells the client that it should go elsewhere, if it understands that and has not been told.
-    pub(crate) fn farewell(&mut self, now: Instant) -> Option<Message> {
+    /// Tells the client that it should go elsewhere, if it understands that and has not been told; whether it is.
+    pub(crate) fn go_away(&mut self, now: Instant, out: &mut Out) -> bool {
         if !self.config.go_away || self.told.is_some() {
-            return None;
+            return false;
         }
         self.told = Some(now);
-        Some(Message { command: Command::GoAway, ..Message::request(self.version, GO_AWAY_NUMBER) })
+        let message =
+            Message { command: Command::GoAway, ..Message::request(self.version, GO_AWAY_NUMBER) };
+        // Without parts it is never too long.
+        message.write(out).is_ok()
     }
 
     /// Whether it has had the time to go elsewhere by itself, where it can know that it should.
@@ -182,10 +226,10 @@ impl Server {
 }
 
 /// Nothing is answered to it: its number means nothing.
-pub(crate) const GO_AWAY_NUMBER: u32 = 0;
+const GO_AWAY_NUMBER: u32 = 0;
 
 /// How long a client that was told has for the calls that it sent before it knew.
-pub(crate) const NOTICE: Duration = Duration::from_secs(1);
+const NOTICE: Duration = Duration::from_secs(1);
 
-/// Calls of one client that may wait for a place upstream.
-pub(crate) const WAITING_AT_MOST: u32 = 16;
+/// Calls of one client that may wait for a connection upstream.
+const WAITING_AT_MOST: u32 = 16;

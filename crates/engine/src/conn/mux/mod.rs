@@ -1,173 +1,464 @@
 //! What is spoken on a connection: bytes in and events out, parts of messages in and bytes out.
+//!
+//! A mux carries one stream or many. It knows each by a small number of its own, which [`Mux::poll`] reports with what
+//! arrives for the stream and [`Mux::open`] gives to one that begins here; HTTP/1, opaque bytes and the app have
+//! number 0 alone. Which stream has which number is the connection's to know ([`Carried`](super::carried::Carried)).
 
 pub(crate) mod bolt_client;
 pub(crate) mod bolt_server;
+pub(crate) mod numbers;
 pub(crate) mod reply;
 pub(crate) mod slots;
 
 use bytes::Bytes;
+use towpath_proto::bolt::{self, Frame, Message};
 use towpath_proto::head::{Head, HeadPool};
-use towpath_proto::{Event, Out, http1};
+use towpath_proto::{Event, Instant, Next, Out, http1};
 
+use crate::conn::mux::reply::Reply;
 use crate::local::Call;
 use crate::serving::Serving;
 
 /// What a connection speaks.
 #[derive(Debug)]
-pub(crate) enum Codec {
+pub(crate) enum Mux {
     /// HTTP/1 towards a client.
-    Server(Serving<http1::Server>),
+    Http1Server(Serving<http1::Server>),
     /// HTTP/1 towards a server.
-    Client(http1::Client),
+    Http1Client(http1::Client),
     /// Bytes as they are.
     Raw(Raw),
     /// No socket: the app in this process.
-    Local(Box<Call>),
+    App(Box<Call>),
     /// Bolt towards a client.
     BoltServer(Serving<Box<bolt_server::Server>>),
     /// Bolt towards a server.
     BoltClient(Serving<Box<bolt_client::Client>>),
 }
 
-/// What arrived is not the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CodecError {
-    Http1(http1::Error),
-    Bolt(towpath_proto::bolt::Error),
+/// What arrived for a stream.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A part of a message.
+    Part(Event),
+    /// A message of a protocol that knows no parts.
+    Whole(Frame),
 }
 
-/// The codec of opaque bytes.
+/// What leaves for a stream.
+#[derive(Debug)]
+pub(crate) enum Part<'a> {
+    /// A head; `true` if nothing follows.
+    Head(&'a Head, bool),
+    /// An interim response.
+    Interim(&'a Head),
+    /// A piece of a body.
+    Data(Bytes),
+    /// The trailer section, which ends the message.
+    Trailers(&'a Head),
+    /// The end of the message.
+    End,
+}
+
+/// What becomes of a connection that a stream has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Its other streams go on, and others may begin.
+    GoesOn,
+    /// It is ready for another stream.
+    KeepAlive,
+    /// It must be closed.
+    Close,
+}
+
+/// What a peer's end means for the streams on its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// The mux tells them, by [`Mux::poll`].
+    Told,
+    /// Those that have begun go on.
+    Waits,
+    /// They cannot be completed.
+    Over,
+}
+
+/// What a look at a quiet connection comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    Alive,
+    /// To be asked; the last question was perhaps not answered.
+    Ask {
+        missed: bool,
+    },
+    Dead,
+}
+
+/// What arrived is not the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    Http1(http1::Error),
+    Bolt(bolt::Error),
+}
+
+/// The mux of opaque bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Raw {
-    pub(crate) received: Option<Bytes>,
-    pub(crate) end: End,
+    received: Option<Bytes>,
+    end: End,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum End {
+enum End {
     #[default]
     Open,
     Seen,
     Told,
 }
 
-impl Codec {
+impl Mux {
+    /// Takes what arrived.
     pub(crate) fn receive(&mut self, chunk: Bytes) {
         match self {
-            Self::Server(server) => server.receive(chunk),
-            Self::Client(client) => client.receive(chunk),
+            Self::Http1Server(server) => server.receive(chunk),
+            Self::Http1Client(client) => client.receive(chunk),
             Self::Raw(raw) => raw.received = Some(chunk),
-            Self::Local(_) => {}
+            Self::App(_) => {}
             Self::BoltServer(server) => server.receive(chunk),
             Self::BoltClient(client) => client.receive(chunk),
         }
     }
 
+    /// The peer will send nothing more.
     pub(crate) fn ended(&mut self) {
         match self {
-            Self::Server(server) => server.ended(),
-            Self::Client(client) => client.ended(),
+            Self::Http1Server(server) => server.ended(),
+            Self::Http1Client(client) => client.ended(),
             Self::Raw(raw) => {
                 if raw.end == End::Open {
                     raw.end = End::Seen;
                 }
             }
-            Self::Local(_) => {}
+            Self::App(_) => {}
             Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
-    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<Event>, CodecError> {
-        match self {
-            Self::Server(server) => server.poll(heads).map_err(CodecError::Http1),
-            Self::Client(client) => client.poll(heads).map_err(CodecError::Http1),
-            Self::Raw(raw) => Ok(raw.poll()),
-            Self::Local(_) => Ok(None),
-            Self::BoltServer(server) => server.poll(heads).map_err(CodecError::Bolt),
-            Self::BoltClient(client) => client.poll(heads).map_err(CodecError::Bolt),
-        }
+    /// What arrived next, and for the stream of which number.
+    ///
+    /// # Errors
+    /// When what arrived is not the protocol.
+    pub(crate) fn poll(
+        &mut self,
+        heads: &mut HeadPool,
+    ) -> Result<Option<(u32, Arrival)>, Violation> {
+        let part = match self {
+            Self::Http1Server(server) => server.poll(heads).map_err(Violation::Http1)?,
+            Self::Http1Client(client) => client.poll(heads).map_err(Violation::Http1)?,
+            Self::Raw(raw) => raw.poll(),
+            Self::App(_) => None,
+            Self::BoltServer(server) => return whole(server.poll()),
+            Self::BoltClient(client) => return whole(client.poll()),
+        };
+        Ok(part.map(|part| (ONLY, Arrival::Part(part))))
     }
 
     /// After a piece of a body: whether it was the last, so that no end follows.
     pub(crate) fn take_end(&mut self) -> bool {
         match self {
-            Self::Server(server) => server.take_end(),
-            Self::Client(client) => client.take_end(),
-            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
+            Self::Http1Server(server) => server.take_end(),
+            Self::Http1Client(client) => client.take_end(),
+            Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
         }
     }
 
     /// The head of a request that was refused while it was read.
     pub(crate) fn refused(&mut self) -> Option<Head> {
         match self {
-            Self::Server(server) => server.refused(),
-            Self::Client(_)
+            Self::Http1Server(server) => server.refused(),
+            Self::Http1Client(_)
             | Self::Raw(_)
-            | Self::Local(_)
+            | Self::App(_)
             | Self::BoltServer(_)
             | Self::BoltClient(_) => None,
         }
     }
 
-    pub(crate) fn encode_head(&mut self, head: &Head, end: bool, out: &mut Out) {
+    /// Encodes a part of a stream's message.
+    pub(crate) fn send(&mut self, _number: u32, part: Part<'_>, out: &mut Out) {
         match self {
-            Self::Server(server) => server.encode_head(head, end, out),
-            Self::Client(client) => client.encode_head(head, end, out),
-            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::Http1Server(server) => match part {
+                Part::Head(head, end) => server.encode_head(head, end, out),
+                Part::Interim(head) => server.encode_informational(head, out),
+                Part::Data(data) => server.encode_data(data, out),
+                Part::Trailers(trailers) => server.encode_trailers(trailers, out),
+                Part::End => server.encode_end(out),
+            },
+            Self::Http1Client(client) => match part {
+                Part::Head(head, end) => client.encode_head(head, end, out),
+                Part::Interim(_) => {}
+                Part::Data(data) => client.encode_data(data, out),
+                Part::Trailers(trailers) => client.encode_trailers(trailers, out),
+                Part::End => client.encode_end(out),
+            },
+            Self::Raw(_) => {
+                if let Part::Data(data) = part {
+                    out.push(data);
+                }
+            }
+            // Their messages are written whole.
+            Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
         }
     }
 
-    pub(crate) fn encode_data(&mut self, data: Bytes, out: &mut Out) {
+    /// Encodes a message that came, under what this peer knows the stream by.
+    pub(crate) fn send_whole(&mut self, number: u32, frame: &Frame, out: &mut Out) {
         match self {
-            Self::Server(server) => server.encode_data(data, out),
-            Self::Client(client) => client.encode_data(data, out),
-            Self::Raw(_) => out.push(data),
-            Self::Local(_) => {}
-            // Frames are written whole.
-            Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::BoltServer(server) => server.send_frame(number, frame, out),
+            Self::BoltClient(client) => client.send_frame(number, frame, out),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
         }
     }
 
-    pub(crate) fn encode_trailers(&mut self, trailers: &Head, out: &mut Out) {
+    /// Encodes an answer of our own.
+    ///
+    /// # Errors
+    /// When a part of it is too long.
+    pub(crate) fn send_answer(
+        &mut self,
+        number: u32,
+        answer: Message,
+        out: &mut Out,
+    ) -> Result<(), bolt::Error> {
         match self {
-            Self::Server(server) => server.encode_trailers(trailers, out),
-            Self::Client(client) => client.encode_trailers(trailers, out),
-            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::BoltServer(server) => server.send_message(number, answer, out),
+            Self::Http1Server(_)
+            | Self::Http1Client(_)
+            | Self::Raw(_)
+            | Self::App(_)
+            | Self::BoltClient(_) => Ok(()),
         }
     }
 
-    pub(crate) fn encode_end(&mut self, out: &mut Out) {
+    /// A number for a stream that begins here; none if the connection has no room for it.
+    pub(crate) fn open(&mut self) -> Option<u32> {
         match self {
-            Self::Server(server) => server.encode_end(out),
-            Self::Client(client) => client.encode_end(out),
-            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::Http1Client(_) | Self::Raw(_) => Some(ONLY),
+            Self::BoltClient(client) => client.open(),
+            Self::Http1Server(_) | Self::App(_) | Self::BoltServer(_) => None,
+        }
+    }
+
+    /// How many streams may still begin here.
+    pub(crate) fn capacity(&self) -> u32 {
+        match self {
+            Self::Http1Client(client) => u32::from(client.exchange_complete() && client.reusable()),
+            Self::BoltClient(client) => client.capacity(),
+            Self::Http1Server(_) | Self::Raw(_) | Self::App(_) | Self::BoltServer(_) => 0,
+        }
+    }
+
+    /// A stream is over for us, complete or not; its number is free.
+    pub(crate) fn release(&mut self, number: u32) -> Released {
+        match self {
+            Self::Http1Server(server) => match server.next() {
+                Next::KeepAlive => Released::KeepAlive,
+                Next::Close => Released::Close,
+            },
+            Self::Http1Client(client) if client.exchange_complete() && client.reusable() => {
+                Released::KeepAlive
+            }
+            Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Released::Close,
+            Self::BoltServer(server) => {
+                server.release(number);
+                Released::GoesOn
+            }
+            Self::BoltClient(client) => {
+                client.release(number);
+                Released::GoesOn
+            }
         }
     }
 
     /// Bytes from a client that were received and not parsed: further requests, or a part of one.
     pub(crate) fn buffered(&self) -> usize {
         match self {
-            Self::Server(server) => server.buffered(),
-            Self::Client(_) | Self::Local(_) | Self::BoltClient(_) => 0,
+            Self::Http1Server(server) => server.buffered(),
+            Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => 0,
             Self::BoltServer(server) => server.buffered(),
             Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
         }
     }
 
+    /// What there is to be done now that the peer sends nothing more.
+    pub(crate) fn at_end(&self) -> AtEnd {
+        match self {
+            Self::Raw(_) => AtEnd::Told,
+            Self::Http1Client(client) if client.response_started() => AtEnd::Told,
+            Self::BoltServer(_) => AtEnd::Waits,
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => {
+                AtEnd::Over
+            }
+        }
+    }
+
+    /// What was asked of us and needs no stream, to be answered.
+    pub(crate) fn take_replies(&mut self) -> Vec<Reply> {
+        match self {
+            Self::BoltServer(server) => server.take_beats(),
+            Self::BoltClient(client) => client.take_replies(),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Vec::new(),
+        }
+    }
+}
+
+/// What the muxes differ in.
+impl Mux {
+    /// Whether a stream has its connection for itself.
+    pub(crate) const fn is_alone(&self) -> bool {
+        !matches!(self, Self::BoltServer(_) | Self::BoltClient(_))
+    }
+
+    pub(crate) const fn is_opaque(&self) -> bool {
+        matches!(self, Self::Raw(_))
+    }
+
+    pub(crate) const fn is_app(&self) -> bool {
+        matches!(self, Self::App(_))
+    }
+
+    /// Whether messages leave whole, by [`Mux::send_whole`].
+    pub(crate) const fn sends_whole(&self) -> bool {
+        matches!(self, Self::BoltServer(_) | Self::BoltClient(_))
+    }
+
+    /// Whether no further request is to be taken now.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::BoltServer(server) if server.is_full())
+    }
+
+    /// Whether no stream will begin here again, though others may go on.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        matches!(self, Self::BoltClient(client) if client.is_exhausted())
+    }
+
+    /// Whether the head of a request has begun to arrive.
+    pub(crate) fn has_part_of_head(&self) -> bool {
+        matches!(self, Self::Http1Server(server) if server.is_amid_head())
+    }
+
+    /// Whether a byte of the answer to the request under way has arrived.
+    pub(crate) fn has_begun_answer(&self) -> bool {
+        matches!(self, Self::Http1Client(client) if client.response_started())
+    }
+
+    /// Whether a client waits for `100 Continue`.
+    pub(crate) fn wants_continue(&self) -> bool {
+        matches!(self, Self::Http1Server(server) if server.wants_continue())
+    }
+
+    /// The response that is written next is to be the last; false if a client cannot be told that with a response.
+    pub(crate) fn close_after_response(&mut self) -> bool {
+        let Self::Http1Server(server) = self else { return false };
+        server.close_after_response();
+        true
+    }
+
+    /// Remembers that input was left unread because the mux is full.
+    pub(crate) fn hold_back(&mut self) {
+        if let Self::BoltServer(server) = self {
+            server.hold_back();
+        }
+    }
+
+    /// Whether input that was left unread can be read now; asked once.
+    pub(crate) fn may_resume(&mut self) -> bool {
+        let Self::BoltServer(server) = self else { return false };
+        server.may_resume()
+    }
+
+    /// A stream begins to wait for an upstream connection, or ceases to.
+    pub(crate) fn set_waiting(&mut self, number: u32, waits: bool) {
+        if let Self::BoltServer(server) = self {
+            server.set_waiting(number, waits);
+        }
+    }
+
+    /// Counts a part of a body that is collected for a stream; false if that is more than may be held.
+    pub(crate) fn collect(&mut self, number: u32, len: usize) -> bool {
+        let Self::BoltServer(server) = self else { return false };
+        server.collect(number, len)
+    }
+
+    /// Bytes that may wait for a client to read them; more than that, and it is cut off.
+    pub(crate) fn max_unread(&self) -> usize {
+        let Self::BoltServer(server) = self else { return usize::MAX };
+        server.max_unread()
+    }
+
+    /// Tells a client to send further requests elsewhere, if it understands that and has not been told; whether it is.
+    pub(crate) fn go_away(&mut self, now: Instant, out: &mut Out) -> bool {
+        let Self::BoltServer(server) = self else { return false };
+        server.go_away(now, out)
+    }
+
+    /// Whether a client has had the time to go elsewhere by itself.
+    pub(crate) fn had_notice(&self, now: Instant) -> bool {
+        let Self::BoltServer(server) = self else { return false };
+        server.had_notice(now)
+    }
+
+    /// A stream's message is kept until so many bytes of the connection are sent.
+    pub(crate) fn await_sent(&mut self, number: u32, end: u64) {
+        if let Self::BoltClient(client) = self {
+            client.await_sent(number, end);
+        }
+    }
+
+    /// The next stream whose message is sent, now that so many bytes are.
+    pub(crate) fn next_sent(&mut self, sent: u64) -> Option<u32> {
+        let Self::BoltClient(client) = self else { return None };
+        client.next_sent(sent)
+    }
+
+    /// Looks for a sign of life; none where the protocol has no question for one.
+    pub(crate) fn look_for_pulse(&mut self, received: u64, misses: u32) -> Option<Pulse> {
+        let Self::BoltClient(client) = self else { return None };
+        Some(client.look_for_pulse(received, misses))
+    }
+
+    /// The connection is lost: nothing more comes for its streams.
+    pub(crate) fn lose(&mut self) {
+        if let Self::BoltClient(client) = self {
+            client.lose();
+        }
+    }
+}
+
+impl Mux {
     /// From here on bytes are opaque.
     pub(crate) fn upgrade(&mut self) {
         let leftover = match self {
-            Self::Server(server) => server.upgraded(),
-            Self::Client(client) => client.upgraded(),
-            Self::Raw(_) | Self::Local(_) | Self::BoltServer(_) | Self::BoltClient(_) => return,
+            Self::Http1Server(server) => server.upgraded(),
+            Self::Http1Client(client) => client.upgraded(),
+            Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => return,
         };
         let received = (!leftover.is_empty()).then_some(leftover);
         *self = Self::Raw(Raw { received, end: End::Open });
     }
 }
 
+/// The number of a stream that has its connection for itself.
+pub(crate) const ONLY: u32 = 0;
+
+fn whole(
+    polled: Result<Option<(u32, Frame)>, bolt::Error>,
+) -> Result<Option<(u32, Arrival)>, Violation> {
+    let arrived = polled.map_err(Violation::Bolt)?;
+    Ok(arrived.map(|(number, frame)| (number, Arrival::Whole(frame))))
+}
+
 impl Raw {
-    pub(crate) fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<Event> {
         if let Some(chunk) = self.received.take() {
             return Some(Event::Data(chunk));
         }

@@ -12,7 +12,7 @@ use crate::conn::{Connections, Upstream};
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
-use crate::ids::StreamIndex;
+use crate::ids::{Leg, StreamIndex};
 use crate::local::INITIAL_WINDOW_BYTES;
 use crate::local::report::Limited;
 
@@ -56,7 +56,7 @@ impl Exchange {
     /// A piece of a response has come for the app.
     pub(crate) fn receive_piece(&mut self, index: Option<StreamIndex>, bytes: usize, now: Instant) {
         let upstream = index.and_then(|index| self.streams.get(index)).map(|it| it.upstream);
-        let Some(UpstreamState::Active(id)) = upstream else { return };
+        let Some(UpstreamState::Active(Leg { connection: id, .. })) = upstream else { return };
         // What is in a record comes when the whole record is there: its bytes are counted before that.
         if self.conns.table.get(id).is_some_and(|connection| connection.tls.is_none()) {
             self.receive_slowly(id, bytes, now);
@@ -66,7 +66,7 @@ impl Exchange {
     /// Bytes have come over a connection.
     pub(crate) fn receive_slowly(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let index = connection.stream;
+        let index = connection.streams.only();
         let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start.as_mut());
         if !state.is_some_and(|state| state.receive(bytes, now)) {
             return;
@@ -135,7 +135,8 @@ impl Exchange {
         &mut self,
         index: StreamIndex,
     ) -> Option<(ConnectionId, &mut Upstream)> {
-        let UpstreamState::Active(id) = self.streams.get(index)?.upstream else { return None };
+        let UpstreamState::Active(leg) = self.streams.get(index)?.upstream else { return None };
+        let id = leg.connection;
         Some((id, self.conns.table.get_mut(id)?.upstream_mut()?))
     }
 }

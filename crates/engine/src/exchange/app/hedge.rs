@@ -98,7 +98,7 @@ impl Exchange {
         }
         let stream = self.streams.get_mut(second)?;
         stream.retries.remaining = retries;
-        let downstream = stream.downstream;
+        let downstream = stream.downstream.connection;
         let first = self.call_mut(index)?;
         // Should the new one fail, the old one may find out once more that there is no network.
         (first.mute, first.silent_asked) = (true, false);
@@ -124,7 +124,7 @@ impl Exchange {
         // The first was given to a connection in time.
         let options = Options { connect: None, ..call.options.clone() };
         let (id, began) = (call.id, call.began);
-        let first = self.streams.get(index)?.downstream;
+        let first = self.streams.get(index)?.downstream.connection;
         let mut twin = Call::new(id, options, report, began);
         (twin.mute, twin.twin) = (true, Some(first));
         let second = self.open_local_stream(twin, now)?;
@@ -134,7 +134,7 @@ impl Exchange {
         // Whatever holds the first up, the second is not to share.
         stream.retries.wants_fresh = true;
         stream.retries.remaining = 0;
-        let downstream = stream.downstream;
+        let downstream = stream.downstream.connection;
         if let Some(call) = self.call_mut(index) {
             call.twin = Some(downstream);
         }
@@ -151,7 +151,7 @@ impl Exchange {
             return true;
         }
         let (status, downstream, mute, id) =
-            (stream.response.status(), stream.downstream, call.mute, call.id);
+            (stream.response.status(), stream.downstream.connection, call.mute, call.id);
         if mute && (status >= 500 || status == 429) {
             // The first may still do better, and if not its own answer is as good.
             self.blame_last_try(index, "the answer was an error");
@@ -171,7 +171,9 @@ impl Exchange {
     /// The other one is of no use any more.
     pub(crate) fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
         let Some(twin) = self.call_mut(index).and_then(|call| call.twin.take()) else { return };
-        let Some(other) = self.conns.table.get(twin).and_then(|twin| twin.stream) else { return };
+        let Some(other) = self.conns.table.get(twin).and_then(|twin| twin.streams.only()) else {
+            return;
+        };
         self.blame_last_try(other, OTHER_FIRST);
         let Some(call) = self.call_mut(other) else { return };
         (call.twin, call.mute) = (None, true);
@@ -186,7 +188,7 @@ impl Exchange {
     pub(crate) fn end_mute(&mut self, call: &mut Call) {
         let Some(first) = call.twin.take() else { return };
         let report = std::mem::take(&mut call.report);
-        let Some(index) = self.conns.table.get(first).and_then(|first| first.stream) else {
+        let Some(index) = self.conns.table.get(first).and_then(|first| first.streams.only()) else {
             return;
         };
         if let Some(first) = self.call_mut(index) {
@@ -204,7 +206,7 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(twin) = call.twin.take() else { return false };
-        let Some(index) = self.conns.table.get(twin).and_then(|twin| twin.stream) else {
+        let Some(index) = self.conns.table.get(twin).and_then(|twin| twin.streams.only()) else {
             return false;
         };
         let Some(other) = self.call_mut(index) else { return false };

@@ -12,7 +12,7 @@ use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::app::redo::AGAIN;
 use crate::exchange::stream::{StreamTimer, UpstreamState};
-use crate::ids::{ResetReason, StreamIndex};
+use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::report::Try;
 
@@ -21,7 +21,7 @@ impl Exchange {
     pub(crate) fn begin_try(&mut self, index: StreamIndex, now: Instant) {
         let layers = self.layers(index);
         let Some(stream) = self.streams.get(index) else { return };
-        let UpstreamState::Active(id) = stream.upstream else { return };
+        let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
         let reused = stream.retries.reused;
         let Some(connection) = self.conns.table.get(id) else { return };
         let opened = connection.opened;

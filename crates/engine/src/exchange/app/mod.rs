@@ -18,14 +18,14 @@ use towpath_proto::head::{Head, Method};
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::conn::context::{ChainContext, ChainKind};
-use crate::conn::mux::Codec;
+use crate::conn::mux::{Mux, ONLY};
 use crate::conn::spans::Part;
 use crate::conn::{Connection, Downstream, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Direction, Stream};
-use crate::ids::{Side, StreamIndex};
+use crate::ids::{Leg, Side, StreamIndex};
 use crate::local::message::{
     CallId, Command, Error, Event, Open, Outcome, Remembered, Repeat, Transport,
 };
@@ -46,7 +46,7 @@ impl Exchange {
     }
 
     pub(crate) fn stream_of(&self, call: CallId) -> Option<StreamIndex> {
-        self.conns.table.get(*self.upstreams.app.calls.get(&call)?)?.stream
+        self.conns.table.get(*self.upstreams.app.calls.get(&call)?)?.streams.only()
     }
 
     /// The app wants something.
@@ -117,7 +117,7 @@ impl Exchange {
         let number = call.id;
         let Some(index) = self.open_local_stream(call, now) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
-        self.upstreams.app.calls.insert(number, stream.downstream);
+        self.upstreams.app.calls.insert(number, stream.downstream.connection);
         let unused = std::mem::replace(&mut stream.request, open.request);
         self.env.heads.give(unused);
         stream.trace_begin(Part::Route);
@@ -147,12 +147,12 @@ impl Exchange {
             serial,
         });
         let nowhere = Address::unspecified;
-        let codec = Codec::Local(Box::new(call));
+        let mux = Mux::App(Box::new(call));
         let id = self
             .conns
             .table
-            .insert_local(|id| Connection::new(id, codec, role, nowhere(), nowhere(), window, now));
-        self.open_stream(id, now).map(|(index, _)| index)
+            .insert_local(|id| Connection::new(id, mux, role, nowhere(), nowhere(), window, now));
+        self.open_stream(Leg { connection: id, number: ONLY }, now).map(|(index, _)| index)
     }
 
     pub(crate) fn prepare_retries(&mut self, index: StreamIndex) {
@@ -180,7 +180,7 @@ impl Exchange {
         self.extend_body(index, bytes, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let held_back = connection.reading == Reading::Off;
-        let Codec::Local(call) = &mut connection.codec else { return };
+        let Mux::App(call) = &mut connection.mux else { return };
         if held_back {
             call.untaken += bytes;
         } else {
@@ -192,18 +192,18 @@ impl Exchange {
     /// Hands a piece of the response to the app.
     pub(crate) fn deliver(&mut self, id: ConnectionId, item: Item, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Codec::Local(state) = &connection.codec else { return };
+        let Mux::App(state) = &connection.mux else { return };
         let call = state.id;
         match item {
             Item::Data(chunk) => {
                 connection.outstanding += chunk.len();
                 connection.encoded += chunk.len() as u64;
                 let backs_up = connection.backs_up();
-                let (bytes, stream) = (chunk.len(), connection.stream);
+                let (bytes, stream) = (chunk.len(), connection.streams.only());
                 self.env.tell_app(Event::Data { call, chunk });
                 self.receive_piece(stream, bytes, now);
-                if backs_up && let Some(source) = self.other_side(id) {
-                    self.update_reading(source);
+                if backs_up {
+                    self.update_sources(id);
                 }
             }
             Item::Trailers(trailers) => self.env.tell_app(Event::Trailers { call, trailers }),
@@ -242,9 +242,9 @@ impl Exchange {
 
     /// The last word on a request; its stream is over.
     pub(crate) fn end_call(&mut self, stream: &mut Stream, now: Instant) {
-        let id = stream.downstream;
+        let id = stream.downstream.connection;
         let Some(mut connection) = self.conns.table.remove(id) else { return };
-        let Codec::Local(call) = &mut connection.codec else { return };
+        let Mux::App(call) = &mut connection.mux else { return };
         if call.mute {
             return self.end_mute(call);
         }
@@ -266,14 +266,14 @@ impl Exchange {
 
     /// The app's side of a stream, if it is the app's.
     pub(crate) fn call(&self, index: StreamIndex) -> Option<&Call> {
-        let downstream = self.streams.get(index)?.downstream;
-        let Codec::Local(call) = &self.conns.table.get(downstream)?.codec else { return None };
+        let downstream = self.streams.get(index)?.downstream.connection;
+        let Mux::App(call) = &self.conns.table.get(downstream)?.mux else { return None };
         Some(call)
     }
 
     pub(crate) fn call_mut(&mut self, index: StreamIndex) -> Option<&mut Call> {
-        let downstream = self.streams.get(index)?.downstream;
-        let Codec::Local(call) = &mut self.conns.table.get_mut(downstream)?.codec else {
+        let downstream = self.streams.get(index)?.downstream.connection;
+        let Mux::App(call) = &mut self.conns.table.get_mut(downstream)?.mux else {
             return None;
         };
         Some(call)
@@ -282,7 +282,7 @@ impl Exchange {
     /// A request whose body is under way.
     pub(crate) fn streaming_call(&self, call: CallId) -> Option<(ConnectionId, StreamIndex)> {
         let id = *self.upstreams.app.calls.get(&call)?;
-        let index = self.conns.table.get(id)?.stream?;
+        let index = self.conns.table.get(id)?.streams.only()?;
         let streams = self.streams.get(index)?.request_end == Direction::Streaming;
         streams.then_some((id, index))
     }

@@ -211,21 +211,18 @@ impl Exchange {
     pub(crate) fn drain_origin(&mut self, id: ClusterId, now: Instant) {
         for connection in self.conns.table.ids() {
             let Some(state) = self.conns.table.get_mut(connection) else { continue };
-            let stream = state.stream;
+            let streams = state.streams.all();
             let Some(upstream) = state.upstream_mut() else { continue };
             if upstream.pool_key.cluster != id {
                 continue;
             }
             upstream.retired = true;
-            match stream {
-                None => self.upstreams.close_upstream(
-                    connection,
-                    Close::Flush,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                ),
-                Some(index) => self.want_spare(index, SpareReason::Stuck, now),
+            if streams.is_empty() {
+                let Self { upstreams, conns, env, .. } = self;
+                upstreams.close_upstream(connection, Close::Flush, conns, env, now);
+            }
+            for index in streams {
+                self.want_spare(index, SpareReason::Stuck, now);
             }
         }
     }

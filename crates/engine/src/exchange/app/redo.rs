@@ -22,7 +22,7 @@ use crate::conn::spans::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{StreamTimer, Streams, UpstreamState};
-use crate::ids::{ResetReason, StreamIndex};
+use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::{Call, Spare, SpareReason};
 
@@ -137,7 +137,7 @@ impl Exchange {
 
     pub(crate) fn watch(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let UpstreamState::Active(connection) = stream.upstream else { return };
+        let UpstreamState::Active(Leg { connection, .. }) = stream.upstream else { return };
         if stream.is_unanswered() {
             self.conns.push(Output::Inspect { connection }, &mut self.env);
         } else {
@@ -152,9 +152,20 @@ impl Exchange {
         facts: Option<PathFacts>,
         now: Instant,
     ) {
-        let Some(index) = self.conns.table.get(id).and_then(|connection| connection.stream) else {
-            return;
-        };
+        let on = self.conns.table.get(id).map(|connection| connection.streams.all());
+        for index in on.unwrap_or_default() {
+            self.judge_path(index, id, facts, now);
+        }
+    }
+
+    /// What the kernel knows of the connection that a request is on.
+    fn judge_path(
+        &mut self,
+        index: StreamIndex,
+        id: ConnectionId,
+        facts: Option<PathFacts>,
+        now: Instant,
+    ) {
         let Some(stream) = self.streams.get(index) else { return };
         if !stream.is_local() || !stream.is_unanswered() {
             return;
@@ -195,7 +206,7 @@ impl Exchange {
     /// Asks for a connection to move a request to, where it may be repeated.
     pub(crate) fn want_spare(&mut self, index: StreamIndex, reason: SpareReason, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let UpstreamState::Active(id) = stream.upstream else { return };
+        let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
         let repeats = stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable

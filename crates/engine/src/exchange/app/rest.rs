@@ -1,14 +1,14 @@
 //! Requests to an origin that answered 429 or 503.
 
+use towpath_proto::Instant;
 use towpath_proto::name::Name;
-use towpath_proto::{ConnectionId, Instant};
 
 use crate::client::rest::Rest;
 use crate::client::retry_after;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{StreamTimer, UpstreamState};
-use crate::ids::{PoolKey, StreamIndex};
+use crate::ids::{Leg, PoolKey, StreamIndex};
 use crate::local::message::Error;
 use crate::local::report::Rested;
 use crate::local::rest::target;
@@ -38,7 +38,7 @@ impl Exchange {
     pub(crate) fn rest_after(
         &mut self,
         index: StreamIndex,
-        id: ConnectionId,
+        leg: Leg,
         status: u16,
         now: Instant,
     ) -> bool {
@@ -72,7 +72,7 @@ impl Exchange {
             stream.record.upstream_first_received = None;
         }
         self.park(index, Rested { began: now, until, asked, status: Some(status) });
-        self.leave_answer(index, id, now);
+        self.leave_answer(index, leg, now);
         self.hold_waiting(cluster, now);
         true
     }

@@ -129,8 +129,10 @@ impl Exchange {
 
     /// Whether a response does not come because the app does not take it.
     pub(crate) fn is_app_slow(&self, index: StreamIndex) -> bool {
-        let app =
-            self.streams.get(index).and_then(|stream| self.conns.table.get(stream.downstream));
+        let app = self
+            .streams
+            .get(index)
+            .and_then(|stream| self.conns.table.get(stream.downstream.connection));
         app.is_some_and(|app| app.congested)
     }
 }

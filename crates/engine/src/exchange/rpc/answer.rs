@@ -1,29 +1,26 @@
 //! Answers to clients that speak Bolt: the upstream's, under the client's number, and our own.
 
-use bytes::Bytes;
-use towpath_proto::bolt::{Frame, Message, Status};
+use towpath_proto::bolt::{Frame, Message, Status, Version};
 use towpath_proto::{Close, Instant};
 
-use crate::conn::mux::Codec;
 use crate::conn::spans::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
+use crate::exchange::rpc::Crossing;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::rpc::{Asked, Crossing};
-use crate::exchange::stream::{Direction, Streams, UpstreamState};
-use crate::ids::StreamIndex;
+use crate::exchange::stream::{Direction, Streams};
+use crate::ids::{Leg, StreamIndex};
 use crate::record::Flags;
 
 impl Exchange {
-    /// The answer whose head was just reported becomes the stream's.
-    pub(crate) fn take_answer(&mut self, index: StreamIndex) {
+    /// The answer to a call came, whole.
+    pub(crate) fn on_answer(&mut self, index: StreamIndex, answer: Frame, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let UpstreamState::Active(id) = stream.upstream else { return };
-        if let Some(connection) = self.conns.table.get_mut(id)
-            && let Codec::BoltClient(client) = &mut connection.codec
-        {
-            stream.call.answer = client.take_answer();
-        }
+        // What reads more of it than its status fills it from the frame.
+        let mut head = self.env.heads.take();
+        head.set_status(answer.status().unwrap_or(Status::UNKNOWN).to_http());
+        stream.call.answer = Some(answer);
+        self.on_response_head(index, head, true, now);
     }
 
     /// Passes the upstream's answer on.
@@ -34,12 +31,16 @@ impl Exchange {
         }
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);
-        let downstream = stream.downstream;
+        let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
         let before = self.conns.out.len();
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if let (Some(asked), Some(answer)) = (stream.call.asked, stream.call.answer.take()) {
-            write_answer(asked, &answer, &mut self.conns.out);
+        let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get_mut(downstream))
+        else {
+            return;
+        };
+        if let Some(answer) = stream.call.answer.take() {
+            connection.mux.send_whole(number, &answer, &mut self.conns.out);
             stream.record.bytes_sent = answer.content().len() as u64;
             stream.record.upstream_bytes_received = stream.record.bytes_sent;
             stream.record.upstream_wire_received = answer.bytes().len() as u64;
@@ -68,14 +69,14 @@ impl Exchange {
         stream.record.response_start = Some(now);
         stream.record.status = status;
         let verdict = local_status(stream.record.flags, status);
-        let asked = stream.call.asked.filter(|_| !stream.call.is_oneway());
-        let downstream = stream.downstream;
-        if let Some(Asked { version, number, checksum, .. }) = asked {
-            self.conns.encode_for(downstream, &mut self.env);
+        let is_oneway = stream.call.is_oneway;
+        let Leg { connection: downstream, number } = stream.downstream;
+        self.conns.encode_for(downstream, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(downstream).filter(|_| !is_oneway) {
             let before = self.conns.out.len();
+            let answer = Message::response(Version::V1, 0, verdict);
             // Without parts it is never too long.
-            let answer = Message { checksum, ..Message::response(version, number, verdict) };
-            let _ = answer.write(&mut self.conns.out);
+            let _ = connection.mux.send_answer(number, answer, &mut self.conns.out);
             let wire_sent = (self.conns.out.len() - before) as u64;
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.record.wire_sent = wire_sent;
@@ -97,29 +98,6 @@ impl Streams {
             env.heads.give(std::mem::replace(&mut stream.response, head));
         }
     }
-}
-
-/// The answer under the number of the call, and in its version.
-pub(crate) fn write_answer(asked: Asked, answer: &Frame, out: &mut towpath_proto::Out) {
-    if answer.version() == asked.version {
-        answer.write_as(asked.number, out);
-        return;
-    }
-    let message = Message {
-        version: asked.version,
-        kind: answer.kind(),
-        command: answer.command(),
-        id: asked.number,
-        codec: answer.codec(),
-        timeout: None,
-        status: answer.status().unwrap_or(Status::UNKNOWN),
-        class: Bytes::copy_from_slice(answer.class()),
-        headers: answer.header_block(),
-        content: answer.content(),
-        checksum: asked.checksum,
-    };
-    // All lengths are those of a frame that came.
-    let _ = message.write(out);
 }
 
 /// What we say when there is no answer of an upstream; the HTTP status is for counters and logs.

@@ -9,18 +9,17 @@
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Instant;
-use towpath_proto::bolt::{Frame, Message, Status, write_header};
+use towpath_proto::bolt::{Frame, Message, Status, Version, write_header};
 use towpath_proto::head::{FieldRef, Head};
 use towpath_proto::name::Name;
 
-use crate::conn::mux::Codec;
 use crate::env::Env;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, Streams};
 use crate::exchange::{Exchange, edge};
-use crate::ids::{Side, StreamIndex};
+use crate::ids::{Leg, Side, StreamIndex};
 use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::snapshot::bolt::{Bridge, ToBolt, ToHttp};
@@ -122,7 +121,7 @@ impl Exchange {
 
     pub(crate) fn refuse_body(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        self.conns.close_after_response(stream.downstream);
+        self.conns.close_after_response(stream.downstream.connection);
         self.local_reply(index, 413, b"Payload Too Large", details::REQUEST_PAYLOAD_TOO_LARGE, now);
     }
 
@@ -205,7 +204,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         match item {
             // Nobody waits for it.
-            Item::Data(_) if stream.call.is_oneway() => {}
+            Item::Data(_) if stream.call.is_oneway => {}
             Item::Data(chunk) => {
                 let limit = to_http(stream).map_or(0, |bridge| bridge.max_response);
                 if stream.body.len + chunk.len() > limit {
@@ -226,13 +225,9 @@ impl Exchange {
     /// can know then: it is an error, not that somebody is busy.
     pub(crate) fn collect_chunk(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let connection = self.conns.table.get_mut(stream.downstream);
-        let Some(Codec::BoltServer(server)) = connection.map(|connection| &mut connection.codec)
-        else {
-            return;
-        };
-        if server.collect(chunk.len()) {
-            stream.call.collected += chunk.len();
+        let Leg { connection, number } = stream.downstream;
+        let Some(connection) = self.conns.table.get_mut(connection) else { return };
+        if connection.mux.collect(number, chunk.len()) {
             stream.body.push(chunk);
             return;
         }
@@ -256,14 +251,15 @@ impl Exchange {
         let content = take_body(stream);
         stream.record.status = stream.response.status();
         stream.record.response_start = Some(now);
-        let downstream = stream.downstream;
-        if stream.call.is_oneway() {
+        let Leg { connection: downstream, number } = stream.downstream;
+        if stream.call.is_oneway {
             return true;
         }
         let Some(message) = answer_of_response(stream, content) else { return false };
         self.conns.encode_for(downstream, &mut self.env);
         let before = self.conns.out.len();
-        if message.write(&mut self.conns.out).is_err() {
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
+        if connection.mux.send_answer(number, message, &mut self.conns.out).is_err() {
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.response_end = Direction::AwaitingHead;
                 stream.record.flags.set(Flags::UPSTREAM_PROTOCOL_ERROR);
@@ -458,9 +454,9 @@ pub(crate) const fn http_status(status: Status) -> u16 {
     }
 }
 
-/// The answer that a response becomes, with its body.
+/// The answer that a response becomes, with its body; the mux knows the call's number and version.
 pub(crate) fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Message> {
-    let (asked, bridge) = (stream.call.asked?, to_http(stream)?);
+    let bridge = to_http(stream)?;
     let head = &stream.response;
     let status = Status::from_http(head.status());
     let named = |name: &[u8]| head.get_bytes(name);
@@ -475,12 +471,11 @@ pub(crate) fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Mess
     write_header(&mut block, STATUS_OF_HTTP, digits.write(head.status().into()));
     append_fields(&mut block, head, &[STATUS_OF_HTTP, CLASS, CODEC]);
     Some(Message {
-        codec: named(CODEC).and_then(parse_number).unwrap_or(asked.codec),
+        codec: named(CODEC).and_then(parse_number).unwrap_or(stream.call.codec),
         class,
         headers: block.freeze(),
         content,
-        checksum: asked.checksum,
-        ..Message::response(asked.version, asked.number, status)
+        ..Message::response(Version::V1, 0, status)
     })
 }
 

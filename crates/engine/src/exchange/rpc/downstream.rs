@@ -5,55 +5,51 @@
 
 use std::time::Duration;
 
-use towpath_proto::bolt::Error;
+use towpath_proto::bolt::{Error, Frame, Kind};
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
-use crate::conn::mux::Codec;
 use crate::conn::spans::Part;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::rpc::{Asked, Call};
+use crate::exchange::rpc::Call;
 use crate::exchange::stream::{Direction, RouteRef, Stream};
-use crate::ids::{Closer, StreamIndex};
+use crate::ids::{Closer, Leg, StreamIndex};
 use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
 
 impl Exchange {
     /// A request came, whole.
-    pub(crate) fn on_call(&mut self, id: ConnectionId, mut head: Head, now: Instant) {
-        let Some((index, context)) = self.open_stream(id, now) else { return };
+    pub(crate) fn on_call(&mut self, leg: Leg, frame: Frame, now: Instant) {
+        let Some((index, context)) = self.open_stream(leg, now) else { return };
         let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::DelayedClose as usize);
         if let Some(downstream) = connection.downstream_mut() {
             downstream.requests += 1;
         }
-        let Codec::BoltServer(server) = &mut connection.codec else { return };
-        let frame = server.take_frame();
-        let asked = frame.as_ref().map(Asked::of);
-        let position = server.add(index, asked.map_or(0, |asked| asked.len));
         let Some(stream) = self.streams.get_mut(index) else { return };
-        // No call may be repeated as GET may.
-        head.set_method(b"POST");
-        if let Some(frame) = frame.as_ref().filter(|_| is_head_read(stream, self.env.slow_after)) {
-            let whole = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
-            self.env.heads.give(std::mem::replace(&mut head, whole));
-        }
+        let head = if is_head_read(stream, self.env.slow_after) {
+            frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread())
+        } else {
+            let mut head = self.env.heads.take();
+            // No call may be repeated as GET may.
+            head.set_method(b"POST");
+            head
+        };
         let unused = std::mem::replace(&mut stream.request, head);
         self.env.heads.give(unused);
         stream.trace_begin(Part::Filters);
-        if let Some(frame) = &frame {
-            stream.record.wire_received = frame.bytes().len() as u64;
-            stream.record.bytes_received = frame.content().len() as u64;
-        }
-        stream.call = Call { asked, frame, position, ..Call::default() };
-        if stream.call.is_oneway() {
+        stream.record.wire_received = frame.bytes().len() as u64;
+        stream.record.bytes_received = frame.content().len() as u64;
+        let (is_oneway, codec) = (frame.kind() == Kind::Oneway, frame.codec());
+        stream.call = Call { is_oneway, codec, frame: Some(frame), ..Call::default() };
+        if is_oneway {
             bolt.stats.downstream_rq_oneway.inc();
         }
         stream.request_end = Direction::Ended;
@@ -92,59 +88,35 @@ impl Exchange {
         }
     }
 
-    /// A call waits for a place upstream: its client may have only so many of them.
+    /// A call waits for a connection upstream: its client may have only so many of them.
     pub(crate) fn begin_waiting(&mut self, index: StreamIndex) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(connection) = self.conns.table.get_mut(stream.downstream) else { return };
-        if let Codec::BoltServer(server) = &mut connection.codec
-            && !stream.call.waits
-        {
-            stream.call.waits = true;
-            server.waits(true);
-        }
-    }
-
-    /// A call has its place, or needs none any more.
-    pub(crate) fn end_waiting(&mut self, index: StreamIndex) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if !std::mem::take(&mut stream.call.waits) {
+        let Some(Leg { connection, number }) = self.streams.get(index).map(|it| it.downstream)
+        else {
             return;
-        }
-        let downstream = stream.downstream;
-        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
-        if let Codec::BoltServer(server) = &mut connection.codec {
-            server.waits(false);
-            if server.may_resume() {
-                self.env.work.push_back(Work::Read(downstream));
-            }
+        };
+        if let Some(connection) = self.conns.table.get_mut(connection) {
+            connection.mux.set_waiting(number, true);
         }
     }
 
-    /// Takes a call that is over out of its client's list; whether its client speaks Bolt at all.
-    pub(crate) fn leave_client(&mut self, index: StreamIndex) -> bool {
-        self.end_waiting(index);
-        let Some(stream) = self.streams.get(index) else { return false };
-        let (downstream, call) = (stream.downstream, &stream.call);
-        let position = call.position;
-        let speaks_bolt = stream.context.bolt().is_some();
-        let Some(connection) = self.conns.table.get_mut(downstream) else { return speaks_bolt };
-        let Codec::BoltServer(server) = &mut connection.codec else { return speaks_bolt };
-        let moved = {
-            let asked = call.asked.map_or(0, |asked| asked.len);
-            server.remove(position, asked, call.collected)
+    /// A call has its connection, or needs none any more.
+    pub(crate) fn end_waiting(&mut self, index: StreamIndex) {
+        let Some(Leg { connection: id, number }) = self.streams.get(index).map(|it| it.downstream)
+        else {
+            return;
         };
-        if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
-            moved.call.position = position;
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.mux.set_waiting(number, false);
+        if connection.mux.may_resume() {
+            self.env.work.push_back(Work::Read(id));
         }
-        true
     }
 
     /// A call is over: reads on, rests, or closes the connection.
     pub(crate) fn after_call(&mut self, id: ConnectionId, now: Instant) {
         self.drain_client(id, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Codec::BoltServer(server) = &mut connection.codec else { return };
-        if server.may_resume() {
+        if connection.mux.may_resume() {
             self.env.work.push_back(Work::Read(id));
         } else if self.conns.is_through(id) {
             self.leave(id, now);
@@ -183,8 +155,7 @@ impl Exchange {
         }
         self.conns.bid_farewell(id, &mut self.env, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        if server.had_notice(now)
+        if connection.mux.had_notice(now)
             && let Some(downstream) = connection.downstream_mut()
         {
             downstream.closing = true;
@@ -192,20 +163,10 @@ impl Exchange {
         }
     }
 
-    /// Answers every call of a connection that must end before their answers come.
-    pub(crate) fn end_calls(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
-        let Some(connection) = self.conns.table.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        for index in server.calls() {
-            self.local_reply(index, 502, b"", details, now);
-        }
-    }
-
     /// Cuts off a client that does not read its answers.
     pub(crate) fn check_reader(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        if connection.outstanding + self.conns.out.len() <= server.max_unread() {
+        if connection.outstanding + self.conns.out.len() <= connection.mux.max_unread() {
             return;
         }
         if let Some(bolt) = connection.downstream().and_then(|downstream| downstream.context.bolt())
@@ -235,8 +196,7 @@ impl Exchange {
             now,
         );
         let Some(connection) = self.conns.table.get(id) else { return };
-        let Codec::BoltServer(server) = &connection.codec else { return };
-        let calls = server.calls();
+        let calls = connection.streams.all();
         // The connection goes first, so that nothing that ends with it is answered or read on.
         self.conns.end_connection(id, Close::Abort, &mut self.env);
         for index in calls {

@@ -3,27 +3,24 @@
 //! Arrives: a stream that knows its host, connections that are open, idle, lost or full. Leaves: a lease of a connection that
 //! has room, numbers for calls, heartbeats, and each pending call failed when its connection is lost.
 
-use towpath_proto::bolt::{Error, Message, Version};
+use towpath_proto::bolt::Error;
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use crate::conn::mux::Codec;
-use crate::conn::mux::slots::Owner;
-use crate::conn::{Connection, ConnectionTimer};
-use crate::env::Work;
+use crate::conn::ConnectionTimer;
+use crate::conn::mux::{Pulse, bolt_client};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, UpstreamState};
-use crate::ids::{ResetReason, StreamIndex};
+use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::record::Record;
 use crate::upstream::cluster::Resource;
-use crate::upstream::shared::{has_room, takes_calls};
 
 impl Exchange {
     /// A shared connection may have room: those who wait come in.
     pub(crate) fn offer_shared(&mut self, id: ConnectionId, now: Instant) {
         loop {
             let Some(connection) = self.conns.table.get(id) else { return };
-            let (takes, room) = (takes_calls(connection), has_room(connection).is_some());
+            let (takes, room) = (connection.takes_streams(), connection.capacity() > 0);
             let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
                 return;
             };
@@ -71,95 +68,62 @@ impl Exchange {
     }
 
     /// Encodes a stream's call under a number of our own.
-    pub(crate) fn encode_call(&mut self, index: StreamIndex, id: ConnectionId) {
+    pub(crate) fn encode_call(&mut self, index: StreamIndex, leg: Leg) {
         let written = self.conns.out.len() as u64;
         let (Some(connection), Some(stream)) =
-            (self.conns.table.get_mut(id), self.streams.get_mut(index))
+            (self.conns.table.get_mut(leg.connection), self.streams.get_mut(index))
         else {
             return;
         };
         stream.retries.sent_before = connection.encoded + written;
-        let Some(number) = stream.call.number else { return };
-        if let Some(frame) = &stream.call.frame {
-            frame.write_as(number, &mut self.conns.out);
-            weigh_request(&mut stream.record, frame.bytes().len());
-            if !stream.retries.is_possible()
-                && let Codec::BoltClient(client) = &mut connection.codec
-            {
-                client.await_sent(number, connection.encoded + self.conns.out.len() as u64);
-            }
+        let Some(frame) = &stream.call.frame else { return };
+        connection.mux.send_whole(leg.number, frame, &mut self.conns.out);
+        weigh_request(&mut stream.record, frame.bytes().len());
+        if !stream.retries.is_possible() {
+            let end = connection.encoded + self.conns.out.len() as u64;
+            connection.mux.await_sent(leg.number, end);
         }
     }
 
     /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want again,
     /// are let go. (A try is repeated unasked only where none of its bytes were taken.)
-    pub(crate) fn let_frames_go(&mut self, id: ConnectionId) {
+    pub(crate) fn release_frames(&mut self, id: ConnectionId) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Codec::BoltClient(client) = &mut connection.codec else { return };
-        while let Some((number, owner)) = client.next_sent(connection.bytes_sent) {
-            if let Owner::Stream(index) = owner
-                && let Some(stream) = self.streams.get_mut(index)
-                && stream.call.number == Some(number)
-            {
+        while let Some(number) = connection.mux.next_sent(connection.bytes_sent) {
+            let stream = connection.streams.get(number);
+            if let Some(stream) = stream.and_then(|index| self.streams.get_mut(index)) {
                 stream.call.frame = None;
             }
         }
     }
 
-    /// A stream is through with a shared connection, which goes on without it.
-    pub(crate) fn leave_shared(&mut self, index: StreamIndex, id: ConnectionId) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let (number, pool_key) = (stream.call.number.take(), stream.retries.pool_key);
-        if let Some(pool_key) = pool_key {
-            self.request_over(index, pool_key);
-        }
+    /// A shared connection is lost: each of its streams fails by itself, and it is closed.
+    pub(crate) fn fail_shared(
+        &mut self,
+        id: ConnectionId,
+        reason: ResetReason,
+        how: Close,
+        now: Instant,
+    ) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        if let Codec::BoltClient(client) = &mut connection.codec
-            && let Some(number) = number
-        {
-            // An answer that came has freed it already, and this does nothing.
-            client.abandon(number);
-            if client.is_worn()
-                && let Some(upstream) = connection.upstream_mut()
-            {
-                upstream.retired = true;
-            }
-        }
-        let offer = Work::Offer(id);
-        // Many calls may leave one after the other; one look at who waits is enough.
-        if self.env.work.back() != Some(&offer) {
-            self.env.work.push_back(offer);
-        }
-    }
-
-    /// A shared connection is lost: each of its calls fails by itself.
-    pub(crate) fn fail_shared(&mut self, id: ConnectionId, reason: ResetReason, now: Instant) {
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
-        if let Some(upstream) = connection.upstream_mut() {
-            upstream.retired = true;
-        }
-        let Codec::BoltClient(client) = &mut connection.codec else { return };
-        let calls = client.take_all();
-        let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
-            return;
-        };
+        let by_peer = connection.is_ended_by_peer();
+        connection.mux.lose();
+        let streams = connection.streams.all();
+        let Some(upstream) = connection.upstream_mut() else { return };
+        upstream.retired = true;
+        let pool_key = upstream.pool_key;
         if let Some(pool) = self.upstreams.clusters.pool_mut(pool_key) {
             pool.shared.retain(|shared| *shared != id);
         }
-        if !calls.is_empty()
+        if !streams.is_empty()
             && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
         {
-            let by_peer = self.conns.table.get(id).is_some_and(Connection::is_ended_by_peer);
-            cluster.stats.upstream_cx_destroy_with_active_rq.inc();
-            if by_peer {
-                cluster.stats.upstream_cx_destroy_remote_with_active_rq.inc();
-            } else {
-                cluster.stats.upstream_cx_destroy_local_with_active_rq.inc();
-            }
+            cluster.stats.count_cut(by_peer);
         }
-        for index in calls {
+        for index in streams {
             self.reset_upstream(index, reason, now);
         }
+        self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
     }
 
     /// What came from a server is not Bolt.
@@ -175,8 +139,7 @@ impl Exchange {
         {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
-        self.fail_shared(id, ResetReason::Protocol, now);
-        self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now);
+        self.fail_shared(id, ResetReason::Protocol, Close::Abort, now);
     }
 
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
@@ -184,29 +147,23 @@ impl Exchange {
         let Some(heartbeat) = self.upstreams.heartbeat_of(id, &self.conns) else { return };
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let received = connection.bytes_received;
-        let Codec::BoltClient(client) = &mut connection.codec else { return };
-        let pulse = &mut client.pulse;
-        let alive = received > pulse.seen;
-        pulse.seen = received;
-        if alive {
-            (pulse.asked, pulse.missed) = (false, 0);
-            self.conns.set_connection_timer(
-                id,
-                ConnectionTimer::Heartbeat,
-                now + heartbeat.interval,
-                &mut self.env,
-            );
-            return;
-        }
-        let missed_one = std::mem::replace(&mut pulse.asked, true);
-        pulse.missed += u32::from(missed_one);
-        let dead = pulse.missed >= heartbeat.misses;
+        let pulse = connection.mux.look_for_pulse(received, heartbeat.misses);
+        let (missed, dead) = match pulse {
+            None => return,
+            Some(Pulse::Alive) => {
+                let at = now + heartbeat.interval;
+                let timer = ConnectionTimer::Heartbeat;
+                return self.conns.set_connection_timer(id, timer, at, &mut self.env);
+            }
+            Some(Pulse::Ask { missed }) => (missed, false),
+            Some(Pulse::Dead) => (true, true),
+        };
         let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
         if let Some(stats) = pool_key
             .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
             .and_then(|cluster| cluster.bolt_stats.as_ref())
         {
-            if missed_one {
+            if missed {
                 stats.heartbeat_failures.inc();
             }
             if !dead {
@@ -214,13 +171,10 @@ impl Exchange {
             }
         }
         if dead {
-            self.fail_shared(id, ResetReason::Terminated, now);
-            self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now);
-            return;
+            return self.fail_shared(id, ResetReason::Terminated, Close::Abort, now);
         }
         self.conns.encode_for(id, &mut self.env);
-        // Without parts it is never too long. Version 1 is understood by all.
-        let _ = Message::heartbeat(Version::V1, HEARTBEAT_NUMBER).write(&mut self.conns.out);
+        bolt_client::Client::ping(&mut self.conns.out);
         self.conns.set_connection_timer(
             id,
             ConnectionTimer::Heartbeat,
@@ -234,19 +188,12 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let sent = matches!(stream.upstream, UpstreamState::Active(_));
         // HTTP has an answer to everything, and its connection serves again when it has come.
-        if !stream.call.is_oneway() || !sent || stream.call.crossing == Crossing::ToHttp {
+        if !stream.call.is_oneway || !sent || stream.call.crossing == Crossing::ToHttp {
             return;
         }
         stream.response_end = Direction::Ended;
         stream.record.status = 200;
         stream.record.details = crate::record::details::ONEWAY;
-        if let Some(number) = stream.call.number.take()
-            && let UpstreamState::Active(id) = stream.upstream
-            && let Some(connection) = self.conns.table.get_mut(id)
-            && let Codec::BoltClient(client) = &mut connection.codec
-        {
-            client.close(number);
-        }
         self.on_response_ended(index, now);
     }
 }
@@ -255,6 +202,3 @@ pub(crate) fn weigh_request(record: &mut Record, frame: usize) {
     record.upstream_wire_sent = frame as u64;
     record.upstream_bytes_sent = record.bytes_received;
 }
-
-/// A heartbeat's answer is told by its command: its number means nothing.
-pub(crate) const HEARTBEAT_NUMBER: u32 = 0;
