@@ -17,24 +17,31 @@ impl Exchange {
     /// row, and what is known of each is not touched.
     pub(crate) fn update_clusters(&mut self, before: &Snapshot, now: Instant) {
         let snapshot = Arc::clone(&self.snapshot);
-        for index in 0..snapshot.clusters.len().max(self.upstreams.clusters.len()) {
-            let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
-            let wanted = snapshot.cluster(id);
-            if let (Some(before), Some(wanted)) = (before.cluster(id), wanted)
-                && Arc::ptr_eq(before, wanted)
-            {
-                continue;
+        let (wanted, before) = (&snapshot.clusters, &before.clusters);
+        let place = |cluster: &Option<Arc<Cluster>>| cluster.as_ref().map(Arc::as_ptr);
+        let pairs = wanted.iter().zip(before).enumerate();
+        let changed = pairs.filter(|(_, (wanted, before))| place(wanted) != place(before));
+        for (index, _) in changed {
+            self.update_cluster(&snapshot, index, now);
+        }
+        let both = wanted.len().min(before.len());
+        for index in both..wanted.len().max(self.upstreams.clusters.len()) {
+            self.update_cluster(&snapshot, index, now);
+        }
+    }
+
+    /// Takes one cluster of a new snapshot, or its absence.
+    fn update_cluster(&mut self, snapshot: &Snapshot, index: usize, now: Instant) {
+        let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
+        match (snapshot.cluster(id), self.upstreams.clusters.get(id)) {
+            (None, None) => {}
+            (Some(wanted), Some(live)) if live.may_become(wanted) => {
+                self.replace_cluster(id, wanted, now);
             }
-            match (wanted, self.upstreams.clusters.get(id)) {
-                (None, None) => {}
-                (Some(wanted), Some(live)) if live.may_become(wanted) => {
-                    self.replace_cluster(id, wanted, now);
-                }
-                (None, Some(_)) => self.leave_cluster(id, now),
-                (Some(wanted), _) => {
-                    self.retire_cluster(id, now);
-                    self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env);
-                }
+            (None, Some(_)) => self.leave_cluster(id, now),
+            (Some(wanted), _) => {
+                self.retire_cluster(id, now);
+                self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env);
             }
         }
     }
