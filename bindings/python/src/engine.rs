@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyString};
-use towpath::{Client, NetworkKind, Settings, Tls};
+use towpath::{NetworkKind, Settings, Tls};
 use towpath_exchange::Sleep;
 
 use crate::exchange::{Exchange, Process};
@@ -18,7 +18,6 @@ use crate::wake::{Hub, Wake};
 #[pyclass(frozen, module = "towpath._towpath")]
 pub(crate) struct Engine {
     running: Mutex<Option<towpath::Engine>>,
-    client: Client,
     process: Process,
 }
 
@@ -44,8 +43,7 @@ impl Engine {
     fn new(py: Python<'_>, wanted: Wanted) -> PyResult<Self> {
         let builder = wanted.builder()?;
         let engine = py.detach(|| builder.start()).map_err(|error| failure(&error))?;
-        let client = engine.client();
-        Ok(Self { running: Mutex::new(Some(engine)), client, process: Process::this() })
+        Ok(Self { running: Mutex::new(Some(engine)), process: Process::this() })
     }
 
     /// Whether it is of this process: one that was made before a fork has no thread in the child.
@@ -79,7 +77,9 @@ impl Engine {
                 "the engine belongs to another process: it was made before a fork",
             ));
         }
-        let mut request = options.apply(self.client.request(method, url));
+        let client = self.running().as_ref().map(towpath::Engine::client);
+        let client = client.ok_or_else(|| failure(&towpath::Error::Stopped))?;
+        let mut request = options.apply(client.request(method, url));
         for field in fields.try_iter()? {
             let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = field?.extract()?;
             request = request.header(text(&name)?, text(&value)?);
@@ -120,7 +120,7 @@ impl Engine {
         self.running().as_ref().map_or(0, towpath::Engine::wakeups)
     }
 
-    /// Ends it, and every request on it.
+    /// Takes no more requests. Those that are under way go on, and the last of them ends the thread.
     fn close(&self, py: Python<'_>) {
         if self.process.is_this() {
             let engine = self.running().take();

@@ -247,7 +247,7 @@ class Client(_BaseClient):
         return Response(_call(lambda: Exchange(engine, method, url, fields, how, body, length)), url)
 
     def close(self) -> None:
-        """Ends the engine, if it is the client's own, and every request on it."""
+        """Closes the engine, if it is the client's own: what is under way goes on."""
         if self._owns:
             self.engine.close()
 
@@ -323,7 +323,7 @@ class AsyncClient(_BaseClient):
             raise _errors.error(failure) from None
 
     async def aclose(self) -> None:
-        """Ends the engine, if it is the client's own, and every request on it."""
+        """Closes the engine, if it is the client's own: what is under way goes on."""
         if self._owns:
             self.engine.close()
 

@@ -105,15 +105,11 @@ class Engine:
         return 0 if self._native is None else self._native.wakeups()
 
     def close(self) -> None:
-        """Ends it, and every request on it."""
+        """Takes no more requests. Those that are under way go on, and its thread ends with the last of them."""
         self._closed = True
         native, self._native = self._native, None
         if native is not None and self._process == os.getpid():
             native.close()
-
-    def _release(self) -> None:
-        """Ends it when the last request on it has ended."""
-        self._closed, self._native = True, None
 
     def __enter__(self) -> "Engine":
         return self

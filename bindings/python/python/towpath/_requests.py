@@ -86,8 +86,6 @@ class Adapter(HTTPAdapter):
             _raise(failure, request)
         # requests' own types are stricter than what it does.
         raw: Any = _Raw(exchange, request, head)
-        # The response keeps the engine running.
-        raw.towpath_engine = engine
         return self.build_response(request, raw)
 
     def _engine(self, url: str, verify: Any, cert: Any) -> Engine:
@@ -105,10 +103,9 @@ class Adapter(HTTPAdapter):
 
     def close(self) -> None:
         super().close()
-        # As with requests' own adapter, responses that are being read go on: the last of them ends the engine.
         engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
-            engine._release()
+            engine.close()
 
 
 def _engine(tls: tuple[Any, Any], settings: dict[str, Any]) -> Engine:
