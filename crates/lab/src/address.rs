@@ -27,17 +27,19 @@ pub struct Target {
     pub authority: String,
     /// The request target, beginning with `/`.
     pub path: String,
-    /// Whether it was `https`.
+    /// Whether it was `https` or `wss`.
     pub is_tls: bool,
+    /// Whether it was `ws` or `wss`.
+    pub is_websocket: bool,
 }
 
 /// Text that names no usable address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The scheme is none of `http`, `tcp`, `unix`.
+    /// The scheme is none of those.
     #[error(
-        "'{0}': only http://HOST:PORT/PATH, tcp://HOST:PORT, HOST:PORT and unix:PATH are understood"
+        "'{0}': only http, https, ws or wss ://HOST:PORT/PATH, tcp://HOST:PORT, HOST:PORT and unix:PATH are understood"
     )]
     Scheme(String),
     /// The host has no address.
@@ -144,19 +146,24 @@ impl FromStr for Target {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (rest, port, is_tls) =
-            match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
-                (Some(rest), _) => (Some(rest), 80, false),
-                (None, rest) => (rest, 443, true),
-            };
-        let Some(rest) = rest else {
+        let schemes = [
+            ("http://", false, false),
+            ("https://", true, false),
+            ("ws://", false, true),
+            ("wss://", true, true),
+        ];
+        let of = |(scheme, is_tls, is_websocket)| {
+            Some((text.strip_prefix(scheme)?, is_tls, is_websocket))
+        };
+        let Some((rest, is_tls, is_websocket)) = schemes.into_iter().find_map(of) else {
             let address = Address::from_str(text)?;
             let authority = match &address {
                 Address::Tcp(_) => text.strip_prefix("tcp://").unwrap_or(text).to_owned(),
                 Address::Unix(_) => "localhost".to_owned(),
             };
-            return Ok(Self { address, authority, path: "/".to_owned(), is_tls: false });
+            return Ok(Self { authority, ..Self::from(address) });
         };
+        let port = if is_tls { 443 } else { 80 };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let has_port =
@@ -171,7 +178,7 @@ impl FromStr for Target {
             query if query.starts_with('?') => format!("/{query}"),
             path => path.to_owned(),
         };
-        Ok(Self { address, authority: authority.to_owned(), path, is_tls })
+        Ok(Self { address, authority: authority.to_owned(), path, is_tls, is_websocket })
     }
 }
 
@@ -191,7 +198,7 @@ impl From<Address> for Target {
             Address::Tcp(address) => address.to_string(),
             Address::Unix(_) => "localhost".to_owned(),
         };
-        Self { address, authority, path: "/".to_owned(), is_tls: false }
+        Self { address, authority, path: "/".to_owned(), is_tls: false, is_websocket: false }
     }
 }
 
@@ -224,6 +231,15 @@ mod tests {
             (target.address.to_string().as_str(), target.path.as_str()),
             ("127.0.0.1:80", "/?x")
         );
+        for (text, is_tls, is_websocket, port) in [
+            ("https://127.0.0.1/", true, false, 443),
+            ("ws://127.0.0.1/", false, true, 80),
+            ("wss://127.0.0.1/", true, true, 443),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((target.is_tls, target.is_websocket), (is_tls, is_websocket), "{text}");
+            assert_eq!(target.address.to_string(), format!("127.0.0.1:{port}"));
+        }
         let target: Target = "http://[::1]".parse().unwrap();
         assert_eq!(target.address.to_string(), "[::1]:80");
         let target: Target = "tcp://127.0.0.1:9".parse().unwrap();

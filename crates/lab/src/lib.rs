@@ -5,8 +5,8 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`load`] | load generator for HTTP/1.1, Bolt and TCP: closed and open loops, latency from the intended start |
-//! | [`origin`] | test server: HTTP/1.1 answers, Bolt answers or TCP echo |
+//! | [`load`] | load generator for HTTP/1.1, WebSocket, Bolt and TCP: closed and open loops, latency from the intended start |
+//! | [`origin`] | test server: HTTP/1.1 answers, Bolt answers, WebSocket or TCP echo |
 //! | [`meter`] | what a process and the machine spent between two instants |
 //! | [`about`] | where, when and by which version something was measured |
 //! | [`histogram`] | percentiles of nanoseconds |
@@ -60,3 +60,4 @@ mod head;
 mod number;
 mod poller;
 mod random;
+mod websocket;

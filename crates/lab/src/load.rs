@@ -23,6 +23,7 @@ mod schedule;
 mod series;
 mod side_by_side;
 pub mod tls;
+mod websocket;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -94,6 +95,8 @@ pub enum Protocol {
     Http1,
     /// Bytes that come back as they are, or at least as many.
     Tcp,
+    /// WebSocket: a message, and the next that comes back.
+    WebSocket,
     /// Bolt, many requests in flight on each connection.
     Bolt,
 }
@@ -266,7 +269,7 @@ impl Plan {
     /// Requests that can be under way at once.
     pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
-            Protocol::Http1 | Protocol::Tcp => self.connections,
+            Protocol::Http1 | Protocol::Tcp | Protocol::WebSocket => self.connections,
             Protocol::Bolt => self.connections * self.bolt.in_flight,
         }
     }
@@ -306,8 +309,11 @@ impl Plan {
         if self.threads == 0 || self.threads > self.connections {
             return Err(LoadError::Plan("there is at least one thread, and a connection for each"));
         }
-        if (self.tls.is_some() || !self.mix.is_empty()) && self.protocol != Protocol::Http1 {
-            return Err(LoadError::Plan("only HTTP/1.1 has TLS and several requests"));
+        if !self.mix.is_empty() && self.protocol != Protocol::Http1 {
+            return Err(LoadError::Plan("only HTTP/1.1 has several requests"));
+        }
+        if self.tls.is_some() && matches!(self.protocol, Protocol::Tcp | Protocol::Bolt) {
+            return Err(LoadError::Plan("only HTTP/1.1 and WebSocket have TLS"));
         }
         if self.duration.is_zero() {
             return Err(LoadError::Plan("the duration must be above zero"));

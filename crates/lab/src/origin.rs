@@ -1,7 +1,8 @@
 //! A test server that is cheap and does as it is told.
 //!
 //! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
-//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back. Bolt: each
+//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back. WebSocket: the
+//! same, message by message. Bolt: each
 //! request is answered with its own content, cut or filled to the size that is asked for (0: as it is); heartbeats are answered at once.
 //! A delay holds each answer back without holding up any other.
 
@@ -9,6 +10,7 @@ mod bolt;
 mod onward;
 mod peer;
 mod request;
+mod websocket;
 
 use std::collections::VecDeque;
 use std::io;
@@ -55,6 +57,8 @@ pub enum Protocol {
     Http1,
     /// Echo.
     Tcp,
+    /// WebSocket: echo of messages.
+    WebSocket,
     /// Bolt.
     Bolt,
 }
@@ -87,6 +91,11 @@ impl Origin {
     /// Bolt with `size` bytes of content, at once.
     pub fn bolt(listen: Address, size: usize) -> Self {
         Self { protocol: Protocol::Bolt, ..Self::http(listen, size) }
+    }
+
+    /// Echo of WebSocket messages, at once.
+    pub fn websocket(listen: Address) -> Self {
+        Self { protocol: Protocol::WebSocket, ..Self::http(listen, 0) }
     }
 
     /// TCP echo, at once.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::Value;
 use towpath_lab::cli::{Command, run};
+use towpath_lab::load::Errors;
 use towpath_lab::origin::{Origin, spawn};
 
 #[derive(Parser)]
@@ -107,18 +108,8 @@ fn the_members_of_a_load_are_those_of_the_page() {
         "value",
         "null",
     ];
-    let kinds = [
-        "connect",
-        "timeout",
-        "reset",
-        "malformed",
-        "status",
-        "unsent",
-        "crossed",
-        "unasked",
-        "check",
-        "tls",
-    ];
+    let kinds = Errors::KINDS;
+    assert!(kinds.iter().all(|kind| own.contains(*kind)), "{own:?}");
     for name in
         promised.filter(|it| !values.contains(&it.as_str()) && !kinds.contains(&it.as_str()))
     {

@@ -104,6 +104,44 @@ fn threads_together_send_what_one_would_and_count_it_exactly() {
 }
 
 #[test]
+fn messages_over_websocket_are_counted_one_by_one() {
+    let rate = 1000.0;
+    for (arrivals, size, keep_alive) in [
+        (Arrivals::Paced { rate }, 5, true),
+        (Arrivals::Paced { rate }, 70_000, true),
+        (Arrivals::PerConnection { per_connection_rate: 125.0 }, 200, true),
+        // A connection and a handshake for each message.
+        (Arrivals::Paced { rate: 100.0 }, 64, false),
+    ] {
+        let server = spawn(&Origin::websocket(local())).unwrap();
+        let mut plan = plan(&server);
+        (plan.protocol, plan.arrivals, plan.keep_alive) =
+            (Protocol::WebSocket, arrivals, keep_alive);
+        plan.request = Request::with_body(size);
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.total(), 0, "{size}: {:?}", outcome.errors);
+        assert_eq!(outcome.sent, if keep_alive { 400 } else { 40 });
+        assert_eq!((server.served(), outcome.latency.count()), (outcome.sent, outcome.sent));
+    }
+    // With a delay at the server, and connections that open while the rate is asked for.
+    let delay = Duration::from_millis(20);
+    let server = spawn(&Origin { delay, ..Origin::websocket(local()) }).unwrap();
+    let mut late = plan(&server);
+    (late.protocol, late.connection_ramp) = (Protocol::WebSocket, Duration::from_millis(100));
+    late.arrivals = Arrivals::Paced { rate: 100.0 };
+    let outcome = run(&late).unwrap();
+    assert_eq!((outcome.errors.total(), outcome.sent), (0, 40));
+    assert!(outcome.service.quantile(0.5) >= 20_000_000);
+    // A server that does not speak it says why nothing can be measured.
+    let server = spawn(&Origin::http(local(), 0)).unwrap();
+    let refused = Plan { protocol: Protocol::WebSocket, ..plan(&server) };
+    let error = run(&refused).unwrap_err().to_string();
+    assert!(error.contains("does not switch to WebSocket: it answers 200"), "{error}");
+    let mixed = Plan { mix: vec![Entry::default()], ..refused };
+    assert!(matches!(run(&mixed), Err(LoadError::Plan(_))));
+}
+
+#[test]
 fn several_requests_are_drawn_filled_in_and_checked() {
     let (seen, address) = serve_by_path();
     let entry = |name: &str, weight, path: &str| Entry {

@@ -27,7 +27,7 @@ Exits with 1 when no request was answered rightly, 2 when the arguments make no 
 
 Example: towpath lab load --rate 2000 --arrivals poisson --duration 10s --pid $(pidof envoy) http://127.0.0.1:8080/")]
 pub struct Load {
-    /// http://HOST:PORT/PATH, https://HOST:PORT/PATH, HOST:PORT or unix:PATH
+    /// http://HOST:PORT/PATH, https://, ws:// or wss://, HOST:PORT or unix:PATH
     target: Target,
     /// Requests per second, on any free connection, whatever the answers do
     #[arg(long, value_parser = parse_rate, conflicts_with_all = ["closed", "per_connection_rate"])]
@@ -64,9 +64,9 @@ pub struct Load {
     /// Start requests at the instants in FILE: seconds from the start, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "rate", "per_connection_rate"])]
     arrivals_file: Option<PathBuf>,
-    /// What to speak
-    #[arg(long, value_enum, default_value = "h1")]
-    protocol: Protocol,
+    /// What to speak [default: ws for ws:// and wss://, else h1]
+    #[arg(long, value_enum)]
+    protocol: Option<Protocol>,
     /// Requests that each connection has in flight (Bolt only)
     #[arg(long, visible_alias = "pipeline", value_name = "N", default_value_t = 1)]
     in_flight: usize,
@@ -97,7 +97,7 @@ pub struct Load {
     /// Request method; GET, or POST when there is a body, unless given
     #[arg(long, short = 'X')]
     method: Option<String>,
-    /// Send a body of this many bytes (for TCP: bytes to be echoed, 64 unless given)
+    /// Send a body of this many bytes (for TCP and WebSocket: to be echoed, 64 unless given)
     #[arg(long, value_name = "N", value_parser = parse_size, conflicts_with = "data")]
     size: Option<usize>,
     /// Send this body
@@ -141,6 +141,8 @@ enum Protocol {
     H1,
     /// Bytes that are echoed
     Tcp,
+    /// WebSocket: each message is answered by the next that comes; headers of -H go into the handshake
+    Ws,
     /// Bolt: headers of -H go into the frame's block, and each answer must have its request's content
     Bolt,
 }
@@ -199,9 +201,11 @@ impl Load {
     fn plan(&self) -> Result<Plan, Box<dyn std::error::Error>> {
         let mut plan = Plan::new(self.target.clone());
         plan.protocol = match self.protocol {
-            Protocol::H1 => load::Protocol::Http1,
-            Protocol::Tcp => load::Protocol::Tcp,
-            Protocol::Bolt => load::Protocol::Bolt,
+            None if self.target.is_websocket => load::Protocol::WebSocket,
+            None | Some(Protocol::H1) => load::Protocol::Http1,
+            Some(Protocol::Tcp) => load::Protocol::Tcp,
+            Some(Protocol::Ws) => load::Protocol::WebSocket,
+            Some(Protocol::Bolt) => load::Protocol::Bolt,
         };
         plan.bolt.version = match self.bolt_version {
             BoltVersion::One => Version::V1,
@@ -215,7 +219,10 @@ impl Load {
         if self.in_flight != 1 && plan.protocol != load::Protocol::Bolt {
             return Err(super::usage("only Bolt has several requests in flight on a connection"));
         }
-        let default_size = if plan.protocol == load::Protocol::Tcp { 64 } else { 0 };
+        let default_size = match plan.protocol {
+            load::Protocol::Tcp | load::Protocol::WebSocket => 64,
+            load::Protocol::Http1 | load::Protocol::Bolt => 0,
+        };
         plan.request = match &self.data {
             Some(text) => Request { body: text.clone().into_bytes(), ..Request::default() },
             None => Request::with_body(self.size.unwrap_or(default_size)),

@@ -47,6 +47,8 @@ enum Protocol {
     H1,
     /// Echo
     Tcp,
+    /// WebSocket: echo of messages
+    Ws,
     /// Bolt: each request's content, cut or filled to --size; 0 leaves it as it is
     Bolt,
 }
@@ -58,6 +60,7 @@ impl Origin {
             protocol: match self.protocol {
                 Protocol::H1 => origin::Protocol::Http1,
                 Protocol::Tcp => origin::Protocol::Tcp,
+                Protocol::Ws => origin::Protocol::WebSocket,
                 Protocol::Bolt => origin::Protocol::Bolt,
             },
             size: self.size,

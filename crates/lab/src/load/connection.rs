@@ -9,6 +9,7 @@ use rustix::net::{self, RecvFlags, SendFlags, sockopt};
 
 use super::response::{Answer, Expect, Reader};
 use super::tls::{Dialler, Secure};
+use super::websocket::Web;
 use crate::address::Address;
 
 /// A connection and the request it carries.
@@ -18,6 +19,7 @@ pub(crate) struct Connection {
     pub(crate) generation: u32,
     stage: Stage,
     secure: Option<Box<Secure>>,
+    web: Option<Box<Web>>,
     /// What is being sent, and how much of it was.
     outgoing: Bytes,
     written: usize,
@@ -33,6 +35,8 @@ enum Stage {
     Connecting,
     /// TCP is connected, TLS is not.
     Handshake,
+    /// The server has not switched to WebSocket yet.
+    Upgrading,
     Ready,
 }
 
@@ -54,6 +58,8 @@ pub(crate) enum Failure {
     Malformed,
     /// The handshake or a record of TLS.
     Tls,
+    /// The server does not switch to WebSocket; the status it gave, 0 for none.
+    Upgrade(u16),
 }
 
 /// What came of an event.
@@ -75,6 +81,7 @@ impl Connection {
             generation: 0,
             stage: Stage::Connecting,
             secure: None,
+            web: None,
             outgoing: Bytes::new(),
             written: 0,
             request: None,
@@ -84,7 +91,12 @@ impl Connection {
     }
 
     /// Starts to connect; the socket becomes writable when it is done.
-    pub(crate) fn open(&mut self, address: &Address, tls: Option<&Dialler>) -> Result<(), Failure> {
+    pub(crate) fn open(
+        &mut self,
+        address: &Address,
+        tls: Option<&Dialler>,
+        web: Option<Web>,
+    ) -> Result<(), Failure> {
         self.generation = self.generation.wrapping_add(1);
         self.stage = Stage::Connecting;
         self.reader.reset();
@@ -95,12 +107,22 @@ impl Connection {
             None => None,
         };
         self.socket = Some(address.connect().map_err(Failure::Connect)?);
-        if self.request.is_some() { self.put(request) } else { Ok(()) }
+        self.web = web.map(Box::new);
+        match &mut self.web {
+            Some(web) => {
+                web.waiting = request;
+                let asked = web.request.clone();
+                self.put(asked)
+            }
+            None if self.request.is_some() => self.put(request),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn close(&mut self) {
         self.socket = None;
         self.secure = None;
+        self.web = None;
         self.stage = Stage::Connecting;
     }
 
@@ -123,7 +145,10 @@ impl Connection {
     ) -> Event {
         self.request = Some(request);
         self.reader.expect(expect, is_body_wanted);
-        let result = if self.socket.is_some() {
+        let result = if let Some(web) = self.web.as_mut().filter(|web| !web.is_open) {
+            web.waiting = bytes;
+            Ok(())
+        } else if self.socket.is_some() {
             self.put(bytes)
         } else {
             // It waits in the clear for the connection that is opened next.
@@ -140,6 +165,7 @@ impl Connection {
 
     fn put(&mut self, bytes: Bytes) -> Result<(), Failure> {
         match &mut self.secure {
+            None if self.written < self.outgoing.len() => self.append(&bytes),
             None => (self.outgoing, self.written) = (bytes, 0),
             Some(secure) => {
                 let sealed = secure.seal(bytes).map_err(|_| Failure::Tls)?;
@@ -178,7 +204,7 @@ impl Connection {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) | Err(error) => return Event::Failed(Failure::Connect(error)),
             }
-            self.stage = Stage::Ready;
+            self.stage = self.talking();
             if let Some(secure) = &mut self.secure {
                 self.stage = Stage::Handshake;
                 (self.outgoing, self.written) = (secure.output().into(), 0);
@@ -212,7 +238,16 @@ impl Connection {
         }
     }
 
+    /// TCP and TLS stand.
+    fn talking(&self) -> Stage {
+        let is_open = self.web.as_ref().is_none_or(|web| web.is_open);
+        if is_open { Stage::Ready } else { Stage::Upgrading }
+    }
+
     fn on_plain(&mut self, bytes: &[u8]) -> Event {
+        if self.web.is_some() {
+            return self.on_web(bytes).unwrap_or_else(Event::Failed);
+        }
         if self.request.is_none() {
             return Event::Failed(Failure::Malformed);
         }
@@ -223,12 +258,39 @@ impl Connection {
         }
     }
 
+    /// The end of the handshake lets the message that waits go; frames may bring its answer.
+    fn on_web(&mut self, mut bytes: &[u8]) -> Result<Event, Failure> {
+        let Some(web) = &mut self.web else { return Ok(Event::Nothing) };
+        let mut to_send = Vec::new();
+        if !web.is_open {
+            let opened = web.open(bytes).map_err(|refused| Failure::Upgrade(refused.0))?;
+            let Some(rest) = opened else { return Ok(Event::Nothing) };
+            self.stage = Stage::Ready;
+            (bytes, to_send) = (rest, std::mem::take(&mut web.waiting).to_vec());
+        }
+        let brought = web.receive(bytes).map_err(|_| Failure::Malformed)?;
+        to_send.extend(brought.pongs);
+        let mut written = Event::Nothing;
+        if !to_send.is_empty() {
+            self.put(to_send.into())?;
+            written = self.write();
+        }
+        Ok(match (self.request, brought.is_closed) {
+            (Some(_), is_closed) if brought.is_answered => {
+                Event::Answered(Answer { status: 200, reusable: !is_closed })
+            }
+            (Some(_), true) => Event::Failed(Failure::Closed),
+            (None, true) => Event::ClosedIdle,
+            (_, false) => written,
+        })
+    }
+
     /// What TLS wants to say is sent, and what it says is read.
     fn on_records(&mut self, records: &[u8]) -> Event {
         let Some(secure) = &mut self.secure else { return Event::Nothing };
         let Ok((plain, out)) = secure.receive(records) else { return Event::Failed(Failure::Tls) };
         if secure.is_established() {
-            self.stage = Stage::Ready;
+            self.stage = self.talking();
         }
         let mut written = Event::Nothing;
         if !out.is_empty() {
@@ -243,6 +305,7 @@ impl Connection {
     fn on_closed(&mut self) -> Event {
         match (self.request, self.reader.close()) {
             (None, _) if self.stage == Stage::Handshake => Event::Failed(Failure::Tls),
+            (None, _) if self.stage == Stage::Upgrading => Event::Failed(Failure::Upgrade(0)),
             (None, _) => Event::ClosedIdle,
             (Some(_), Some(answer)) => Event::Answered(answer),
             (Some(_), None) => Event::Failed(Failure::Closed),

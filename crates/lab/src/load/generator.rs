@@ -15,6 +15,7 @@ use super::response::{Answer, Expect};
 use super::run::{Driver, Run, drive};
 use super::schedule::Schedule;
 use super::tls::Dialler;
+use super::websocket::Handshake;
 use super::{Arrivals, LoadError, Plan, Protocol, side_by_side};
 use crate::meter::{Meter, SyscallMeter};
 use crate::poller::{Interest, Ready};
@@ -56,7 +57,9 @@ pub(super) fn generate(
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
     match plan.protocol {
-        Protocol::Http1 | Protocol::Tcp => drive(Generator::new(plan, observer)?),
+        Protocol::Http1 | Protocol::Tcp | Protocol::WebSocket => {
+            drive(Generator::new(plan, observer)?)
+        }
         Protocol::Bolt => super::bolt::run(plan, observer),
     }
 }
@@ -79,6 +82,7 @@ struct Generator<'p, 'o> {
     messages: Messages,
     expect: Expect,
     tls: Option<Dialler>,
+    handshake: Option<Handshake>,
     scratch: Vec<u8>,
     connections: Vec<Connection>,
     /// Schedules of their own, for arrivals that are per connection.
@@ -100,7 +104,7 @@ impl<'p, 'o> Generator<'p, 'o> {
     ) -> Result<Self, LoadError> {
         let expect = match plan.protocol {
             Protocol::Tcp | Protocol::Bolt => Expect::Bytes(plan.request.body.len() as u64),
-            Protocol::Http1 => Expect::Http,
+            Protocol::Http1 | Protocol::WebSocket => Expect::Http,
         };
         let count = plan.connections;
         let total = plan.share.all_connections.unwrap_or(count);
@@ -109,6 +113,7 @@ impl<'p, 'o> Generator<'p, 'o> {
             messages: Messages::new(plan)?,
             expect,
             tls: plan.tls.as_ref().map(|tls| tls.dialler()),
+            handshake: (plan.protocol == Protocol::WebSocket).then(|| Handshake::new(plan)),
             scratch: vec![0; SCRATCH],
             connections: (0..count).map(|_| Connection::new(expect)).collect(),
             schedules: (0..count)
@@ -239,7 +244,9 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
 
     fn open(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        let result = connection.open(self.run.plan.address(index as usize), self.tls.as_ref());
+        let web = self.handshake.as_mut().map(Handshake::begin);
+        let address = self.run.plan.address(index as usize);
+        let result = connection.open(address, self.tls.as_ref(), web);
         let number = u64::from(connection.generation) << 32 | u64::from(index);
         match result {
             Ok(()) => {

@@ -117,6 +117,22 @@ pub struct Progress {
 }
 
 impl Errors {
+    /// All kinds there are.
+    pub const KINDS: [&'static str; 12] = [
+        "connect",
+        "timeout",
+        "reset",
+        "closed",
+        "malformed",
+        "status",
+        "unsent",
+        "crossed",
+        "unasked",
+        "check",
+        "tls",
+        "upgrade",
+    ];
+
     /// Counts one.
     pub fn add(&mut self, kind: &'static str, count: u64) {
         if count > 0 {
@@ -129,7 +145,7 @@ impl Errors {
         self.0.values().sum()
     }
 
-    /// How many of one kind: `connect`, `timeout`, `reset`, `closed`, `malformed`, `status` or `unsent`.
+    /// How many of one of the [`Errors::KINDS`].
     pub fn of(&self, kind: &str) -> u64 {
         self.0.get(kind).copied().unwrap_or(0)
     }

@@ -1,6 +1,6 @@
 //! One request, encoded once.
 
-use super::{Entry, Plan, Protocol};
+use super::{Entry, Plan, Protocol, websocket};
 
 /// What each request is. For TCP only the body counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +27,10 @@ impl Request {
 /// The bytes that a request of `plan` consists of.
 pub(super) fn encode(plan: &Plan, entry: &Entry) -> Vec<u8> {
     let request = &entry.request;
-    if plan.protocol == Protocol::Tcp {
-        return request.body.clone();
+    match plan.protocol {
+        Protocol::Tcp => return request.body.clone(),
+        Protocol::WebSocket => return websocket::message(plan),
+        Protocol::Http1 | Protocol::Bolt => {}
     }
     let path = entry.path.as_deref().unwrap_or(&plan.target.path);
     let has =

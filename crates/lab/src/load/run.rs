@@ -128,6 +128,14 @@ impl<'p, 'o> Run<'p, 'o> {
             Failure::Reset => "reset",
             Failure::Closed => "closed",
             Failure::Malformed => "malformed",
+            Failure::Upgrade(status) => {
+                let why = match status {
+                    0 => "the server's answer is no WebSocket handshake".to_owned(),
+                    _ => format!("the server does not switch to WebSocket: it answers {status}"),
+                };
+                self.last_connect_error = Some(io::Error::other(why));
+                "upgrade"
+            }
             Failure::Tls => {
                 self.last_connect_error = Some(io::Error::other("the TLS handshake failed"));
                 "tls"

@@ -123,7 +123,7 @@ impl Server {
             return self.on_onward(index, event);
         }
         let Some(Some(peer)) = self.peers.get(index as usize) else { return };
-        let opened = line.connection.open(&target.address, None);
+        let opened = line.connection.open(&target.address, None, None);
         let event = match (opened, line.connection.socket()) {
             (Ok(()), Some(socket)) => {
                 match self.poller.add(

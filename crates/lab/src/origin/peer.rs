@@ -8,6 +8,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::bolt::{self, Frames};
 use super::request::{ETAG, Item, Persistence, Reader, Wish};
+use super::websocket::{Reply, Session};
 use super::{Origin, Protocol};
 use crate::poller::Interest;
 
@@ -18,6 +19,7 @@ pub(super) struct Peer {
     pub(super) generation: u32,
     reader: Reader,
     frames: Frames,
+    session: Session,
     /// What the socket did not take yet.
     unsent: Vec<u8>,
     sent: usize,
@@ -41,7 +43,7 @@ pub(super) enum Due {
     /// The service that was asked did not answer well.
     Failure(Wish),
     Echo(Vec<u8>),
-    /// A whole Bolt frame.
+    /// A whole frame of Bolt or WebSocket.
     Frame(Vec<u8>),
 }
 
@@ -70,6 +72,7 @@ impl Peer {
             generation,
             reader: Reader::new(),
             frames: Frames::default(),
+            session: Session::default(),
             unsent: Vec::new(),
             sent: 0,
             held: 0,
@@ -104,6 +107,9 @@ impl Peer {
         }
         if answers.protocol == Protocol::Bolt {
             return self.read_frames(bytes, answers, is_delayed, each);
+        }
+        if answers.protocol == Protocol::WebSocket {
+            return self.read_messages(bytes, is_delayed, each);
         }
         let (unsent, held, is_closing) = (&mut self.unsent, &mut self.held, &mut self.is_closing);
         let mut first = None;
@@ -161,6 +167,36 @@ impl Peer {
             bolt::Item::Call(frame) => {
                 each(None);
                 answers.bolt.write(&frame, unsent);
+            }
+        });
+        if result.is_err() {
+            return Step::Closed;
+        }
+        self.flush()
+    }
+
+    /// Gives the messages that are complete back, in one write.
+    fn read_messages(
+        &mut self,
+        bytes: &[u8],
+        is_delayed: bool,
+        mut each: impl FnMut(Option<Due>),
+    ) -> Step {
+        let (unsent, held, is_closing) = (&mut self.unsent, &mut self.held, &mut self.is_closing);
+        let result = self.session.receive(bytes, |reply| match reply {
+            _ if *is_closing => {}
+            Reply::Now(bytes) => unsent.extend_from_slice(&bytes),
+            Reply::Echo(frame) if is_delayed => {
+                *held += 1;
+                each(Some(Due::Frame(frame)));
+            }
+            Reply::Echo(frame) => {
+                each(None);
+                unsent.extend_from_slice(&frame);
+            }
+            Reply::Last(bytes) => {
+                unsent.extend_from_slice(&bytes);
+                *is_closing = true;
             }
         });
         if result.is_err() {
