@@ -8,9 +8,10 @@ use std::str::FromStr;
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde::{Deserialize, Serialize};
 
 /// A place to connect to or to listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Address {
     /// `127.0.0.1:8080`, `[::1]:8080`
     Tcp(SocketAddr),
@@ -19,7 +20,7 @@ pub enum Address {
 }
 
 /// An address and the request to make there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Where to connect.
     pub address: Address,

@@ -1,5 +1,6 @@
 //! The `towpath lab` commands: arguments, progress, exit codes.
 
+mod agent;
 mod agree;
 mod compare;
 mod conditions;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use crate::compare::ExperimentError;
 use crate::load::LoadError;
 
+pub use agent::Agent;
 pub use agree::Agree;
 pub use compare::Compare;
 pub use knee::Knee;
@@ -39,6 +41,8 @@ pub enum Command {
     Origin(Origin),
     /// Generate load and account for what it costs
     Load(Box<Load>),
+    /// Generate load for a `load --agents` elsewhere
+    Agent(Agent),
     /// Run a command behind an emulated network
     Link(Box<Link>),
     /// Find the highest rate that meets a latency objective
@@ -58,6 +62,7 @@ pub fn run(command: Command) -> ExitCode {
     let result = match command {
         Command::Origin(origin) => origin.run(),
         Command::Load(load) => load.run(),
+        Command::Agent(agent) => agent.run(),
         Command::Link(link) => link.run(),
         Command::Knee(knee) => knee.run(),
         Command::Compare(compare) => compare.run(),

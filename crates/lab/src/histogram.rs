@@ -1,14 +1,22 @@
 //! Nanoseconds in an HdrHistogram with three significant digits, up to one hour.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 /// Durations in nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Packed", into = "Packed")]
 pub struct Nanoseconds(Histogram<u64>);
 
+/// A histogram as text: base64 of HdrHistogram's V2 encoding, which keeps every count.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed(pub(crate) Histogram<u64>);
+
 /// The percentiles that every report prints, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// The mean.
     pub mean: u64,
@@ -76,6 +84,45 @@ impl Nanoseconds {
     }
 }
 
+impl From<Nanoseconds> for Packed {
+    fn from(it: Nanoseconds) -> Self {
+        Self(it.0)
+    }
+}
+
+impl TryFrom<Packed> for Nanoseconds {
+    type Error = &'static str;
+
+    fn try_from(Packed(it): Packed) -> Result<Self, Self::Error> {
+        let is_alike = have_same_bounds(&it, &Self::new().0);
+        is_alike.then_some(Self(it)).ok_or("a histogram has other bounds")
+    }
+}
+
+/// Whether one can be added to the other.
+pub(crate) fn have_same_bounds(one: &Histogram<u64>, other: &Histogram<u64>) -> bool {
+    let bounds = |it: &Histogram<u64>| (it.low(), it.high(), it.sigfig());
+    bounds(one) == bounds(other)
+}
+
+impl Serialize for Packed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&self.0, &mut bytes).map_err(ser::Error::custom)?;
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for Packed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes =
+            STANDARD.decode(String::deserialize(deserializer)?).map_err(de::Error::custom)?;
+        let histogram =
+            hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice());
+        histogram.map(Self).map_err(de::Error::custom)
+    }
+}
+
 impl Default for Nanoseconds {
     fn default() -> Self {
         Self::new()
@@ -102,5 +149,24 @@ mod tests {
         histogram.record(u64::MAX);
         histogram.record(0);
         assert_eq!(histogram.count(), 1002);
+    }
+
+    #[test]
+    fn what_is_sent_elsewhere_arrives_with_every_count() {
+        let mut sent = Nanoseconds::new();
+        for value in [0, 1, 999, 1_000_000, 1_234_567_890, u64::MAX] {
+            sent.record(value);
+        }
+        let text = serde_json::to_string(&sent).unwrap();
+        let arrived: Nanoseconds = serde_json::from_str(&text).unwrap();
+        assert_eq!(arrived.0, sent.0);
+        let mut sum = Nanoseconds::new();
+        sum.merge(&arrived);
+        assert_eq!(sum.percentiles(), sent.percentiles());
+        let other = Packed(Histogram::new_with_bounds(1, 1000, 2).unwrap());
+        let other = serde_json::to_string(&other).unwrap();
+        for wrong in [other.as_str(), "\"\"", "\"AAAA\"", "\"not base64\"", "7"] {
+            assert!(serde_json::from_str::<Nanoseconds>(wrong).is_err(), "{wrong}");
+        }
     }
 }

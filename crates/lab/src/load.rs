@@ -9,6 +9,7 @@
 //! who would have come meanwhile ("coordinated omission"). In a closed loop the two are the same.
 
 mod account;
+pub mod agents;
 mod bolt;
 pub(crate) mod connection;
 pub(crate) mod export;
@@ -28,7 +29,7 @@ mod websocket;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use bolt::Bolt;
 pub use generator::{run, run_observed};
@@ -41,7 +42,7 @@ pub use side_by_side::Share;
 use crate::address::{Address, Target};
 
 /// What to send, how, and for how long.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Where to.
     pub target: Target,
@@ -89,7 +90,7 @@ pub struct Plan {
 }
 
 /// The protocol spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http1,
@@ -103,7 +104,7 @@ pub enum Protocol {
 
 /// The arrival process. The same server costs up to three times as much under one as under another, so
 /// every report names it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
     /// Each connection sends its next request when the previous one is answered.
     Closed,
@@ -202,6 +203,14 @@ pub enum LoadError {
     /// This generator was ready, but another of the same plan was not.
     #[error("another load generator of the same plan could not start")]
     Aside,
+    /// A generator on another machine did not do its part.
+    #[error("agent {address}: {why}")]
+    Agent {
+        /// Which.
+        address: String,
+        /// What it said, or what became of it.
+        why: String,
+    },
     /// No connection could be opened.
     #[error("cannot connect to {target}: {error}")]
     Connect {
@@ -314,6 +323,12 @@ impl Plan {
         }
         if self.tls.is_some() && matches!(self.protocol, Protocol::Tcp | Protocol::Bolt) {
             return Err(LoadError::Plan("only HTTP/1.1 and WebSocket have TLS"));
+        }
+        if self.share.of == 0
+            || self.share.of > CONNECTION_LIMIT
+            || self.share.index >= self.share.of
+        {
+            return Err(LoadError::Plan("a part is one of so many"));
         }
         if self.duration.is_zero() {
             return Err(LoadError::Plan("the duration must be above zero"));

@@ -8,6 +8,7 @@ use clap::Parser;
 use serde_json::Value;
 use towpath_lab::cli::{Command, run};
 use towpath_lab::load::Errors;
+use towpath_lab::load::agents::Agent;
 use towpath_lab::origin::{Origin, spawn};
 
 #[derive(Parser)]
@@ -63,9 +64,12 @@ fn assert_documented(section: &str, value: &Value) {
 #[test]
 fn the_members_of_a_load_are_those_of_the_page() {
     let server = spawn(&Origin::http("127.0.0.1:0".parse().unwrap(), 10)).unwrap();
+    let agent = Agent::spawn("127.0.0.1:0".parse().unwrap()).unwrap();
     let (target, pid) = (server.address().to_string(), std::process::id().to_string());
     let value = written(&[
         "load",
+        "--agents",
+        &agent.address().to_string(),
         "--rate",
         "200",
         "-c",
@@ -90,6 +94,9 @@ fn the_members_of_a_load_are_those_of_the_page() {
     assert_eq!(value["series"].as_array().unwrap().len(), 2);
     for key in keys(&value["series"][0]) {
         assert!(own.contains(key), "series: {key}");
+    }
+    for key in keys(&value["agents"][0]) {
+        assert!(own.contains(key), "agents: {key}");
     }
     assert_eq!(value["failed_if"][0]["condition"], "p50<60m");
     // The page promises no member that is not there.

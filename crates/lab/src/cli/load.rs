@@ -41,6 +41,10 @@ pub struct Load {
     /// Threads that generate the load, each with its share of connections and arrivals
     #[arg(long, short = 't', default_value_t = 1)]
     threads: usize,
+    /// Let these machines generate the load, on each of which `towpath lab agent` runs: HOST:PORT, several with commas.
+    /// Connections and arrivals are divided among them; --threads are those of each, --pid is of this machine
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', conflicts_with = "syscalls")]
+    agents: Vec<String>,
     /// Send the requests of FILE: `[[request]]` tables with name, weight, method, path, headers, body or body_file,
     /// lines, expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["method", "size", "data", "header"])]
@@ -163,7 +167,7 @@ enum BoltVersion {
 impl Load {
     pub(super) fn run(self) -> super::Outcome {
         let plan = self.plan()?;
-        let outcome = run_watched(&plan)?;
+        let outcome = self.run_watched(&plan)?;
         let breaches = conditions::breaches(&self.fail_if, &outcome);
         if let Some(path) = &self.json {
             let mut value = outcome.to_json();
@@ -256,6 +260,18 @@ impl Load {
         Ok(plan)
     }
 
+    /// Runs with a view on the terminal, where there is one.
+    fn run_watched(&self, plan: &Plan) -> Result<Outcome, load::LoadError> {
+        let run = |observer: Option<&mut dyn FnMut(&Progress)>| match self.agents.as_slice() {
+            [] => load::run_observed(plan, observer),
+            agents => load::agents::run(plan, agents, observer),
+        };
+        let Some(mut live) = Live::of(plan) else { return run(None) };
+        let outcome = run(Some(&mut |progress: &Progress| live.show(progress)));
+        live.clear();
+        outcome
+    }
+
     fn tls(&self) -> Result<Tls, Box<dyn std::error::Error>> {
         let trusted = match &self.ca {
             _ if self.insecure => Trusted::All,
@@ -313,14 +329,6 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
     is_line
         .then(|| (name.trim().to_owned(), value.trim().to_owned()))
         .ok_or_else(|| "not a header".to_owned())
-}
-
-/// Runs with a view on the terminal, where there is one.
-fn run_watched(plan: &Plan) -> Result<Outcome, load::LoadError> {
-    let Some(mut live) = Live::of(plan) else { return load::run(plan) };
-    let outcome = load::run_observed(plan, Some(&mut |progress: &Progress| live.show(progress)));
-    live.clear();
-    outcome
 }
 
 fn summary(plan: &Plan, outcome: &Outcome) -> String {
@@ -402,6 +410,17 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
         show_count(per_cpu_second as u64),
         show_ns(generator.send_lateness.quantile(0.999) as f64)
     )?;
+    for agent in &outcome.agents {
+        writeln!(
+            text,
+            "  agent      {}: {} answered, {:.0} % of a CPU,\n             sends late by {} (p99.9), clock known to {}",
+            agent.address,
+            show_count(agent.answered),
+            agent.cpu_fraction * 100.0,
+            show_ns(agent.late_p999_ns as f64),
+            show_ns(agent.clock_error_ns as f64)
+        )?;
+    }
     let [steal, pressure, load] = outcome.noise.words();
     writeln!(text, "  machine    steal {steal}, CPU pressure {pressure}, load {load}")?;
     for warning in &outcome.warnings {

@@ -134,6 +134,7 @@ impl<'p> Account<'p> {
             generator,
             noise,
             entries: tally.entries,
+            agents: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ mod line;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use towpath_proto::bolt::Version;
 
 use self::line::{Event, Line, Template, Verdict};
@@ -19,9 +20,10 @@ use super::{Arrivals, LoadError, Plan};
 use crate::poller::{Interest, Ready};
 
 /// What is particular to Bolt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bolt {
     /// The version of the frames.
+    #[serde(with = "VersionName")]
     pub version: Version,
     /// Requests in flight on each connection: 1 to 1024.
     pub in_flight: usize,
@@ -29,6 +31,14 @@ pub struct Bolt {
     pub class: String,
     /// The codec's number: 1 is Hessian 2, which this generator does not write.
     pub codec: u8,
+}
+
+/// How [`Version`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Version")]
+enum VersionName {
+    V1,
+    V2 { checksums: bool },
 }
 
 impl Default for Bolt {

@@ -132,6 +132,7 @@ impl Outcome {
                 (target.cost.voluntary_switches + target.cost.involuntary_switches) as f64 / target.answered.max(1) as f64
             ));
         }
+        self.add_agents(&mut page);
         page.heading("Conditions");
         let mut table = Table::new(&["what", "value"]);
         table.row(["arrivals", self.arrivals]);
@@ -200,6 +201,37 @@ impl Outcome {
                 marks: Vec::new(),
             },
         );
+    }
+
+    fn add_agents(&self, page: &mut Page) {
+        if self.agents.is_empty() {
+            return;
+        }
+        page.heading("Agents");
+        let columns = [
+            "agent",
+            "answered",
+            "errors",
+            "CPU",
+            "late (p99.9)",
+            "clock known to",
+            "drift",
+            "machine",
+        ];
+        let mut table = Table::new(&columns);
+        for it in &self.agents {
+            table.row([
+                it.address.clone(),
+                show_count(it.answered),
+                show_count(it.errors),
+                format!("{:.0} %", it.cpu_fraction * 100.0),
+                show_ns(it.late_p999_ns as f64),
+                show_ns(it.clock_error_ns as f64),
+                format!("{:.1} µs", it.clock_drift_ns as f64 / 1e3),
+                it.machine.clone(),
+            ]);
+        }
+        page.table(table);
     }
 
     fn cost_bars(&self) -> Bars {

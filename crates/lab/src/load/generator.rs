@@ -14,9 +14,10 @@ use super::outcome::{Outcome, Progress};
 use super::response::{Answer, Expect};
 use super::run::{Driver, Run, drive};
 use super::schedule::Schedule;
+use super::side_by_side::{self, Meeting};
 use super::tls::Dialler;
 use super::websocket::Handshake;
-use super::{Arrivals, LoadError, Plan, Protocol, side_by_side};
+use super::{Arrivals, LoadError, Plan, Protocol};
 use crate::meter::{Meter, SyscallMeter};
 use crate::poller::{Interest, Ready};
 
@@ -33,7 +34,7 @@ pub fn run_observed(
     plan.check()?;
     let mut outcome = match plan.threads {
         1 => generate(plan, observer)?,
-        _ => side_by_side::run(plan, observer)?,
+        count => side_by_side::run(plan, &Meeting::of(count, None), observer)?,
     };
     outcome.judge(plan);
     if plan.count_syscalls {

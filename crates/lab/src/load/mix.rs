@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::request::encode;
 use super::{LoadError, Plan, Request};
 use crate::random::Random;
 
 /// One of several requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// What it is called in reports.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Entry {
 }
 
 /// What an answer must be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// This status; below 400 unless given.
     pub status: Option<u16>,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 
 use super::Plan;
+use super::agents::AgentOutcome;
 use super::series::{self, Series};
 use crate::histogram::{Nanoseconds, Percentiles};
 use crate::meter::Cost;
@@ -51,12 +52,14 @@ pub struct Outcome {
     pub noise: Noise,
     /// What each of several requests got, in the plan's order.
     pub entries: Vec<EntryOutcome>,
+    /// The machines that generated the load, where they were others.
+    pub agents: Vec<AgentOutcome>,
     /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
 
 /// What one of several requests got.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EntryOutcome {
     /// Its name.
     pub name: String,
@@ -83,7 +86,7 @@ pub struct TargetCost {
 }
 
 /// What the generator spent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GeneratorCost {
     /// CPU time in the measured time.
     pub cpu_ns: u64,
@@ -100,7 +103,7 @@ pub struct GeneratorCost {
 }
 
 /// A glimpse at a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Progress {
     /// Since the start, warm-up included.
     pub elapsed: Duration,
@@ -114,6 +117,18 @@ pub struct Progress {
     pub latency: Percentiles,
     /// Errors so far.
     pub errors: u64,
+}
+
+impl<'de> Deserialize<'de> for Errors {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut errors = Self::default();
+        for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
+            let known = Self::KINDS.iter().find(|kind| **kind == name);
+            let unknown = || de::Error::custom(format!("there is no error of kind '{name}'"));
+            errors.add(known.ok_or_else(unknown)?, count);
+        }
+        Ok(errors)
+    }
 }
 
 impl Errors {
@@ -309,6 +324,7 @@ impl Outcome {
                 "send_lateness_ns": self.generator.send_lateness.percentiles(),
             },
             "noise": self.noise,
+            "agents": self.agents,
             "warnings": self.warnings,
         })
     }
@@ -362,6 +378,7 @@ impl Outcome {
             let percent = 100.0 - self.sent as f64 / intended * 100.0;
             warn(format!("{percent:.1} % of the intended requests were not sent"));
         }
+        self.warnings.extend(self.agents.iter().filter_map(AgentOutcome::doubt));
         self.check_littles_law(plan);
     }
 

@@ -1,9 +1,11 @@
 //! One request, encoded once.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Entry, Plan, Protocol, websocket};
 
 /// What each request is. For TCP only the body counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// `GET`, or `POST` when there is a body, unless given.
     pub method: Option<String>,

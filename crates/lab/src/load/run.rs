@@ -260,6 +260,10 @@ fn drain<'p, 'o>(driver: &mut impl Driver<'p, 'o>) -> Result<(), LoadError> {
 
 /// One wait and what it brought.
 fn turn<'p, 'o>(driver: &mut impl Driver<'p, 'o>, boundary: u64) -> Result<(), LoadError> {
+    let meeting = &driver.run().plan.share.meeting;
+    if meeting.as_ref().is_some_and(|it| it.is_stopped()) {
+        return Err(LoadError::Aside);
+    }
     driver.dispatch();
     let next_start = driver.next_start();
     let run = driver.run();
@@ -300,4 +304,4 @@ fn handle_events<'p, 'o>(driver: &mut impl Driver<'p, 'o>) {
 const CONNECT_AT_ONCE: usize = 128;
 /// How long a connection backs off after a failure.
 const RETRY_NS: u64 = 10_000_000;
-const DRAIN_AT_MOST: Duration = Duration::from_secs(5);
+pub(super) const DRAIN_AT_MOST: Duration = Duration::from_secs(5);

@@ -5,10 +5,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::histogram::{Packed, have_same_bounds};
+
 /// Stretches of a run, each a second long unless there would be too many.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Sent", into = "Sent")]
 pub struct Series {
     length_ns: u64,
     stretches: Vec<Stretch>,
@@ -19,6 +23,38 @@ struct Stretch {
     /// From the intended start, in nanoseconds with two digits: hundreds of stretches are kept at once.
     latency: Histogram<u64>,
     errors: u64,
+}
+
+/// Stretches on their way to another machine: histograms and errors.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    length_ns: u64,
+    stretches: Vec<(Packed, u64)>,
+}
+
+impl From<Series> for Sent {
+    fn from(Series { length_ns, stretches }: Series) -> Self {
+        let stretches = stretches.into_iter().map(|it| (Packed(it.latency), it.errors)).collect();
+        Self { length_ns, stretches }
+    }
+}
+
+impl TryFrom<Sent> for Series {
+    type Error = &'static str;
+
+    fn try_from(Sent { length_ns, stretches }: Sent) -> Result<Self, Self::Error> {
+        let bounds = empty();
+        if stretches.len() > LIMIT || !stretches.iter().all(|it| have_same_bounds(&it.0.0, &bounds))
+        {
+            return Err("there are too many stretches, or their histograms have other bounds");
+        }
+        let stretch = |(Packed(latency), errors)| Stretch { latency, errors };
+        Ok(Self { length_ns, stretches: stretches.into_iter().map(stretch).collect() })
+    }
+}
+
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_max(HOUR_NS, 2).expect("constant bounds are valid")
 }
 
 /// One stretch, to be drawn or written.
@@ -102,12 +138,11 @@ impl Series {
 
     fn stretch(&mut self, at: u64) -> Option<&mut Stretch> {
         let index = usize::try_from(at.checked_div(self.length_ns)?).ok()?;
-        if index > LIMIT {
+        if index >= LIMIT {
             return None;
         }
         while self.stretches.len() <= index {
-            let latency = Histogram::new_with_max(HOUR_NS, 2).expect("constant bounds are valid");
-            self.stretches.push(Stretch { latency, errors: 0 });
+            self.stretches.push(Stretch { latency: empty(), errors: 0 });
         }
         self.stretches.get_mut(index)
     }
@@ -197,6 +232,9 @@ mod tests {
         let counts: Vec<u64> =
             one.points(Duration::from_secs(2)).iter().map(|it| it.answered).collect();
         assert_eq!(counts, [2, 1]);
+        let sent = serde_json::to_string(&one).unwrap();
+        let arrived: Series = serde_json::from_str(&sent).unwrap();
+        assert_eq!(arrived.points(Duration::from_secs(2)), one.points(Duration::from_secs(2)));
         let mut long = Series::new(Duration::from_secs(3600));
         long.record(3_599_000_000_000, 1);
         assert_eq!(long.points(Duration::from_secs(3600)).len(), 600);

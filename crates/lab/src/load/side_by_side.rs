@@ -1,15 +1,18 @@
 //! One plan on several threads: connections and arrivals are divided, start and end are common, and what each counted
 //! is added up exactly.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
 
 use super::outcome::{Outcome, Progress};
 use super::{LoadError, Plan};
 
 /// Which part of a plan a generator carries out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// This one, from 0.
     pub index: usize,
@@ -18,6 +21,7 @@ pub struct Share {
     /// Connections of the whole plan, where this is a part of it.
     pub(crate) all_connections: Option<usize>,
     /// Where the generators of one process wait for each other.
+    #[serde(skip)]
     pub(crate) meeting: Option<Arc<Meeting>>,
 }
 
@@ -50,30 +54,50 @@ impl Share {
 }
 
 /// Where generators that start together meet.
-#[derive(Debug)]
 pub(crate) struct Meeting {
     state: Mutex<State>,
     all_there: Condvar,
     /// Answers and errors of all, for the observer.
     pub(super) answers: AtomicU64,
     pub(super) errors: AtomicU64,
+    is_stopped: AtomicBool,
 }
 
-#[derive(Debug)]
+/// Tells when those who are all ready are to start; `None` when they are not to.
+pub(super) type Signal = Box<dyn FnOnce() -> Option<Instant> + Send>;
+
 struct State {
     missing: usize,
     is_off: bool,
+    signal: Option<Signal>,
     epoch: Option<Instant>,
 }
 
+impl fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meeting").finish_non_exhaustive()
+    }
+}
+
 impl Meeting {
-    fn of(count: usize) -> Arc<Self> {
+    /// Of so many generators, who start when `signal` says so, or as soon as all are there.
+    pub(super) fn of(count: usize, signal: Option<Signal>) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State { missing: count, is_off: false, epoch: None }),
+            state: Mutex::new(State { missing: count, is_off: false, signal, epoch: None }),
             all_there: Condvar::new(),
             answers: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            is_stopped: AtomicBool::new(false),
         })
+    }
+
+    /// All are to end as soon as they look.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -85,7 +109,8 @@ impl Meeting {
         state.missing -= 1;
         state.is_off |= !is_ready;
         if state.missing == 0 {
-            state.epoch = Some(Instant::now());
+            let signal = state.signal.take().filter(|_| !state.is_off);
+            state.epoch = signal.map_or_else(|| Some(Instant::now()), |signal| signal());
             self.all_there.notify_all();
         }
     }
@@ -100,7 +125,7 @@ impl Arrival {
         Self(meeting.cloned())
     }
 
-    /// Waits for the others; when all start, or `None` when one of them cannot.
+    /// Waits for the others, and for the instant at which all start: that, or `None` when one of them cannot.
     pub(super) fn start(&mut self, is_ready: bool) -> Option<Instant> {
         let Some(meeting) = self.0.take() else { return is_ready.then(Instant::now) };
         meeting.arrive(is_ready);
@@ -108,7 +133,10 @@ impl Arrival {
         while state.missing > 0 {
             state = meeting.all_there.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.epoch.filter(|_| !state.is_off)
+        let epoch = state.epoch.filter(|_| !state.is_off)?;
+        drop(state);
+        std::thread::sleep(epoch.saturating_duration_since(Instant::now()));
+        Some(epoch)
     }
 }
 
@@ -123,14 +151,14 @@ impl Drop for Arrival {
 /// Runs the plan's threads, the first of them on this one.
 pub(super) fn run(
     plan: &Plan,
+    meeting: &Arc<Meeting>,
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
-    let meeting = Meeting::of(plan.threads);
     let part = |index: usize| {
         let inner = Share::new(index, plan.threads);
         let mut share = plan.share.within(&inner);
         share.all_connections.get_or_insert(plan.connections);
-        share.meeting = Some(Arc::clone(&meeting));
+        share.meeting = Some(Arc::clone(meeting));
         let is_first = index == 0;
         Plan {
             connections: inner.part_of(plan.connections),
@@ -204,14 +232,26 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_one_that_does_not_come() {
-        let meeting = Meeting::of(2);
+    fn none_waits_for_one_that_does_not_come() {
+        let meeting = Meeting::of(2, None);
         drop(Arrival::at(Some(&meeting)));
         assert_eq!(Arrival::at(Some(&meeting)).start(true), None);
-        let meeting = Meeting::of(2);
+        let meeting = Meeting::of(2, None);
         let other = Arc::clone(&meeting);
         let waiting = std::thread::spawn(move || Arrival::at(Some(&other)).start(true));
         let epoch = Arrival::at(Some(&meeting)).start(true);
         assert!(epoch.is_some() && waiting.join().unwrap() == epoch, "all start at one instant");
+    }
+
+    #[test]
+    fn a_signal_says_when_and_whether_those_who_are_ready_start() {
+        let later = Instant::now() + std::time::Duration::from_millis(20);
+        let meeting = Meeting::of(1, Some(Box::new(move || Some(later))));
+        assert_eq!(Arrival::at(Some(&meeting)).start(true), Some(later));
+        assert!(Instant::now() >= later, "it was waited for");
+        let meeting = Meeting::of(1, Some(Box::new(|| None)));
+        assert_eq!(Arrival::at(Some(&meeting)).start(true), None);
+        let meeting = Meeting::of(1, Some(Box::new(|| panic!("not asked where one is not ready"))));
+        assert_eq!(Arrival::at(Some(&meeting)).start(false), None);
     }
 }

@@ -3,20 +3,45 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 use towpath_proto::tls::{
     Client, ClientSettings, ClientTemplate, Clock, Layer, Names, Roots, ServerName, SettingsError,
     Trust,
 };
 
 /// What every connection speaks TLS with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Wanted", into = "Wanted")]
 pub struct Tls {
     template: ClientTemplate,
     name: ServerName,
+    wanted: Wanted,
+}
+
+/// What [`Tls::new`] was asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Wanted {
+    server: String,
+    trusted: Trusted,
+    is_resuming: bool,
+}
+
+impl TryFrom<Wanted> for Tls {
+    type Error = SettingsError;
+
+    fn try_from(wanted: Wanted) -> Result<Self, SettingsError> {
+        Self::new(&wanted.server, &wanted.trusted, wanted.is_resuming)
+    }
+}
+
+impl From<Tls> for Wanted {
+    fn from(tls: Tls) -> Self {
+        tls.wanted
+    }
 }
 
 /// Which servers are trusted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Trusted {
     /// Those with a certificate that leads to one of the platform's roots.
     Platform,
@@ -47,7 +72,8 @@ impl Tls {
             stored_sessions: if is_resuming { 8 } else { 0 },
             ..ClientSettings::default()
         };
-        Ok(Self { template: settings.build()?, name: ServerName::new(server)? })
+        let wanted = Wanted { server: server.to_owned(), trusted: trusted.clone(), is_resuming };
+        Ok(Self { template: settings.build()?, name: ServerName::new(server)?, wanted })
     }
 
     /// What begins TLS on the connections of one generator.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Watches the machine.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct NoiseMeter {
 }
 
 /// How disturbed a measurement was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Share of CPU time that the hypervisor gave to others; `None` where the kernel does not tell.
     pub steal: Option<f64>,
