@@ -8,6 +8,8 @@ use crate::field::Field;
 pub(crate) enum Command {
     /// What this proxy never has, because nothing that it supports could set it.
     Absent,
+    /// What is always empty, for the same reason, and not missing as Envoy sees it.
+    Empty,
     /// `REQ`: the first header, else the second.
     Request(Field, Option<Field>),
     /// `REQ_WITHOUT_QUERY`.
@@ -33,14 +35,14 @@ pub(crate) enum Command {
     /// `PATH`.
     Path {
         query: bool,
-        original: Option<bool>,
+        source: Source,
     },
     /// `QUERY_PARAM`.
     QueryParam(Box<[u8]>),
     /// `QUERY_PARAMS`.
     QueryParams,
-    /// `REQUESTED_SERVER_NAME` where the `Host` header may stand in.
-    RequestedHost,
+    /// `REQUESTED_SERVER_NAME` where the request's host may stand in.
+    RequestedHost(Source),
     AccessLogType,
     BytesReceived,
     BytesSent,
@@ -74,6 +76,7 @@ pub(crate) enum Command {
     UpstreamConnectionId,
     UpstreamHost(AddressForm),
     UpstreamHostName,
+    UpstreamHostNameWithoutPort,
     UpstreamLocal(AddressForm),
     UpstreamProtocol,
     UpstreamRequestAttemptCount,
@@ -91,8 +94,21 @@ pub(crate) enum AddressForm {
     Whole,
     /// `10.0.0.1`.
     WithoutPort,
+    /// `10.0.0.0/8`: the network of so many bits that it is in.
+    Network(u8),
     /// `80`.
     Port,
+}
+
+/// Which value of something that a route may rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// `ORIG`: what the client sent, if that was rewritten.
+    Original,
+    /// `PATH` or `HOST`: what is sent upstream.
+    Current,
+    /// `ORIG_OR_PATH` or `ORIG_OR_HOST`: what the client sent.
+    OriginalOrCurrent,
 }
 
 /// How a gRPC status is written.
@@ -157,7 +173,7 @@ pub(super) enum Lookup {
 macro_rules! commands {
     ($($($name:literal)|+ => $lookup:expr,)+) => {
         fn configurable(name: &str) -> Option<Lookup> {
-            use AddressForm::{Port, Whole, WithoutPort};
+            use AddressForm::{Port, Whole};
             use Usage::{Alone, Needs, Takes, TakesAll};
             Some(match name {
                 $($($name)|+ => $lookup,)+
@@ -176,13 +192,20 @@ macro_rules! alone {
     };
 }
 
+/// An address without its port, of which a parameter may take the first bits.
+macro_rules! without_port {
+    ($command:path) => {
+        Lookup::Command(Takes, |p| without_port(p).map($command))
+    };
+}
+
 commands! {
-    "REQ" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Request(a, b))),
+    "REQ" | "REQUEST_HEADER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Request(a, b))),
     "REQ_WITHOUT_QUERY" => {
         Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::RequestWithoutQuery(a, b)))
     },
-    "RESP" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Response(a, b))),
-    "TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
+    "RESP" | "RESPONSE_HEADER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Response(a, b))),
+    "TRAILER" | "RESPONSE_TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
     "START_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::StartTime)),
     "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
     "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
@@ -213,17 +236,17 @@ commands! {
         alone!(Command::DownstreamLocal(Whole))
     },
     "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT"
-    | "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamLocal(WithoutPort)),
+    | "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => without_port!(Command::DownstreamLocal),
     "DOWNSTREAM_DIRECT_LOCAL_PORT" | "DOWNSTREAM_LOCAL_PORT" => {
         alone!(Command::DownstreamLocal(Port))
     },
     "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => alone!(Command::DownstreamDirectRemote(Whole)),
     "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => {
-        alone!(Command::DownstreamDirectRemote(WithoutPort))
+        without_port!(Command::DownstreamDirectRemote)
     },
     "DOWNSTREAM_DIRECT_REMOTE_PORT" => alone!(Command::DownstreamDirectRemote(Port)),
     "DOWNSTREAM_REMOTE_ADDRESS" => alone!(Command::DownstreamRemote(Whole)),
-    "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::DownstreamRemote(WithoutPort)),
+    "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::DownstreamRemote),
     "DOWNSTREAM_REMOTE_PORT" => alone!(Command::DownstreamRemote(Port)),
     "DOWNSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::DownstreamWireBytesReceived),
     "DOWNSTREAM_WIRE_BYTES_SENT" => alone!(Command::DownstreamWireBytesSent),
@@ -249,11 +272,12 @@ commands! {
     "UPSTREAM_CLUSTER_RAW" => alone!(Command::UpstreamClusterRaw),
     "UPSTREAM_CONNECTION_ID" => alone!(Command::UpstreamConnectionId),
     "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
-    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamHost(WithoutPort)),
+    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamHost),
     "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
     "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
+    "UPSTREAM_HOST_NAME_WITHOUT_PORT" => alone!(Command::UpstreamHostNameWithoutPort),
     "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
-    "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => alone!(Command::UpstreamLocal(WithoutPort)),
+    "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamLocal),
     "UPSTREAM_LOCAL_PORT" => alone!(Command::UpstreamLocal(Port)),
     "UPSTREAM_PROTOCOL" => alone!(Command::UpstreamProtocol),
     "UPSTREAM_REQUEST_ATTEMPT_COUNT" => alone!(Command::UpstreamRequestAttemptCount),
@@ -262,11 +286,24 @@ commands! {
     "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
     "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
     "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
-    // No filter that sets these, no virtual cluster, no tracer and no TLS downstream can be configured.
-    "DYNAMIC_METADATA" | "FILTER_STATE" => Lookup::Command(Needs, |_| Ok(Command::Absent)),
+    // No filter that sets these, no virtual cluster, no tracer, no internal listener and no TLS downstream can be
+    // configured.
+    "DYNAMIC_METADATA" | "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => {
+        Lookup::Command(Needs, |_| Ok(Command::Absent))
+    },
+    "DOWNSTREAM_PEER_CERT_V_END"
+    | "DOWNSTREAM_PEER_CERT_V_START"
+    | "UPSTREAM_PEER_CERT_V_END"
+    | "UPSTREAM_PEER_CERT_V_START" => {
+        Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
+    },
     "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
         alone!(Command::Absent)
     },
+    "CUSTOM_FLAGS"
+    | "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"
+    | "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID"
+    | "UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID" => alone!(Command::Empty),
 }
 
 /// Finds a command by its name.
@@ -315,6 +352,17 @@ fn common_duration(parameter: &str) -> Result<Command, String> {
     }
 }
 
+/// An address without its port, or its network of so many bits.
+fn without_port(parameter: &str) -> Result<AddressForm, String> {
+    if parameter.is_empty() {
+        return Ok(AddressForm::WithoutPort);
+    }
+    let bits = parameter.parse().ok().filter(|bits| *bits <= 128);
+    let bits =
+        bits.ok_or_else(|| format!("'{parameter}' is not the length of a prefix (0 to 128)"))?;
+    Ok(AddressForm::Network(bits))
+}
+
 fn path(parameter: &str) -> Result<Command, String> {
     let (query, which) = parameter.split_once(':').unwrap_or((parameter, ""));
     let query = match query {
@@ -322,22 +370,28 @@ fn path(parameter: &str) -> Result<Command, String> {
         "NQ" => false,
         _ => return Err("only WQ or NQ are known".to_owned()),
     };
-    let original = match which {
-        "" | "ORIG_OR_PATH" => None,
-        "ORIG" => Some(true),
-        "PATH" => Some(false),
+    let source = match which {
+        "" | "ORIG_OR_PATH" => Source::OriginalOrCurrent,
+        "ORIG" => Source::Original,
+        "PATH" => Source::Current,
         _ => return Err("only ORIG, PATH or ORIG_OR_PATH are known".to_owned()),
     };
-    Ok(Command::Path { query, original })
+    Ok(Command::Path { query, source })
 }
 
+/// `X:Y`: what is asked, and which host stands in.
 fn requested_server_name(parameter: &str) -> Result<Command, String> {
-    match parameter {
+    let (asked, which) = parameter.split_once(':').unwrap_or((parameter, ""));
+    let source = match which {
+        "" | "ORIG_OR_HOST" => Source::OriginalOrCurrent,
+        "ORIG" => Source::Original,
+        "HOST" => Source::Current,
+        _ => return Err("only ORIG, HOST or ORIG_OR_HOST are known".to_owned()),
+    };
+    match asked {
         "" | "SNI_ONLY" => Ok(Command::Absent),
-        "SNI_FIRST" | "HOST_FIRST" | "SNI_FIRST:HOST" | "HOST_FIRST:HOST" => {
-            Ok(Command::RequestedHost)
-        }
-        _ => Err("only SNI_ONLY, SNI_FIRST[:HOST] or HOST_FIRST[:HOST] are supported".to_owned()),
+        "SNI_FIRST" | "HOST_FIRST" => Ok(Command::RequestedHost(source)),
+        _ => Err("only SNI_ONLY, SNI_FIRST or HOST_FIRST are known".to_owned()),
     }
 }
 
@@ -396,7 +450,8 @@ impl Command {
 
 /// Whether a command is about an upstream's TLS and has no answer here.
 pub(super) fn is_of_upstream_tls(name: &str) -> bool {
-    name.starts_with("UPSTREAM_") && TLS_ONLY.contains(&name)
+    name.starts_with("UPSTREAM_")
+        && (TLS_ONLY.contains(&name) || name.starts_with("UPSTREAM_PEER_CERT_V_"))
 }
 
 /// What only a TLS connection has, but for what is there.
@@ -409,12 +464,16 @@ const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_LOCAL_SUBJECT",
     "DOWNSTREAM_LOCAL_URI_SAN",
     "DOWNSTREAM_PEER_CERT",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
+    "DOWNSTREAM_PEER_CHAIN_SERIALS",
     "DOWNSTREAM_PEER_DNS_SAN",
     "DOWNSTREAM_PEER_EMAIL_SAN",
     "DOWNSTREAM_PEER_FINGERPRINT_1",
     "DOWNSTREAM_PEER_FINGERPRINT_256",
     "DOWNSTREAM_PEER_IP_SAN",
     "DOWNSTREAM_PEER_ISSUER",
+    "DOWNSTREAM_PEER_ISSUER_SERIAL",
     "DOWNSTREAM_PEER_OTHERNAME_SAN",
     "DOWNSTREAM_PEER_SERIAL",
     "DOWNSTREAM_PEER_SUBJECT",
@@ -447,22 +506,13 @@ const UNSUPPORTED: &[&str] = &[
     "CEL",
     "CLUSTER_METADATA",
     "COALESCE",
-    "CUSTOM_FLAGS",
     "DOWNSTREAM_CX_RTT",
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
     "DOWNSTREAM_DETECTED_CLOSE_TYPE",
-    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID",
     "DOWNSTREAM_HEADER_BYTES_RECEIVED",
     "DOWNSTREAM_HEADER_BYTES_SENT",
-    "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID",
     "DOWNSTREAM_LOCAL_CLOSE_REASON",
-    "DOWNSTREAM_PEER_CERT_V_END",
-    "DOWNSTREAM_PEER_CERT_V_START",
-    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
-    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
-    "DOWNSTREAM_PEER_CHAIN_SERIALS",
-    "DOWNSTREAM_PEER_ISSUER_SERIAL",
     "EMIT_TIME_LOCAL",
     "METADATA",
     "PACKETS_RETRANSMITTED",
@@ -474,17 +524,12 @@ const UNSUPPORTED: &[&str] = &[
     "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
     "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
     "UPSTREAM_DETECTED_CLOSE_TYPE",
-    "UPSTREAM_FILTER_STATE",
     "UPSTREAM_HEADER_BYTES_RECEIVED",
     "UPSTREAM_HEADER_BYTES_SENT",
     "UPSTREAM_HOSTS_ATTEMPTED",
     "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT",
     "UPSTREAM_HOST_NAMES_ATTEMPTED",
     "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT",
-    "UPSTREAM_HOST_NAME_WITHOUT_PORT",
     "UPSTREAM_LOCAL_CLOSE_REASON",
     "UPSTREAM_METADATA",
-    "UPSTREAM_PEER_CERT_V_END",
-    "UPSTREAM_PEER_CERT_V_START",
-    "UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID",
 ];

@@ -84,6 +84,18 @@ fn commands_say_what_envoy_says() {
         ("%DOWNSTREAM_REMOTE_ADDRESS%", "[2001:db8::1]:52380"),
         ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "2001:db8::1"),
         ("%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_PORT%", "/run/x -"),
+        ("%DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(8)%", "/run/x"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(31)%", "2001:db8::/31"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(0)%", "::/0"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(128)%", "2001:db8::1/128"),
+        ("%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(9)%", "127.0.0.0/9"),
+        ("%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(0)%", "0.0.0.0/0"),
+        ("%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(64)%", "127.0.0.1/32"),
+        ("%UPSTREAM_HOST_NAME% %UPSTREAM_HOST_NAME_WITHOUT_PORT%", "127.0.0.1:17002 127.0.0.1"),
+        (
+            "%REQUESTED_SERVER_NAME(HOST_FIRST)% %REQUESTED_SERVER_NAME(SNI_FIRST:ORIG)%",
+            "Host.x:80 -",
+        ),
         ("%UPSTREAM_LOCAL_ADDRESS% %UPSTREAM_TRANSPORT_FAILURE_REASON%", "- -"),
         ("%PROTOCOL% %BYTES_SENT% %CONNECTION_ID% %ROUTE_NAME%", "HTTP/1.1 2 7 rt2"),
         ("%PATH% %PATH(NQ)% %PATH(WQ:ORIG)%", "/p%41/x?a=1&b=%41%zz&c /p%41/x -"),
@@ -153,6 +165,9 @@ fn wrong_formats_are_refused_with_command_and_position() {
         "%COMMON_DURATION(DS_RX_BEG:FOO)%",
         "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:h)%",
         "%REQUESTED_SERVER_NAME(HOST)%",
+        "%REQUESTED_SERVER_NAME(SNI_FIRST:PATH)%",
+        "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(129)%",
+        "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(x)%",
     ] {
         let error = Format::parse(format).unwrap_err();
         assert!(matches!(error.reason, FormatReason::Parameter(_)), "{format}: {error}");

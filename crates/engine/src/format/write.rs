@@ -6,11 +6,12 @@ use towpath_proto::{Address, Head, Instant, Name, Version};
 
 use super::Facts;
 use super::append::{append, append_number};
-use super::command::{AddressForm, Command, GrpcForm, TimePoint};
+use super::command::{AddressForm, Command, GrpcForm, Source, TimePoint};
 use crate::field::Field;
 use crate::grpc;
 use crate::number::AddressText;
 use crate::record::{Flags, Record};
+use crate::route::index::without_port;
 use crate::route::path::path_end;
 use crate::route::query;
 
@@ -20,6 +21,7 @@ impl Command {
         let record = facts.record;
         match self {
             Self::Absent | Self::Environment(_) => false,
+            Self::Empty => true,
             Self::Request(main, other) => header(out, facts.request, main, other.as_ref()),
             Self::RequestWithoutQuery(main, other) => {
                 let start = out.len();
@@ -41,10 +43,13 @@ impl Command {
                     .is_some_and(|(from, to)| number(out, (to.as_nanos() - from.as_nanos()) / unit))
             }
             Self::GrpcStatus(form) => grpc_status(out, facts, *form),
-            Self::Path { query, original } => path(out, facts.request, *query, *original),
+            Self::Path { query, source } => path(out, facts.request, *query, *source),
             Self::QueryParam(name) => query_param(out, facts.request, name),
             Self::QueryParams => query_params(out, facts.request),
-            Self::RequestedHost => facts.request.is_some_and(|head| bytes(out, head.authority())),
+            Self::RequestedHost(source) => facts.request.is_some_and(|head| {
+                let before = head.get(Name::XEnvoyOriginalHost);
+                bytes(out, source.of(before, head.authority()))
+            }),
             Self::AccessLogType => text(out, facts.log_type),
             Self::BytesReceived => number(out, record.bytes_received),
             Self::BytesSent => number(out, record.bytes_sent),
@@ -93,10 +98,14 @@ impl Command {
             Self::UpstreamClusterRaw => text(out, facts.cluster),
             Self::UpstreamConnectionId => number(out, record.upstream_connection),
             Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
-            Self::UpstreamHostName if facts.upstream_hostname.is_empty() => {
-                address(out, record.upstream_host.as_ref(), AddressForm::Whole)
+            Self::UpstreamHostName => upstream_host_name(out, facts),
+            Self::UpstreamHostNameWithoutPort => {
+                let start = out.len();
+                let found = upstream_host_name(out, facts);
+                let end = start + without_port(&out[start..]).len();
+                out.truncate(end);
+                found
             }
-            Self::UpstreamHostName => text(out, facts.upstream_hostname),
             Self::UpstreamLocal(form) => address(out, record.upstream_local.as_ref(), *form),
             // Only HTTP/1.1 is spoken to upstreams.
             Self::UpstreamProtocol => {
@@ -114,6 +123,16 @@ impl Command {
             Self::UpstreamTransportFailureReason => underscored(out, record.transport_failure),
             Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),
             Self::UpstreamWireBytesSent => number(out, record.upstream_wire_sent),
+        }
+    }
+}
+
+impl Source {
+    fn of<'a>(self, original: Option<&'a [u8]>, current: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Original => original.unwrap_or_default(),
+            Self::Current => current,
+            Self::OriginalOrCurrent => original.unwrap_or(current),
         }
     }
 }
@@ -199,11 +218,20 @@ fn header(out: &mut Vec<u8>, head: Option<&Head>, main: &Field, other: Option<&F
     append(main) || other.is_some_and(append)
 }
 
+/// Its DNS name, or else its address.
+fn upstream_host_name(out: &mut Vec<u8>, facts: &Facts<'_>) -> bool {
+    match facts.upstream_hostname {
+        "" => address(out, facts.record.upstream_host.as_ref(), AddressForm::Whole),
+        name => text(out, name),
+    }
+}
+
 fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> bool {
     let Some(address) = address else { return false };
     match (address, form) {
         (Address::Ip(ip), AddressForm::Port) => number(out, u64::from(ip.port())),
         (Address::Ip(ip), AddressForm::WithoutPort) => ip_text(out, ip.ip()),
+        (Address::Ip(ip), AddressForm::Network(bits)) => network(out, ip.ip(), bits),
         (Address::Ip(SocketAddr::V4(v4)), AddressForm::Whole) => {
             ip_text(out, IpAddr::V4(*v4.ip()));
             out.push(b':');
@@ -216,14 +244,34 @@ fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> b
             number(out, u64::from(v6.port()))
         }
         (Address::Unix(_), AddressForm::Port) => false,
-        (Address::Unix(path), AddressForm::Whole | AddressForm::WithoutPort) => {
-            bytes(out, path.as_os_str().as_encoded_bytes())
-        }
+        (
+            Address::Unix(path),
+            AddressForm::Whole | AddressForm::WithoutPort | AddressForm::Network(_),
+        ) => bytes(out, path.as_os_str().as_encoded_bytes()),
     }
 }
 
 fn ip_text(out: &mut Vec<u8>, ip: IpAddr) -> bool {
     bytes(out, AddressText::of(ip).as_bytes())
+}
+
+/// The network of that many bits, which are at most all of the address.
+fn network(out: &mut Vec<u8>, ip: IpAddr, bits: u8) -> bool {
+    let (first, bits) = match ip {
+        IpAddr::V4(v4) => {
+            let bits = bits.min(32);
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            (IpAddr::V4((u32::from(v4) & mask).into()), bits)
+        }
+        IpAddr::V6(v6) => {
+            let bits = bits.min(128);
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            (IpAddr::V6((u128::from(v6) & mask).into()), bits)
+        }
+    };
+    ip_text(out, first);
+    out.push(b'/');
+    number(out, u64::from(bits))
 }
 
 fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
@@ -239,14 +287,9 @@ fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
     }
 }
 
-fn path(out: &mut Vec<u8>, head: Option<&Head>, query: bool, original: Option<bool>) -> bool {
+fn path(out: &mut Vec<u8>, head: Option<&Head>, query: bool, source: Source) -> bool {
     let Some(head) = head else { return false };
-    let before = head.get(Name::XEnvoyOriginalPath);
-    let path = match original {
-        None => before.unwrap_or_else(|| head.path()),
-        Some(true) => before.unwrap_or_default(),
-        Some(false) => head.path(),
-    };
+    let path = source.of(head.get(Name::XEnvoyOriginalPath), head.path());
     bytes(out, if query { path } else { &path[..path_end(path)] })
 }
 
