@@ -60,15 +60,34 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 /// Runs rustc as cargo wants it, with the flags for our own libraries and programs (build scripts have other names).
+///
+/// Cargo's metadata depends on the wrapper's path, and the names of functions on the metadata: those of the program
+/// that counted would not be found again. So ours follow from the crate alone.
 pub(crate) fn wrap_rustc(words: &[String]) -> std::io::Error {
     let Some((rustc, words)) = words.split_first() else {
         return std::io::Error::other("cargo named no rustc");
     };
-    let is_ours =
-        words.windows(2).any(|pair| pair[0] == "--crate-name" && pair[1].starts_with("towpath"));
-    let flags = std::env::var(WRAPS_RUSTC).unwrap_or_default();
-    let flags = is_ours.then_some(flags);
-    Command::new(rustc).args(words).args(flags).exec()
+    let value = |flag: &str| words.windows(2).find(|pair| pair[0] == flag).map(|pair| &*pair[1]);
+    let name = value("--crate-name").filter(|name| name.starts_with("towpath"));
+    let mut command = Command::new(rustc);
+    match name {
+        Some(_) => {
+            let metadata = format!("metadata={}", value("--crate-type").unwrap_or_default());
+            let named =
+                |word: &String| if is_metadata(word) { metadata.clone() } else { word.clone() };
+            command.args(words.iter().map(named));
+            command.arg(std::env::var(WRAPS_RUSTC).unwrap_or_default());
+        }
+        None => {
+            command.args(words);
+        }
+    }
+    command.exec()
+}
+
+/// The value of cargo's `-C metadata`.
+fn is_metadata(word: &str) -> bool {
+    word.starts_with("metadata=")
 }
 
 /// Builds the programs with these flags for our crates, and puts them into a folder of that name.
@@ -89,16 +108,18 @@ fn build(folder: &Path, name: &str, flags: Option<&str>) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// A copy of this program. Cargo tells wrappers apart by their paths, so the path follows from the flags and from the
-/// profile that they name.
+/// A copy of this program. Cargo tells wrappers apart by their paths, so the path follows from what the program does,
+/// from the flags and from the profile that they name.
 fn wrapper(folder: &Path, flags: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
     let mut hash = DefaultHasher::new();
+    fs::read(&program)?.hash(&mut hash);
     flags.hash(&mut hash);
     if let Some(profile) = flags.strip_prefix("-Cprofile-use=") {
         fs::read(profile)?.hash(&mut hash);
     }
     let wrapper = folder.join(format!("rustc-{:016x}", hash.finish()));
-    fs::copy(std::env::current_exe()?, &wrapper)?;
+    fs::copy(program, &wrapper)?;
     Ok(wrapper)
 }
 
