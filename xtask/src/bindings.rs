@@ -1,4 +1,5 @@
 //! The client library in other languages: built, installed beside what it is used with, and tested there.
+//! For the JVM that is OkHttp with its MockWebServer, under the JVM's own checks of native code.
 //!
 //! Everything is under `target/bindings`. Python's own tests run in development mode, and the suites of httpx and
 //! requests with this library in the place of what these connect by: `bindings/python/suites` has what they find
@@ -8,15 +9,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Result, has, output, root, run as run_command, target};
+use crate::shell::{Result, cargo, has, output, root, run as run_command, target};
 
-/// `[python] [bench]`: the tests, or the comparison with what each replaces.
+/// `[python|jvm]`: the tests. `python bench`: the comparison with what it replaces.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [] | ["python"] => python(),
+        [] => {
+            python()?;
+            jvm()
+        }
+        ["python"] => python(),
+        ["jvm"] => jvm(),
         ["python", "bench", options @ ..] => python_bench(options),
-        _ => Err("usage: cargo xtask bindings [python [bench [--quick]]]".into()),
+        _ => Err("usage: cargo xtask bindings [python [bench [--quick]] | jvm]".into()),
     }
 }
 
@@ -40,6 +46,41 @@ pub(crate) fn python() -> Result<()> {
     run_command(&mut tool("mypy"))?;
     run_command(tool("python").args(["-X", "dev", "-m", "pytest"]))?;
     SUITES.iter().try_for_each(suite)
+}
+
+/// Builds the artifact with the native library in it, and tests it.
+fn jvm() -> Result<()> {
+    if !has("mvn") {
+        return Err(
+            "the binding for the JVM is built and tested by Maven, and there is no mvn".into()
+        );
+    }
+    let place = target().join("bindings/jvm");
+    let platform = format!("linux-{}", std::env::consts::ARCH.replace("x86_64", "amd64"));
+    let library = place.join("native").join(platform);
+    run_command(cargo().args(["build", "--quiet", "--package", "towpath-jvm"]))?;
+    fs::create_dir_all(&library)?;
+    let name = "libtowpath_jvm.so";
+    fs::copy(target().join("debug").join(name), library.join(name))?;
+    let property = |name: &str, inside: &str| format!("-D{name}={}", place.join(inside).display());
+    let log = place.join("maven.log");
+    let tested = run_command(
+        Command::new("mvn")
+            .args(["--batch-mode", "--quiet", "package"])
+            .arg(property("towpath.target", "java"))
+            .arg(property("towpath.native", "native"))
+            .arg(property("maven.repo.local", "repository"))
+            .current_dir(root().join("bindings/jvm/java"))
+            .stdout(fs::File::create(&log)?),
+    );
+    let printed = fs::read_to_string(&log)?;
+    print!("{printed}");
+    tested?;
+    // The JVM's checks of native code complain, and go on.
+    match printed.lines().find(|line| line.contains("in native method")) {
+        Some(complaint) => Err(format!("-Xcheck:jni: {complaint}").into()),
+        None => Ok(()),
+    }
 }
 
 /// CPU, memory and time beside httpx and requests.

@@ -121,6 +121,14 @@ const FLOORS: &[Floor] = &[
         unsafety: Unsafety::Forbidden,
     },
     Floor {
+        name: "towpath-jvm",
+        may: &["towpath", "towpath-exchange"],
+        tests_may: &[],
+        runtime: Runtime::None,
+        // Handles that Java keeps, as pointers.
+        unsafety: Unsafety::In(&["src/handle.rs"]),
+    },
+    Floor {
         name: "towpath-python",
         may: &["towpath", "towpath-exchange"],
         tests_may: &[],
