@@ -6,6 +6,10 @@
 //! `docs/life-of-a-request.md`.
 #![forbid(unsafe_code)]
 
+// The scenes of the tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as towpath_engine;
+
 pub mod balancer;
 pub mod client;
 mod conn;

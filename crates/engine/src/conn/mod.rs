@@ -303,7 +303,9 @@ impl Connection {
     pub(crate) fn takes_input(&self) -> bool {
         match &self.role {
             // A client that is to go away ends with the calls that it has.
-            Role::Downstream(downstream) => !self.is_full() && !downstream.closing,
+            Role::Downstream(downstream) => {
+                !self.is_full() && (!downstream.closing || self.mux.has_windows())
+            }
             Role::Upstream(_) | Role::Closing(_) => true,
         }
     }

@@ -4,6 +4,7 @@ use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::conn::{ConnectionTimer, Connections};
 use crate::env::{Env, TimerSlot, Work};
+use crate::ids::Leg;
 use crate::message::Message;
 
 impl Connections {
@@ -87,8 +88,11 @@ impl Connections {
         }
     }
 
-    pub(crate) fn is_congested(&self, id: ConnectionId) -> bool {
-        self.table.get(id).is_some_and(|connection| connection.congested)
+    /// Whether more can be written for a stream: neither its connection nor its own window is full.
+    pub(crate) fn has_room(&self, leg: Leg) -> bool {
+        self.table.get(leg.connection).is_none_or(|connection| {
+            !connection.congested && connection.mux.writable(leg.number) > 0
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
 
-use crate::conn::context::ChainKind;
+use crate::conn::context::{ChainKind, HttpContext};
 use crate::conn::mux::{Mux, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
@@ -110,15 +110,7 @@ impl Exchange {
             ChainKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
-                if let Some(bolt) = &http.bolt {
-                    let server = bolt_server::Server::new(Arc::clone(&bolt.config));
-                    Mux::BoltServer(Serving::new(Box::new(server)))
-                } else {
-                    http.stats.downstream_cx_http1_total.inc();
-                    http.stats.downstream_cx_http1_active.inc();
-                    let server = http1::Server::new(Arc::clone(&http.config.http1));
-                    Mux::Http1Server(Serving::new(server))
-                }
+                http_mux(http)
             }
             ChainKind::Tcp(tcp) => {
                 tcp.stats.downstream_cx_total.inc();
@@ -158,4 +150,19 @@ impl Exchange {
             ChainKind::Local => {}
         }
     }
+}
+
+/// What a client of an HTTP filter chain speaks.
+fn http_mux(http: &HttpContext) -> Mux {
+    if let Some(bolt) = &http.bolt {
+        let server = bolt_server::Server::new(Arc::clone(&bolt.config));
+        return Mux::BoltServer(Serving::new(Box::new(server)));
+    }
+    http.stats.downstream_cx_http1_total.inc();
+    http.stats.downstream_cx_http1_active.inc();
+    #[cfg(test)]
+    if http.config.codec == crate::snapshot::http::Codec::Toy {
+        return Mux::Toy(Box::default());
+    }
+    Mux::Http1Server(Serving::new(http1::Server::new(Arc::clone(&http.config.http1))))
 }

@@ -134,12 +134,18 @@ impl Exchange {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.record.details = details;
-        if stream.context.bolt().is_some() {
-            // An answer is out whole or not at all: the client's other calls go on.
+        let downstream = stream.downstream;
+        let connection = self.conns.table.get(downstream.connection);
+        if connection.is_some_and(|connection| !connection.mux.is_alone()) {
+            // The client's other streams go on.
+            self.conns.encode_for(downstream.connection, &mut self.env);
+            if let Some(connection) = self.conns.table.get_mut(downstream.connection) {
+                connection.mux.reset(downstream.number, &mut self.conns.out);
+            }
             self.finish(index, now);
             return;
         }
-        let downstream = stream.downstream;
+        let Some(stream) = self.streams.get(index) else { return };
         let how = if stream.response_end == Direction::Streaming { how } else { Close::Flush };
         self.detach(index, Close::Abort, now);
         let mut closer = Closer::Local;

@@ -19,7 +19,7 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{Leg, Side, StreamIndex};
+use crate::ids::{Leg, ResetReason, Side, StreamIndex};
 use crate::upstream::Congestion;
 
 /// What goes from one side to the other after the head.
@@ -83,6 +83,7 @@ impl Exchange {
                     if self.conns.table.get(id).is_some_and(goes_on) {
                         self.forward(stream, side, Item::End, now);
                     }
+                    self.take_more(stream, leg);
                 }
                 (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
                     self.forward(stream, side, Item::Trailers(head), now);
@@ -90,10 +91,12 @@ impl Exchange {
                 (Arrival::Part(Event::End), Some(stream)) => {
                     self.forward(stream, side, Item::End, now)
                 }
-                (Arrival::Part(_), None) => {}
+                (Arrival::Reset, Some(stream)) => self.on_reset(stream, side, now),
+                (Arrival::Part(_) | Arrival::Reset, None) => {}
             }
         }
         self.conns.answer_at_once(id, &mut self.env);
+        self.open_windows(id);
         self.end_if_through(id, now);
         self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
@@ -107,6 +110,8 @@ impl Exchange {
             (Side::Response, Violation::Http1(error)) => self.on_response_error(id, error, now),
             (Side::Request, Violation::Bolt(error)) => self.on_frame_error(id, error, now),
             (Side::Response, Violation::Bolt(error)) => self.on_answer_error(id, error, now),
+            #[cfg(test)]
+            (_, Violation::Toy(_)) => self.cut_off(id, "toy.codec_error", now),
         }
     }
 
@@ -223,12 +228,60 @@ impl Exchange {
     }
 
     /// What is read for one stream goes on, or waits, as its upstream or its downstream side has room.
-    fn update_source(&mut self, index: StreamIndex, is_upstream: bool) {
+    pub(crate) fn update_source(&mut self, index: StreamIndex, is_upstream: bool) {
         let Some(stream) = self.streams.get(index) else { return };
-        if is_upstream {
-            self.update_reading(stream.downstream.connection);
-        } else if let UpstreamState::Active(leg) = stream.upstream {
-            self.update_reading(leg.connection);
+        let source = match (is_upstream, stream.upstream) {
+            (true, _) => stream.downstream,
+            (false, UpstreamState::Active(leg)) => leg,
+            (
+                false,
+                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
+            ) => return,
+        };
+        self.take_more(index, source);
+        self.update_reading(source.connection);
+    }
+
+    /// Lets the peer of a stream that has a window of its own send more, if there is room for it.
+    fn take_more(&mut self, index: StreamIndex, source: Leg) {
+        let Some(connection) = self.conns.table.get(source.connection) else { return };
+        if !connection.mux.has_windows() || connection.streams.get(source.number) != Some(index) {
+            return;
+        }
+        let Some(stream) = self.streams.get(index) else { return };
+        if !self.has_room(stream, connection) {
+            return;
+        }
+        self.conns.encode_for(source.connection, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(source.connection) {
+            connection.mux.consumed(source.number, &mut self.conns.out);
+        }
+    }
+
+    /// A peer has opened windows: what waited for them goes out, and more is read for it.
+    fn open_windows(&mut self, id: ConnectionId) {
+        if self.conns.table.get(id).is_none_or(|connection| !connection.mux.has_windows()) {
+            return;
+        }
+        self.conns.encode_for(id, &mut self.env);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let is_upstream = connection.upstream().is_some();
+        for number in connection.mux.flush(&mut self.conns.out) {
+            let stream = self.conns.table.get(id).and_then(|it| it.streams.get(number));
+            if let Some(stream) = stream {
+                self.update_source(stream, is_upstream);
+            }
+        }
+    }
+
+    /// A peer has given a stream up.
+    fn on_reset(&mut self, index: StreamIndex, side: Side, now: Instant) {
+        match side {
+            Side::Request => {
+                self.streams.mark_gone(index);
+                self.finish(index, now);
+            }
+            Side::Response => self.reset_upstream(index, ResetReason::Reset, now),
         }
     }
 
@@ -282,12 +335,17 @@ impl Exchange {
         else {
             return !connection.is_full();
         };
+        self.has_room(stream, connection)
+    }
+
+    /// Whether what a connection brings for a stream has somewhere to go.
+    fn has_room(&self, stream: &Stream, connection: &Connection) -> bool {
         match &connection.role {
             Role::Downstream(_) if stream.request_end == Direction::Ended => {
                 connection.mux.buffered() < connection.high_watermark
             }
             Role::Downstream(_) => match stream.upstream {
-                UpstreamState::Active(upstream) => !self.conns.is_congested(upstream.connection),
+                UpstreamState::Active(upstream) => self.conns.has_room(upstream),
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                     // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
@@ -295,8 +353,7 @@ impl Exchange {
                 }
             },
             Role::Upstream(_) => {
-                stream.call.crossing == Crossing::ToHttp
-                    || !self.conns.is_congested(stream.downstream.connection)
+                stream.call.crossing == Crossing::ToHttp || self.conns.has_room(stream.downstream)
             }
             Role::Closing(_) => true,
         }
@@ -304,9 +361,7 @@ impl Exchange {
 
     /// The request comes faster than there is somewhere to send it.
     pub(crate) fn hold_back(&mut self, index: StreamIndex) {
-        if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
-            self.update_reading(downstream.connection);
-        }
+        self.update_source(index, true);
     }
 
     /// Sends what a stream has kept to the connection that it just got.

@@ -59,7 +59,6 @@ impl Exchange {
         }
         connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
-        let downstream = stream.downstream;
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key);
             let limit = cluster.config.max_requests_per_connection;
@@ -87,7 +86,7 @@ impl Exchange {
             self.send_request(index, leg, now);
         }
         self.end_waiting(index);
-        self.update_reading(downstream.connection);
+        self.update_source(index, true);
         self.end_oneway(index, now);
     }
 

@@ -100,6 +100,9 @@ pub enum Codec {
     Auto,
     /// HTTP/1.x only.
     Http1,
+    /// What tests of many streams on a connection speak.
+    #[cfg(test)]
+    Toy,
 }
 
 /// Envoy `extensions.filters.http.router.v3.Router`.

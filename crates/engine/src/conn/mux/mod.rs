@@ -9,6 +9,8 @@ pub(crate) mod bolt_server;
 pub(crate) mod numbers;
 pub(crate) mod reply;
 pub(crate) mod slots;
+#[cfg(test)]
+pub(crate) mod toy;
 
 use bytes::Bytes;
 use towpath_proto::bolt::{self, Frame, Message};
@@ -34,6 +36,9 @@ pub(crate) enum Mux {
     BoltServer(Serving<Box<bolt_server::Server>>),
     /// Bolt towards a server.
     BoltClient(Serving<Box<bolt_client::Client>>),
+    /// A toy protocol of many streams, towards a client.
+    #[cfg(test)]
+    Toy(Box<toy::Toy>),
 }
 
 /// What arrived for a stream.
@@ -43,6 +48,9 @@ pub(crate) enum Arrival {
     Part(Event),
     /// A message of a protocol that knows no parts.
     Whole(Frame),
+    /// The peer gives the stream up, and the connection goes on.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no protocol but that of the tests has it"))]
+    Reset,
 }
 
 /// What leaves for a stream.
@@ -98,6 +106,8 @@ pub(crate) enum Pulse {
 pub(crate) enum Violation {
     Http1(http1::Error),
     Bolt(bolt::Error),
+    #[cfg(test)]
+    Toy(toy::Malformed),
 }
 
 /// The mux of opaque bytes.
@@ -125,6 +135,8 @@ impl Mux {
             Self::App(_) => {}
             Self::BoltServer(server) => server.receive(chunk),
             Self::BoltClient(client) => client.receive(chunk),
+            #[cfg(test)]
+            Self::Toy(toy) => toy.receive(&chunk),
         }
     }
 
@@ -140,6 +152,8 @@ impl Mux {
             }
             Self::App(_) => {}
             Self::BoltServer(_) | Self::BoltClient(_) => {}
+            #[cfg(test)]
+            Self::Toy(_) => {}
         }
     }
 
@@ -158,6 +172,8 @@ impl Mux {
             Self::App(_) => None,
             Self::BoltServer(server) => return whole(server.poll()),
             Self::BoltClient(client) => return whole(client.poll()),
+            #[cfg(test)]
+            Self::Toy(toy) => return toy.poll().map_err(Violation::Toy),
         };
         Ok(part.map(|part| (ONLY, Arrival::Part(part))))
     }
@@ -168,6 +184,8 @@ impl Mux {
             Self::Http1Server(server) => server.take_end(),
             Self::Http1Client(client) => client.take_end(),
             Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
+            #[cfg(test)]
+            Self::Toy(_) => false,
         }
     }
 
@@ -180,11 +198,13 @@ impl Mux {
             | Self::App(_)
             | Self::BoltServer(_)
             | Self::BoltClient(_) => None,
+            #[cfg(test)]
+            Self::Toy(_) => None,
         }
     }
 
     /// Encodes a part of a stream's message.
-    pub(crate) fn send(&mut self, _number: u32, part: Part<'_>, out: &mut Out) {
+    pub(crate) fn send(&mut self, number: u32, part: Part<'_>, out: &mut Out) {
         match self {
             Self::Http1Server(server) => match part {
                 Part::Head(head, end) => server.encode_head(head, end, out),
@@ -206,7 +226,24 @@ impl Mux {
                 }
             }
             // Their messages are written whole.
-            Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => {
+                let _ = number;
+            }
+            #[cfg(test)]
+            Self::Toy(toy) => {
+                match part {
+                    Part::Head(head, end) => {
+                        toy.send_head(number, head);
+                        if end {
+                            toy.send_end(number);
+                        }
+                    }
+                    Part::Data(data) => toy.send_data(number, data),
+                    Part::Trailers(_) | Part::End => toy.send_end(number),
+                    Part::Interim(_) => {}
+                }
+                toy.flush(out);
+            }
         }
     }
 
@@ -216,6 +253,8 @@ impl Mux {
             Self::BoltServer(server) => server.send_frame(number, frame, out),
             Self::BoltClient(client) => client.send_frame(number, frame, out),
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
+            #[cfg(test)]
+            Self::Toy(_) => {}
         }
     }
 
@@ -236,6 +275,8 @@ impl Mux {
             | Self::Raw(_)
             | Self::App(_)
             | Self::BoltClient(_) => Ok(()),
+            #[cfg(test)]
+            Self::Toy(_) => Ok(()),
         }
     }
 
@@ -245,6 +286,8 @@ impl Mux {
             Self::Http1Client(_) | Self::Raw(_) => Some(ONLY),
             Self::BoltClient(client) => client.open(),
             Self::Http1Server(_) | Self::App(_) | Self::BoltServer(_) => None,
+            #[cfg(test)]
+            Self::Toy(_) => None,
         }
     }
 
@@ -254,6 +297,8 @@ impl Mux {
             Self::Http1Client(client) => u32::from(client.exchange_complete() && client.reusable()),
             Self::BoltClient(client) => client.capacity(),
             Self::Http1Server(_) | Self::Raw(_) | Self::App(_) | Self::BoltServer(_) => 0,
+            #[cfg(test)]
+            Self::Toy(_) => 0,
         }
     }
 
@@ -276,6 +321,11 @@ impl Mux {
                 client.release(number);
                 Released::GoesOn
             }
+            #[cfg(test)]
+            Self::Toy(toy) => {
+                toy.release(number);
+                Released::GoesOn
+            }
         }
     }
 
@@ -286,6 +336,8 @@ impl Mux {
             Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => 0,
             Self::BoltServer(server) => server.buffered(),
             Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
+            #[cfg(test)]
+            Self::Toy(toy) => toy.buffered(),
         }
     }
 
@@ -298,6 +350,8 @@ impl Mux {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => {
                 AtEnd::Over
             }
+            #[cfg(test)]
+            Self::Toy(_) => AtEnd::Over,
         }
     }
 
@@ -307,6 +361,67 @@ impl Mux {
             Self::BoltServer(server) => server.take_beats(),
             Self::BoltClient(client) => client.take_replies(),
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Vec::new(),
+            #[cfg(test)]
+            Self::Toy(_) => Vec::new(),
+        }
+    }
+}
+
+/// Windows of streams, beside the connection's watermark.
+impl Mux {
+    /// Bytes that a stream's own window still takes; without windows the connection's watermark alone counts.
+    pub(crate) fn writable(&self, number: u32) -> usize {
+        match self {
+            #[cfg(test)]
+            Self::Toy(toy) => toy.writable(number),
+            _ => {
+                let _ = number;
+                usize::MAX
+            }
+        }
+    }
+
+    /// What was received for a stream has a place: its peer may send as much again.
+    pub(crate) fn consumed(&mut self, number: u32, out: &mut Out) {
+        match self {
+            #[cfg(test)]
+            Self::Toy(toy) => {
+                toy.consumed(number);
+                toy.flush(out);
+            }
+            _ => {
+                let _ = (number, out);
+            }
+        }
+    }
+
+    /// Ends a stream in the middle, where that is not the connection's end; a protocol that sends messages whole has
+    /// nothing to say then.
+    pub(crate) fn reset(&mut self, number: u32, out: &mut Out) {
+        match self {
+            #[cfg(test)]
+            Self::Toy(toy) => {
+                toy.reset(number);
+                toy.flush(out);
+            }
+            _ => {
+                let _ = (number, out);
+            }
+        }
+    }
+
+    /// Writes what can go out by itself, and names the streams that have room again.
+    pub(crate) fn flush(&mut self, out: &mut Out) -> Vec<u32> {
+        match self {
+            #[cfg(test)]
+            Self::Toy(toy) => {
+                toy.flush(out);
+                toy.take_opened()
+            }
+            _ => {
+                let _ = out;
+                Vec::new()
+            }
         }
     }
 }
@@ -315,7 +430,20 @@ impl Mux {
 impl Mux {
     /// Whether a stream has its connection for itself.
     pub(crate) const fn is_alone(&self) -> bool {
-        !matches!(self, Self::BoltServer(_) | Self::BoltClient(_))
+        match self {
+            #[cfg(test)]
+            Self::Toy(_) => false,
+            _ => !matches!(self, Self::BoltServer(_) | Self::BoltClient(_)),
+        }
+    }
+
+    /// Whether each stream has a window of its own.
+    pub(crate) const fn has_windows(&self) -> bool {
+        match self {
+            #[cfg(test)]
+            Self::Toy(_) => true,
+            _ => false,
+        }
     }
 
     pub(crate) const fn is_opaque(&self) -> bool {
@@ -441,6 +569,8 @@ impl Mux {
             Self::Http1Server(server) => server.upgraded(),
             Self::Http1Client(client) => client.upgraded(),
             Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => return,
+            #[cfg(test)]
+            Self::Toy(_) => return,
         };
         let received = (!leftover.is_empty()).then_some(leftover);
         *self = Self::Raw(Raw { received, end: End::Open });
