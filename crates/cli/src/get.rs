@@ -102,6 +102,7 @@ impl Get {
             Some(jar) => engine.client().cookies(jar),
             None => engine.client(),
         };
+        let client = self.content.client(client, &self.url);
         let method = self.request.as_deref().unwrap_or_else(|| self.content.method());
         let mut request = self.treatment.apply(client.request(method, &self.url))?;
         for field in &self.header {

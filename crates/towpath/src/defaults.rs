@@ -3,6 +3,9 @@
 //! Arrives: each request before it is sent, and each response's head, those on the way of redirects included. Leaves: the
 //! request with what was added.
 
+use std::sync::Arc;
+
+use crate::auth::Authenticator;
 use crate::url::Url;
 use crate::{Request, Response};
 
@@ -10,6 +13,7 @@ use crate::{Request, Response};
 #[derive(Clone, Default)]
 pub(crate) struct Defaults {
     pub(crate) fields: Vec<(String, String)>,
+    pub(crate) authenticator: Option<Arc<Authenticator>>,
     #[cfg(feature = "cookies")]
     pub(crate) cookies: Option<crate::cookies::Jar>,
 }

@@ -5,6 +5,7 @@
 //! | [`engine`] | [`Engine`]: one background thread for all requests, or [`Runner`]: the same on a thread of the app |
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
+//! | [`auth`] | [`Credentials`](auth::Credentials): who asks, for servers that want to know |
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
@@ -32,6 +33,7 @@
 //! What it does and does not do, with all defaults: `docs/client.md`.
 #![forbid(unsafe_code)]
 
+pub mod auth;
 mod call;
 #[cfg(feature = "cookies")]
 pub mod cookies;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use towpath_engine::local::message::Transport;
 use towpath_engine::local::report::Report;
 
+use crate::auth;
 use crate::call::Call;
 use crate::decode::Decoder;
 use crate::request::Handler;
@@ -43,6 +44,8 @@ pub(crate) struct Trail {
     began: Instant,
     /// Where the last one went.
     sent: Option<Url>,
+    /// How often it was asked who asks.
+    challenges: usize,
 }
 
 /// What gives up the one request of a trail that is under way.
@@ -72,7 +75,7 @@ struct Follower<H> {
 }
 
 impl Redirect {
-    /// The answer's status: 301, 302, 303, 307 or 308.
+    /// The answer's status: 301, 302, 303, 307 or 308; 401 where who asks was said then.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
@@ -99,7 +102,7 @@ impl Default for Policy {
 
 impl Trail {
     pub(crate) fn new(request: Request) -> Self {
-        Self { request, redirects: Vec::new(), began: Instant::now(), sent: None }
+        Self { request, redirects: Vec::new(), began: Instant::now(), sent: None, challenges: 0 }
     }
 
     /// The request that is to be sent now, with as much time as is left of all, and all that its client adds.
@@ -128,6 +131,11 @@ impl Trail {
     pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
         self.hear(response);
         let status = response.status();
+        if let Some(next) = auth::answer(&self.request, response, self.challenges) {
+            self.challenges += 1;
+            self.go_on(status, next);
+            return Ok(true);
+        }
         if self.request.redirects.most == 0 || self.request.pieces.is_some() {
             return Ok(false);
         }
@@ -135,13 +143,17 @@ impl Trail {
         else {
             return Ok(false);
         };
-        if self.redirects.len() >= self.request.redirects.most {
+        if self.redirects.len() - self.challenges >= self.request.redirects.most {
             return Err(Error::Redirect("it was sent from place to place too often"));
         }
+        self.go_on(status, next);
+        Ok(true)
+    }
+
+    fn go_on(&mut self, status: u16, next: Request) {
         let url = next.url.as_ref().map(ToString::to_string).unwrap_or_default();
         self.redirects.push(Redirect { status, url, report: None });
         self.request = next;
-        Ok(true)
     }
 
     /// What happened to the request that was answered last.

@@ -11,6 +11,7 @@ use towpath_engine::local::message::{Command, Open, Options, Origin, Repeat, Tra
 use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
+use crate::auth::{Challenge, Credentials};
 use crate::call::{Call, Shared, State};
 use crate::decode;
 use crate::defaults::Defaults;
@@ -109,6 +110,16 @@ impl Client {
     #[must_use]
     pub fn cookies(&self, jar: &crate::cookies::Jar) -> Self {
         self.with(|defaults| defaults.cookies = Some(jar.clone()))
+    }
+
+    /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent; with nothing
+    /// the 401 is the app's. It may be called on the engine's thread, and must not block.
+    #[must_use]
+    pub fn authenticate(
+        &self,
+        who: impl Fn(&Challenge) -> Option<Credentials> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|defaults| defaults.authenticator = Some(Arc::new(who)))
     }
 
     fn with(&self, change: impl FnOnce(&mut Defaults)) -> Self {
@@ -437,7 +448,7 @@ impl Request {
         self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(field))
     }
 
-    fn without(mut self, field: &str) -> Self {
+    pub(crate) fn without(mut self, field: &str) -> Self {
         self.fields.retain(|(name, _)| !name.eq_ignore_ascii_case(field));
         self
     }

@@ -1,6 +1,7 @@
 //! The library against servers that keep to the rules and servers that do not, on loopback.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+mod auth;
 mod authority;
 mod block_on;
 mod build;

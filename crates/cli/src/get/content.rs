@@ -4,8 +4,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use clap::Args;
-use towpath::Request;
+use towpath::auth::Credentials;
 use towpath::form::Form;
+use towpath::{Client, Request};
 
 use super::named;
 
@@ -28,6 +29,9 @@ pub(super) struct Content {
     /// Who asks (Basic); what has no password has an empty one
     #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "oauth2_bearer")]
     user: Option<String>,
+    /// Say who asks by the best scheme that the server offers (Digest, Basic), once it wants to know
+    #[arg(long, requires = "user")]
+    anyauth: bool,
     /// Who asks, by a token
     #[arg(long, value_name = "TOKEN")]
     oauth2_bearer: Option<String>,
@@ -42,8 +46,7 @@ impl Content {
 
     pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
         let mut request = request.query(self.url_query.iter().map(|(name, value)| (name, value)));
-        if let Some(user) = &self.user {
-            let (user, password) = user.split_once(':').unwrap_or((user, ""));
+        if let Some((user, password)) = self.user().filter(|_| !self.anyauth) {
             request = request.basic_auth(user, password);
         }
         if let Some(token) = &self.oauth2_bearer {
@@ -59,6 +62,17 @@ impl Content {
             request = request.multipart(&self.multipart()?);
         }
         Ok(request)
+    }
+
+    /// A client that says who asks when the server wants to know, to the origin of the URL alone.
+    pub(super) fn client(&self, client: Client, url: &str) -> Client {
+        let Some((user, password)) = self.user().filter(|_| self.anyauth) else { return client };
+        let (credentials, url) = (Credentials::password(user, password), url.to_owned());
+        client.authenticate(move |challenge| challenge.is_of(&url).then(|| credentials.clone()))
+    }
+
+    fn user(&self) -> Option<(&str, &str)> {
+        self.user.as_deref().map(|user| user.split_once(':').unwrap_or((user, "")))
     }
 
     fn multipart(&self) -> io::Result<Form> {
