@@ -2,6 +2,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
+//! | `bytes` | bytes as Java has them |
 //! | `exchange` | one request and its response, whose calls block |
 //! | `handle` | what Java keeps as numbers |
 //!
@@ -9,6 +10,7 @@
 //! collector. The engine's thread never calls into the JVM. Texts pass as bytes, so that nothing here depends on
 //! Java's strings.
 
+mod bytes;
 mod exchange;
 mod handle;
 
@@ -22,6 +24,7 @@ use jni::{Env, EnvUnowned, jni_mangle, jni_str};
 use towpath::{Engine, Error, Request, Settings, Tls};
 use towpath_exchange::kind::kind;
 
+use crate::bytes::{signed, signed_mut};
 use crate::exchange::Exchange;
 
 /// What a call into the JVM comes to: its error is thrown already, or is the JVM's own.
@@ -131,8 +134,7 @@ pub extern "system" fn write<'local>(
 ) -> jboolean {
     env.with_env(|env| -> Result<jboolean> {
         let mut piece = vec![0; usize::try_from(length).unwrap_or(0)];
-        bytes.get_region(env, offset, &mut piece)?;
-        let piece: Vec<u8> = piece.into_iter().map(i8::cast_unsigned).collect();
+        bytes.get_region(env, offset, signed_mut(&mut piece))?;
         Ok(handle::look::<Exchange>(exchange).write(&piece))
     })
     .resolve::<ThrowRuntimeExAndDefault>()
@@ -181,8 +183,7 @@ pub extern "system" fn read<'local>(
         match handle::look::<Exchange>(exchange).read(most) {
             Ok(None) => Ok(-1),
             Ok(Some(piece)) => {
-                let signed: Vec<i8> = piece.iter().map(|byte| byte.cast_signed()).collect();
-                bytes.set_region(env, 0, &signed)?;
+                bytes.set_region(env, 0, signed(&piece))?;
                 Ok(jint::try_from(piece.len()).unwrap_or(length))
             }
             Err(error) => throw(env, &error),
