@@ -9,9 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::peers;
 use crate::shell::{Result, cargo, has, output, root, run as run_command, target};
 
-/// `[python|jvm]`: the tests. `python bench`: the comparison with what it replaces.
+/// `[python|jvm]`: the tests; behind one of them `bench`: the comparison with what it replaces.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -21,13 +22,18 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         }
         ["python"] => python(),
         ["jvm"] => jvm(),
+        ["jvm", "bench", options @ ..] => jvm_bench(options),
         ["python", "bench", options @ ..] => python_bench(options),
-        _ => Err("usage: cargo xtask bindings [python [bench [--quick]] | jvm]".into()),
+        _ => {
+            Err("usage: cargo xtask bindings [python [bench [--quick]] | jvm [bench [--quick]]]"
+                .into())
+        }
     }
 }
 
 /// Installs what the tests need, so that they do not wait for the network.
 pub(crate) fn fetch() -> Result<()> {
+    peers::run(&[DEBUG_PYTHON.to_owned()])?;
     environment()?;
     SUITES.iter().try_for_each(|suite| source(suite).map(drop))
 }
@@ -45,34 +51,37 @@ pub(crate) fn python() -> Result<()> {
     run_command(tool("ruff").args(["check", "--quiet", "."]))?;
     run_command(&mut tool("mypy"))?;
     run_command(tool("python").args(["-X", "dev", "-m", "pytest"]))?;
+    debug_build()?;
     SUITES.iter().try_for_each(suite)
 }
 
+/// Requests that are given up at any moment, under a debug build of Python, which checks references and memory.
+fn debug_build() -> Result<()> {
+    println!("bindings: under a debug build of Python");
+    let home = peers::debian_root(DEBUG_PYTHON).join("usr");
+    let library = home.join("lib/python3.11");
+    let packages = fs::read_dir(environment_folder().join("lib"))?
+        .next()
+        .ok_or("the environment has no library")??
+        .path()
+        .join("site-packages");
+    let paths = [library.clone(), library.join("lib-dynload"), packages];
+    run_command(
+        Command::new(peers::folder().join("bin").join(DEBUG_PYTHON))
+            .args(["-X", "dev", "-m", "pytest", "-p", "no:cacheprovider", "tests/test_stress.py"])
+            .env("PYTHONHOME", home)
+            .env("PYTHONPATH", std::env::join_paths(paths)?)
+            .current_dir(folder()),
+    )
+}
+
+const DEBUG_PYTHON: &str = "python-debug";
+
 /// Builds the artifact with the native library in it, and tests it.
 fn jvm() -> Result<()> {
-    if !has("mvn") {
-        return Err(
-            "the binding for the JVM is built and tested by Maven, and there is no mvn".into()
-        );
-    }
-    let place = target().join("bindings/jvm");
-    let platform = format!("linux-{}", std::env::consts::ARCH.replace("x86_64", "amd64"));
-    let library = place.join("native").join(platform);
-    run_command(cargo().args(["build", "--quiet", "--package", "towpath-jvm"]))?;
-    fs::create_dir_all(&library)?;
-    let name = "libtowpath_jvm.so";
-    fs::copy(target().join("debug").join(name), library.join(name))?;
-    let property = |name: &str, inside: &str| format!("-D{name}={}", place.join(inside).display());
-    let log = place.join("maven.log");
-    let tested = run_command(
-        Command::new("mvn")
-            .args(["--batch-mode", "--quiet", "package"])
-            .arg(property("towpath.target", "java"))
-            .arg(property("towpath.native", "native"))
-            .arg(property("maven.repo.local", "repository"))
-            .current_dir(root().join("bindings/jvm/java"))
-            .stdout(fs::File::create(&log)?),
-    );
+    native("dev", "debug")?;
+    let log = jvm_folder().join("maven.log");
+    let tested = run_command(maven(&["package"])?.stdout(fs::File::create(&log)?));
     let printed = fs::read_to_string(&log)?;
     print!("{printed}");
     tested?;
@@ -81,6 +90,65 @@ fn jvm() -> Result<()> {
         Some(complaint) => Err(format!("-Xcheck:jni: {complaint}").into()),
         None => Ok(()),
     }
+}
+
+/// CPU, memory and time beside OkHttp alone.
+fn jvm_bench(options: &[&str]) -> Result<()> {
+    native("small", "small")?;
+    let classpath = jvm_folder().join("classpath");
+    let written = format!("-Dmdep.outputFile={}", classpath.display());
+    run_command(&mut maven(&["test-compile", "dependency:build-classpath", &written])?)?;
+    let made = jvm_folder().join("java");
+    let ours = ["classes", "test-classes"].map(|classes| made.join(classes).display().to_string());
+    run_command(
+        Command::new("java")
+            .arg("-cp")
+            .arg(format!("{}:{}", ours.join(":"), fs::read_to_string(classpath)?))
+            .arg("io.towpath.Compare")
+            .args(options),
+    )
+}
+
+/// The native library of this profile, where the artifact takes it from.
+fn native(profile: &str, folder: &str) -> Result<()> {
+    run_command(cargo().args([
+        "build",
+        "--quiet",
+        "--profile",
+        profile,
+        "--package",
+        "towpath-jvm",
+    ]))?;
+    let platform = format!("linux-{}", std::env::consts::ARCH.replace("x86_64", "amd64"));
+    let library = jvm_folder().join("native").join(platform);
+    fs::create_dir_all(&library)?;
+    let name = "libtowpath_jvm.so";
+    fs::copy(target().join(folder).join(name), library.join(name))?;
+    Ok(())
+}
+
+/// Maven in the artifact's folder, with everything that it makes and fetches under `target`.
+fn maven(goals: &[&str]) -> Result<Command> {
+    if !has("mvn") {
+        return Err(
+            "the binding for the JVM is built and tested by Maven, and there is no mvn".into()
+        );
+    }
+    let property =
+        |name: &str, inside: &str| format!("-D{name}={}", jvm_folder().join(inside).display());
+    let mut command = Command::new("mvn");
+    command
+        .args(["--batch-mode", "--quiet"])
+        .arg(property("towpath.target", "java"))
+        .arg(property("towpath.native", "native"))
+        .arg(property("maven.repo.local", "repository"))
+        .args(goals)
+        .current_dir(root().join("bindings/jvm/java"));
+    Ok(command)
+}
+
+fn jvm_folder() -> PathBuf {
+    target().join("bindings/jvm")
 }
 
 /// CPU, memory and time beside httpx and requests.

