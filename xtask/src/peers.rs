@@ -130,7 +130,12 @@ const PEERS: &[Peer] = &[
         name: "python-debug",
         // Python that counts its references and checks its memory, with its standard library.
         source: Source::Debian {
-            packages: &["python3.11-dbg", "python3.11-minimal"],
+            packages: &[
+                "python3.11-dbg",
+                "libpython3.11-dbg",
+                "libpython3.11-minimal",
+                "libpython3.11-stdlib",
+            ],
             program: "usr/bin/python3.11d",
         },
         version: "3.11.",
