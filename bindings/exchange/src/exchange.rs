@@ -42,12 +42,15 @@ impl Exchange {
     /// Sends a request whose body goes with it.
     ///
     /// # Errors
-    /// When it cannot be sent as it is.
+    /// When it cannot be sent as it is; why it came to nothing is told in place of its head.
     pub fn asking(request: Request, waker: Waker) -> Result<Self, Error> {
         let mut asked: Asked = Box::pin(request.send_async());
         // Nothing is sent before it is polled.
         let stage = match asked.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(response) => Stage::Begun(Some(response?)),
+            Poll::Ready(Ok(response)) => Stage::Begun(Some(response)),
+            Poll::Ready(Err(error)) if error.is_caller_s() => return Err(error),
+            // As later: it is the head that there is none of.
+            Poll::Ready(Err(error)) => Stage::Over(error),
             Poll::Pending => Stage::Asking(asked),
         };
         Ok(Self { state: Mutex::new(State { stage, upload: None }), waker })

@@ -5,6 +5,7 @@ import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
 import okhttp3.Headers;
+import okhttp3.Interceptor;
 import okhttp3.Request;
 import okhttp3.RequestBody;
 import okio.Buffer;
@@ -33,7 +34,7 @@ final class Exchange implements Source, Sink {
   }
 
   /** Sends a request; a body that is not sent with it is to follow by {@link #send}. */
-  static Exchange start(TowpathEngine engine, Request request, int connectMs, int readMs) throws IOException {
+  static Exchange start(TowpathEngine engine, Request request, Interceptor.Chain limits) throws IOException {
     RequestBody body = request.body();
     byte[] whole = null;
     long length = Native.NO_BODY;
@@ -46,7 +47,15 @@ final class Exchange implements Source, Sink {
       }
     }
     synchronized (engine) {
-      return new Exchange(Native.exchangeStart(engine.number(), lines(request), whole, length, connectMs, readMs, -1));
+      return new Exchange(
+          Native.exchangeStart(
+              engine.number(),
+              lines(request),
+              whole,
+              length,
+              limits.connectTimeoutMillis(),
+              limits.readTimeoutMillis(),
+              limits.getRetryOnConnectionFailure() ? -1 : 0));
     }
   }
 

@@ -95,7 +95,7 @@ public final class TowpathInterceptor implements Interceptor {
     Exchange exchange = null;
     try {
       events.requestHeadersStart(call);
-      exchange = Exchange.start(engine, sent, chain.connectTimeoutMillis(), chain.readTimeoutMillis());
+      exchange = Exchange.start(engine, sent, chain);
       current.set(exchange, call);
       events.requestHeadersEnd(call, sent);
       send(exchange, sent.body(), call, events);

@@ -8,8 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.net.ConnectException;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -20,6 +23,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import javax.net.ssl.SSLHandshakeException;
 import mockwebserver3.MockResponse;
 import mockwebserver3.MockWebServer;
@@ -137,7 +141,47 @@ class RequestsTest {
     assertEquals("next", client.newCall(to("/").build()).execute().body().string());
   }
 
-  /** The server throttles: an app that reads slowly and one that reads at once get the same. */
+  /** What the app does not read stays with the server: it cannot send much more than the windows hold. */
+  @Test
+  void whatIsNotReadStaysWithTheServer() throws Exception {
+    AtomicLong sent = new AtomicLong();
+    try (ServerSocket pouring = new ServerSocket(0)) {
+      Thread pours = new Thread(() -> pour(pouring, sent));
+      pours.start();
+      Request request = new Request.Builder().url("http://127.0.0.1:" + pouring.getLocalPort() + "/").build();
+      try (Response response = client.newCall(request).execute()) {
+        assertEquals(1, response.body().source().read(new byte[1]));
+        long before = settled(sent);
+        assertTrue(before < 12 << 20, before + " bytes");
+        response.body().source().skip(before + (8 << 20));
+        assertTrue(settled(sent) > before);
+      }
+      pours.join();
+    }
+  }
+
+  private static void pour(ServerSocket pouring, AtomicLong sent) {
+    try (Socket socket = pouring.accept()) {
+      socket.getInputStream().read(new byte[4096]);
+      socket.getOutputStream().write("HTTP/1.1 200 OK\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+      for (byte[] piece = new byte[65536]; ; sent.addAndGet(piece.length)) {
+        socket.getOutputStream().write(piece);
+      }
+    } catch (IOException closed) {
+      // The app has read enough.
+    }
+  }
+
+  /** A count that has not changed for 0.1 s. */
+  private static long settled(AtomicLong count) throws InterruptedException {
+    long was = -1;
+    while (was != count.get()) {
+      was = count.get();
+      Thread.sleep(100);
+    }
+    return was;
+  }
+
   @Test
   void aLargeResponseIsReadInPieces() throws Exception {
     Buffer large = new Buffer().write(new byte[20_000_000]);
