@@ -1,7 +1,7 @@
-//! `towpath trace` as somebody at a terminal, or a script, sees it.
+//! `towpath trace` as a user at a terminal, or a script, sees it.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -219,9 +219,48 @@ fn what_is_left_of_a_trace_is_collected() {
     assert!(said.starts_with("2 of 3 sources") && said.contains("404"), "{said}");
     let stat = towpath_trace::file::stat(&[&out]).unwrap();
     assert_eq!(stat.accounts.len(), 2, "both files are in it");
-    let (nobody, _received) = not_found();
-    let nothing = trace(&["collect", &nobody.to_string(), "--trace-id", &id, "-o", "unused"]);
+    let (ignorant, _received) = not_found();
+    let nothing = trace(&["collect", &ignorant.to_string(), "--trace-id", &id, "-o", "unused"]);
     assert!(!nothing.status.success() && !Path::new("unused").exists());
+}
+
+#[test]
+fn a_slow_request_is_collected_by_itself() {
+    let (folder, out) = (scratch("slow"), scratch("whole"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let unfinished = folder.join("slow-1.part");
+    let contexts = three_traces(&unfinished);
+    // The next sidecar holds something of the slow one of the three, and is asked for no other.
+    let other = scratch("next.pftrace");
+    three_traces(&other);
+    let (answer, id) = (std::fs::read(&other).unwrap(), contexts[1].trace_id());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut collecting = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(["trace", "collect", "--slow", folder.to_str().unwrap(), &address])
+        .args(["-o", out.to_str().unwrap()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(collecting.stdout.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().starts_with("watching "));
+    // What is no trace is named and passed over.
+    std::fs::write(folder.join("broken.pftrace"), "nonsense, and no trace").unwrap();
+    assert!(said.next().unwrap().unwrap().contains("broken.pftrace: "));
+    std::fs::rename(&unfinished, folder.join("slow-1.pftrace")).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut head = [0; 1024];
+    let taken = stream.read(&mut head).unwrap();
+    let wanted = format!("POST /trace?trace_id={id} HTTP/1.1\r\n");
+    assert!(head[..taken].starts_with(wanted.as_bytes()), "{}", String::from_utf8_lossy(&head));
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len()).unwrap();
+    stream.write_all(&answer).unwrap();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.starts_with(&format!("{id}: 2 of 2 sources")), "{line}");
+    let stat = towpath_trace::file::stat(&[&out.join("slow-1.pftrace")]).unwrap();
+    assert_eq!(stat.accounts.len(), 2, "both files are in it");
+    collecting.kill().unwrap();
+    collecting.wait().unwrap();
 }
 
 /// Knows no trace.

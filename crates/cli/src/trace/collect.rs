@@ -1,5 +1,7 @@
 //! `towpath trace collect`: what all processes still hold of one trace, as one file.
 
+mod slow;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,10 +19,14 @@ pub(crate) struct Collect {
     #[arg(required = true, value_name = "ADMIN|FILE")]
     sources: Vec<String>,
     /// The trace: 32 hexadecimal digits, or a whole traceparent
-    #[arg(long, value_name = "ID")]
-    trace_id: String,
-    /// Where to write
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(long, value_name = "ID", required_unless_present = "slow")]
+    trace_id: Option<String>,
+    /// Collect by itself, until interrupted: whenever a file of a slow request appears in this folder (of a sidecar with
+    /// --trace-slow), the sources are asked at once for the trace of its longest request
+    #[arg(long, value_name = "FOLDER", conflicts_with = "trace_id")]
+    slow: Option<PathBuf>,
+    /// Where to write; with --slow a folder, which keeps the latest 64 files
+    #[arg(short, long, value_name = "FILE|FOLDER")]
     output: PathBuf,
 }
 
@@ -30,12 +36,31 @@ nothing of the trace is named and left out.
 
 Example:
   towpath trace collect --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 \\
-    app.pftrace 10.0.0.1:9901 10.0.0.2:9901 -o slow.pftrace";
+    app.pftrace 10.0.0.1:9901 10.0.0.2:9901 -o slow.pftrace
+  towpath trace collect --slow /var/lib/towpath/slow 10.0.0.2:9901 10.0.0.3:9901 -o whole";
 
 impl Collect {
     pub(crate) fn run(&self) -> Result<String, String> {
-        let id = trace_id(&self.trace_id)?;
-        let folder = Scratch::new(&self.output).map_err(|error| error.to_string())?;
+        if let Some(folder) = &self.slow {
+            return slow::watch(folder, |file| self.gather_slow(file));
+        }
+        let id = trace_id(self.trace_id.as_deref().unwrap_or_default())?;
+        self.gather(&id, Vec::new(), &self.output)
+    }
+
+    /// What the sources hold of the trace that a file of a slow request is about.
+    fn gather_slow(&self, file: &Path) -> Result<String, String> {
+        let spans = file::spans(file).map_err(|error| with_source(&error))?;
+        let id = slow::trace_of(&spans).ok_or_else(|| "its request has no trace id".to_owned())?;
+        let name = file.file_name().unwrap_or_default();
+        slow::make_room(&self.output).map_err(|error| error.to_string())?;
+        let gathered = self.gather(&id, vec![file.to_owned()], &self.output.join(name))?;
+        Ok(format!("{id}: {gathered}"))
+    }
+
+    /// Asks the sources, and merges what they answer with `files`.
+    fn gather(&self, id: &str, mut files: Vec<PathBuf>, output: &Path) -> Result<String, String> {
+        let folder = Scratch::new(output).map_err(|error| error.to_string())?;
         let sources: Vec<Result<PathBuf, String>> = std::thread::scope(|scope| {
             // All at once: what one holds is overwritten while another answers.
             let asked: Vec<_> = self
@@ -44,7 +69,6 @@ impl Collect {
                 .enumerate()
                 .map(|(index, source)| {
                     let path = folder.0.join(format!("{index}.pftrace"));
-                    let id = &id;
                     scope.spawn(move || obtain(source, id, path))
                 })
                 .collect();
@@ -52,7 +76,7 @@ impl Collect {
             asked.into_iter().map(|asked| asked.join().unwrap_or_else(lost)).collect()
         });
         let mut said = String::new();
-        let mut files = Vec::new();
+        let total = self.sources.len() + files.len();
         for (source, obtained) in self.sources.iter().zip(sources) {
             match obtained {
                 Ok(path) => files.push(path),
@@ -62,8 +86,8 @@ impl Collect {
         if files.is_empty() {
             return Err(format!("nothing of trace {id} is left\n{said}"));
         }
-        let merged = file::merge(&files, &self.output).map_err(|error| with_source(&error))?;
-        Ok(format!("{} of {} sources: {merged}{said}", files.len(), self.sources.len()))
+        let merged = file::merge(&files, output).map_err(|error| with_source(&error))?;
+        Ok(format!("{} of {total} sources: {merged}{said}", files.len()))
     }
 }
 

@@ -1,8 +1,7 @@
 //! `towpath trace export`: spans of Perfetto files as OpenTelemetry has them, decided after the fact.
 //!
 //! Whole traces are kept or dropped, once all that is known of them is there: that of a slow or failed request is
-//! worth a
-//! collector's room, the others are not. What is recorded costs the program no more for it.
+//! worth a collector's room, the others are not. What is recorded costs the program no more for it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
