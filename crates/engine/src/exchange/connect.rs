@@ -206,8 +206,12 @@ impl Exchange {
                 waiting
             }
         };
+        // TCP's are no requests.
+        let is_request = |index: &&StreamIndex| {
+            self.streams.get(**index).is_some_and(|stream| stream.context.http().is_some())
+        };
         if let Some(pool) = cluster.pool_mut(pool_key) {
-            pool.counts.requests_error += waiting.len() as u64;
+            pool.counts.requests_error += waiting.iter().filter(is_request).count() as u64;
         }
         cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
         for index in waiting {
