@@ -212,14 +212,14 @@ impl Exchange {
         }
     }
 
-    /// Fills in what a stream weighed on the wire, if a log may ask for it.
+    /// Fills in what a stream weighed on its client's wire, if a log may ask for it.
     pub(crate) fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
         let of_bolt = stream.context.bolt().is_some();
         if of_bolt && stream.call.crossing == Crossing::None {
             return;
         }
-        let (downstream, upstream) = (stream.downstream, stream.upstream);
+        let downstream = stream.downstream;
         let Some(stream) = self.streams.get_mut(index) else { return };
         // What is encoded and not yet handed to the driver counts too.
         let of_downstream = self.conns.waiting_for(downstream.connection);
@@ -228,16 +228,6 @@ impl Exchange {
             stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
             let sent = connection.encoded + of_downstream;
             stream.record.wire_sent = sent - stream.wire.downstream_sent;
-        }
-        // Of a connection that others share its frames tell.
-        if let UpstreamState::Active(leg) = upstream
-            && let Some(connection) = self.conns.table.get(leg.connection)
-            && connection.mux.is_alone()
-        {
-            stream.record.upstream_wire_received =
-                connection.bytes_received - stream.wire.upstream_received;
-            let sent = connection.encoded + self.conns.waiting_for(leg.connection);
-            stream.record.upstream_wire_sent = sent - stream.wire.upstream_sent;
         }
     }
 

@@ -459,6 +459,7 @@ impl Exchange {
         now: Instant,
     ) {
         let id = leg.connection;
+        self.weigh_attempt(index, id);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let released = connection.release(leg.number);
         connection.rested = now;
@@ -480,6 +481,21 @@ impl Exchange {
             Released::KeepAlive | Released::Close => {
                 self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
             }
+        }
+    }
+
+    /// Adds what an attempt weighed on the wire. Of a connection that others share its frames tell.
+    fn weigh_attempt(&mut self, index: StreamIndex, id: ConnectionId) {
+        let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get(id))
+        else {
+            return;
+        };
+        if connection.mux.is_alone() {
+            let (wire, record) = (&stream.wire, &mut stream.record);
+            let sent = connection.encoded + self.conns.waiting_for(id);
+            record.upstream_wire_received += connection.bytes_received - wire.upstream_received;
+            record.upstream_wire_sent += sent - wire.upstream_sent;
         }
     }
 
