@@ -334,8 +334,16 @@ impl Head {
 
     /// The first value of a well-known name.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, name: Name) -> Option<&[u8]> {
+        // Most of the names that are asked for are not there: that is told without a call.
+        if self.0.present & name.bit() == 0 {
+            return None;
+        }
+        self.first(name)
+    }
+
+    fn first(&self, name: Name) -> Option<&[u8]> {
         self.position(name).map(|index| self.bytes(self.0.fields[index].value()))
     }
 
