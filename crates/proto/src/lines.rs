@@ -44,7 +44,7 @@ impl Lines {
             *room = *text;
         }
         let room = &mut room[length..];
-        room[..value.len()].copy_from_slice(value);
+        block::copy_few(room, value);
         room[value.len()..][..2].copy_from_slice(b"\r\n");
         let start = self.end + length;
         self.end = start + value.len() + 2;
