@@ -11,12 +11,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_engine::format::{Facts, Format};
 use towpath_engine::message::{Message, ToWorker};
+use towpath_engine::record::Record;
 use towpath_engine::route::HostIndex;
 use towpath_engine::snapshot::route::{Action, RouteTable, VirtualHost};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
-use towpath_proto::{ConnectionId, Head, Input, Instant, ListenerId, Machine, Name, Output};
+use towpath_proto::{
+    ConnectionId, Head, Input, Instant, ListenerId, Machine, Name, Output, Version,
+};
 
 mod reload;
 mod rpc;
@@ -46,6 +50,17 @@ pub(crate) fn request_head() -> Head {
     head.append(Name::XRequestId, b"7d85eb1c-3970-4393-ac6b-689741a075f5");
     head.append(Name::XForwardedFor, b"10.1.2.3");
     head
+}
+
+/// What became of it.
+fn record() -> Record {
+    Record {
+        status: 200,
+        protocol: Some(Version::Http11),
+        bytes_sent: 1024,
+        upstream_host: Some(scene::address(([10, 0, 0, 1], 8080))),
+        ..Record::default()
+    }
 }
 
 /// So many virtual hosts `service-N` with so many routes each; the last one takes `/api`.
@@ -84,6 +99,7 @@ pub(crate) struct Bench {
     response: Bytes,
     mesh: RouteTable,
     head: Head,
+    log: (Format, Record, Vec<u8>),
     rpc: Option<rpc::Rpc>,
     reload: Option<reload::Reload>,
 }
@@ -96,6 +112,7 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
         black_box(bench.mesh.pick(black_box(&bench.head), 7));
     }),
     ("exchange", Bench::exchange),
+    ("log-line", Bench::log_line),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
     ("reload-1-of-5000-clusters", |bench| {
         bench.reload.get_or_insert_with(reload::Reload::new).replace();
@@ -154,6 +171,7 @@ impl Bench {
             response: response(),
             mesh: table(50, 10),
             head: request_head(),
+            log: (Format::default_access_log(), record(), Vec::new()),
             rpc: None,
             reload: None,
         };
@@ -185,6 +203,20 @@ impl Bench {
         self.give(Input::Received { connection: self.client, chunk: self.request.clone() });
         self.pass_on(self.origin);
         self.answer();
+    }
+
+    /// A line of the access log in the default format, behind the one before it.
+    fn log_line(&mut self) {
+        self.now += std::time::Duration::from_micros(10);
+        let (format, record, lines) = &mut self.log;
+        if lines.len() > 64 * 1024 {
+            lines.clear();
+        }
+        record.start = self.now;
+        let request = Some(&self.head);
+        let facts = Facts { request, response: request, ..Facts::new(record, self.now) };
+        format.write(lines, &facts);
+        black_box(lines.as_slice());
     }
 
     fn answer(&mut self) {
