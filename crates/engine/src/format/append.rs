@@ -2,6 +2,51 @@
 
 use crate::number::Decimal;
 
+/// A text that is known when a format is compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Literal(Room);
+
+/// What stands between two commands is most often short.
+#[derive(Clone, Debug, PartialEq)]
+enum Room {
+    /// The first so many bytes.
+    Short([u8; 8], usize),
+    Long(Box<[u8]>),
+}
+
+impl Literal {
+    pub(super) fn new(text: &[u8]) -> Self {
+        let mut bytes = [0; 8];
+        Self(match bytes.get_mut(..text.len()) {
+            Some(room) => {
+                room.copy_from_slice(text);
+                Room::Short(bytes, text.len())
+            }
+            None => Room::Long(text.into()),
+        })
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Room::Short(bytes, length) => bytes.get(..*length).unwrap_or_default(),
+            Room::Long(bytes) => bytes,
+        }
+    }
+
+    /// A short one is written as a block, whose end is taken away again.
+    #[inline(always)]
+    pub(super) fn append_to(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Room::Short(bytes, length) => {
+                let end = out.len() + length;
+                out.extend_from_slice(bytes);
+                out.truncate(end);
+            }
+            Room::Long(bytes) => append(out, bytes),
+        }
+    }
+}
+
 /// Appends `bytes`.
 #[inline(always)]
 pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -47,6 +92,18 @@ mod tests {
                 append(&mut out, &bytes[..length]);
                 assert_eq!(out, [&vec![b'x'; before], &bytes[..length]].concat());
             }
+        }
+    }
+
+    #[test]
+    fn literals_of_every_length_are_appended_behind_what_is_there() {
+        let bytes: Vec<u8> = (0..20).collect();
+        for length in 0..bytes.len() {
+            let literal = Literal::new(&bytes[..length]);
+            let mut out = b"x".to_vec();
+            literal.append_to(&mut out);
+            assert_eq!(literal.as_bytes(), &bytes[..length]);
+            assert_eq!(out, [b"x", &bytes[..length]].concat());
         }
     }
 

@@ -68,7 +68,7 @@ impl Node {
     fn text(parts: Vec<Part>) -> Self {
         match <[Part; 1]>::try_from(parts) {
             Ok([Part::Command { command, max_length }]) => Self::Value { command, max_length },
-            Ok([Part::Literal(bytes)]) => Self::string(&bytes),
+            Ok([Part::Literal(text)]) => Self::string(text.as_bytes()),
             Err(parts) if parts.is_empty() => Self::string(b""),
             Err(parts) => Self::Text(parts.into()),
         }

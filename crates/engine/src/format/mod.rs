@@ -15,7 +15,7 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use append::append;
+use append::{Literal, append};
 use command::Command;
 pub use command::command_names;
 pub use error::{FormatError, FormatReason};
@@ -38,7 +38,7 @@ enum Kind {
 /// A piece of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
-    Literal(Box<[u8]>),
+    Literal(Literal),
     Command { command: Command, max_length: Option<usize> },
 }
 
@@ -114,7 +114,7 @@ impl Format {
     /// A format that says `bytes`, whatever they are.
     #[must_use]
     pub fn literal(bytes: &[u8]) -> Self {
-        Self(Kind::Text { parts: Arc::from([Part::Literal(bytes.into())]), missing: b"" })
+        Self(Kind::Text { parts: Arc::from([Part::Literal(Literal::new(bytes))]), missing: b"" })
     }
 
     /// Envoy's default access-log line.
@@ -148,7 +148,7 @@ impl Format {
         match &self.0 {
             Kind::Text { parts, .. } => match &**parts {
                 [] => Some(b""),
-                [Part::Literal(bytes)] => Some(bytes),
+                [Part::Literal(literal)] => Some(literal.as_bytes()),
                 _ => None,
             },
             Kind::Json { .. } => None,
@@ -160,7 +160,7 @@ impl Part {
     /// Appends the text; `missing` stands for what is not there.
     fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, missing: &[u8]) {
         match self {
-            Self::Literal(bytes) => append(out, bytes),
+            Self::Literal(literal) => literal.append_to(out),
             Self::Command { command, max_length } => {
                 let start = out.len();
                 if command.write(out, facts) {

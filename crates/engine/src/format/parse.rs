@@ -1,5 +1,6 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
+use super::append::Literal;
 use super::command::{Lookup, Usage, is_of_upstream_tls, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 
@@ -24,7 +25,7 @@ pub(super) fn parts(text: &str, options: &FormatOptions<'_>) -> Result<Vec<Part>
         })?;
         let error = |reason| FormatError { position, command: spelt.name.to_owned(), reason };
         match spelt.compile(options).map_err(error)? {
-            Part::Literal(bytes) => literal.extend_from_slice(&bytes),
+            Part::Literal(text) => literal.extend_from_slice(text.as_bytes()),
             command @ Part::Command { .. } => {
                 flush(&mut literal, &mut parts);
                 parts.push(command);
@@ -39,7 +40,8 @@ pub(super) fn parts(text: &str, options: &FormatOptions<'_>) -> Result<Vec<Part>
 
 fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
     if !literal.is_empty() {
-        parts.push(Part::Literal(std::mem::take(literal).into_boxed_slice()));
+        parts.push(Part::Literal(Literal::new(literal)));
+        literal.clear();
     }
 }
 
@@ -93,7 +95,7 @@ impl<'a> Spelt<'a> {
             let value = options.environment.and_then(|environment| environment(name));
             let value = value.unwrap_or_else(|| "-".to_owned()).into_bytes();
             let length = self.max_length.unwrap_or(usize::MAX).min(value.len());
-            return Ok(Part::Literal(value[..length].into()));
+            return Ok(Part::Literal(Literal::new(&value[..length])));
         }
         Ok(Part::Command { command, max_length: self.max_length })
     }

@@ -249,8 +249,17 @@ fn short(out: &mut Vec<u8>, name: impl Display) {
 }
 
 fn fraction(out: &mut Vec<u8>, nanosecond: u64, digits: u8) {
-    let unit = 10u64.pow(9 - u32::from(digits.min(9)));
-    padded(out, nanosecond / unit, usize::from(digits));
+    const UNITS: [u32; 10] = {
+        let mut units = [1; 10];
+        let mut digits = 9;
+        while digits > 0 {
+            digits -= 1;
+            units[digits] = 10 * units[digits + 1];
+        }
+        units
+    };
+    let unit = UNITS.get(usize::from(digits)).copied().unwrap_or(1);
+    padded(out, nanosecond / u64::from(unit), usize::from(digits));
 }
 
 /// Appends a number with at least so many digits.
