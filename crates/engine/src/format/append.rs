@@ -3,11 +3,11 @@
 use crate::number::Decimal;
 
 /// A text that is known when a format is compiled.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal(Room);
 
 /// What stands between two commands is most often short.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Room {
     /// The first so many bytes.
     Short([u8; 8], usize),

@@ -158,6 +158,7 @@ impl Format {
 
 impl Part {
     /// Appends the text; `missing` stands for what is not there.
+    #[inline(always)]
     fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, missing: &[u8]) {
         match self {
             Self::Literal(literal) => literal.append_to(out),

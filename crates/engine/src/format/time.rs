@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use time::UtcDateTime;
 
-use super::append::append;
+use super::append::{Literal, append};
 
 /// A compiled time format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct TimeFormat(Box<[Piece]>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    Literal(Box<[u8]>),
+    Literal(Literal),
     /// A range of [`Digits`]: `%Y`, `%y`, `%C`, `%m`, `%d`, `%H`, `%M`, `%S`, and what stands side by side of them.
     Digits(Range<u8>),
     /// `%b`, `%h`.
@@ -66,7 +66,7 @@ impl TimeFormat {
         let second = unix_ns / 1_000_000_000;
         for piece in &self.0 {
             match piece {
-                Piece::Literal(bytes) => append(out, bytes),
+                Piece::Literal(literal) => literal.append_to(out),
                 Piece::Digits(range) => {
                     append(out, &Digits::of(second)[range.start.into()..range.end.into()]);
                 }
@@ -94,8 +94,8 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
         joined.push(piece);
         while let [.., Piece::Digits(first), Piece::Literal(between), Piece::Digits(second)] =
             &joined[..]
-            && Digits::PATTERN[first.end.into()..].starts_with(between)
-            && first.end as usize + between.len() == second.start.into()
+            && Digits::PATTERN[first.end.into()..].starts_with(between.as_bytes())
+            && first.end as usize + between.as_bytes().len() == second.start.into()
         {
             let whole = Piece::Digits(first.start..second.end);
             joined.truncate(joined.len() - 3);
@@ -165,11 +165,11 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
             return Ok(rest);
         }
         'E' => return extended(rest, pieces).ok_or_else(unknown),
-        'z' => Piece::Literal(b"+0000"[..].into()),
-        'Z' => Piece::Literal(b"UTC"[..].into()),
-        'n' => Piece::Literal(b"\n"[..].into()),
-        't' => Piece::Literal(b"\t"[..].into()),
-        '%' => Piece::Literal(b"%"[..].into()),
+        'z' => Piece::Literal(Literal::new(b"+0000")),
+        'Z' => Piece::Literal(Literal::new(b"UTC")),
+        'n' => Piece::Literal(Literal::new(b"\n")),
+        't' => Piece::Literal(Literal::new(b"\t")),
+        '%' => Piece::Literal(Literal::new(b"%")),
         'F' => return compound(rest, pieces, "%Y-%m-%d"),
         'T' => return compound(rest, pieces, "%H:%M:%S"),
         'R' => return compound(rest, pieces, "%H:%M"),
@@ -186,7 +186,7 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
 /// `%E3S`, `%E3f`, `%Ez`: digits of the second, an offset with a colon.
 fn extended<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Option<&'a str> {
     if let Some(rest) = text.strip_prefix('z').or_else(|| text.strip_prefix("*z")) {
-        pieces.push(Piece::Literal(b"+00:00"[..].into()));
+        pieces.push(Piece::Literal(Literal::new(b"+00:00")));
         return Some(rest);
     }
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -212,7 +212,7 @@ fn compound<'a>(rest: &'a str, pieces: &mut Vec<Piece>, format: &str) -> Result<
 
 fn literal(pieces: &mut Vec<Piece>, text: &str) {
     if !text.is_empty() {
-        pieces.push(Piece::Literal(text.as_bytes().into()));
+        pieces.push(Piece::Literal(Literal::new(text.as_bytes())));
     }
 }
 
