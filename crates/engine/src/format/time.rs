@@ -81,7 +81,7 @@ impl TimeFormat {
                 | Piece::Weekday
                 | Piece::Hour12
                 | Piece::AmPm
-                | Piece::UnixSeconds) => rare.write(out, date_of(second)),
+                | Piece::UnixSeconds) => rare.write(out, second),
             }
         }
     }
@@ -122,7 +122,7 @@ impl Digits {
         }
         let mut last = LAST.get();
         if last.second != second {
-            last = Self { second, text: digits(date_of(second)) };
+            last = Self { second, text: digits(second) };
             LAST.set(last);
         }
         last.text
@@ -217,8 +217,10 @@ fn literal(pieces: &mut Vec<Piece>, text: &str) {
 }
 
 impl Piece {
-    /// What is rare enough to be made anew each time.
-    fn write(&self, out: &mut Vec<u8>, date: UtcDateTime) {
+    /// What is rare enough to be made anew each time. The calendar is not inlined: it would be asked before the loop.
+    #[inline(never)]
+    fn write(&self, out: &mut Vec<u8>, second: u64) {
+        let date = date_of(second);
         match self {
             Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) => {}
             Self::ShortMonthName => short(out, date.month()),
@@ -276,7 +278,9 @@ fn padded(out: &mut Vec<u8>, mut value: u64, digits: usize) {
 }
 
 /// The digits of a second, as [`Digits::PATTERN`] has them.
-fn digits(date: UtcDateTime) -> [u8; Digits::PATTERN.len()] {
+#[cold]
+fn digits(second: u64) -> [u8; Digits::PATTERN.len()] {
+    let date = date_of(second);
     let year = date.year() as u32;
     let (month, day) = (u8::from(date.month()), date.day());
     let (hour, minute, second) = (date.hour(), date.minute(), date.second());
