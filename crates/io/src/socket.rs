@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(target_os = "linux")]
+use libc::{SO_BUF_LOCK, SO_MAX_PACING_RATE};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use towpath_proto::{
     Address, ConnectOptions, FlowLimit, Keepalive, ListenOptions, SocketOption, SocketState,
@@ -51,7 +53,7 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
 /// finished. Who is ignored asks again within a second, and meets whoever
 /// listens there by then. Accepted sockets inherit it; nothing that comes on them begins a connection.
 pub(crate) fn ignore_new(listener: &Socket) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(target_os = "linux")]
     {
         use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
         use socket2::SockFilter;
@@ -74,7 +76,7 @@ pub(crate) fn ignore_new(listener: &Socket) {
         // Where filters are not allowed, whoever comes at this moment may be lost.
         let _ = listener.attach_filter(&program);
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(target_os = "linux"))]
     let _ = listener;
 }
 
@@ -114,14 +116,14 @@ pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
             |level, name, value: u32| sys::set_option(socket, level, name, &value.to_ne_bytes());
         // What cannot be set is a bound that is not there.
         let _ = match limit {
-            FlowLimit::Receive(Some(bytes)) => set(libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)
+            FlowLimit::Receive(Some(bytes)) => set(libc::SOL_SOCKET, SO_BUF_LOCK, 0)
                 .and_then(|()| set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)),
             // The kernel sizes it again, and from what a new connection has.
             FlowLimit::Receive(None) => set(libc::SOL_SOCKET, libc::SO_RCVBUF, USUAL_BYTES / 2)
-                .and_then(|()| set(libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0))
+                .and_then(|()| set(libc::SOL_SOCKET, SO_BUF_LOCK, 0))
                 .and_then(|()| set(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, MOST_BYTES)),
             FlowLimit::Send(rate) => {
-                set(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.unwrap_or(u32::MAX))
+                set(libc::SOL_SOCKET, SO_MAX_PACING_RATE, rate.unwrap_or(u32::MAX))
             }
         };
     }
@@ -132,6 +134,11 @@ pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
 /// From Linux's `include/uapi/linux/tcp.h`; the C library's headers have it later.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const TCP_RTO_MIN_US: i32 = 45;
+/// From Linux's `include/uapi/asm-generic/socket.h`; Android's C library has not these two.
+#[cfg(target_os = "android")]
+const SO_MAX_PACING_RATE: i32 = 47;
+#[cfg(target_os = "android")]
+const SO_BUF_LOCK: i32 = 72;
 /// What Linux gives a new connection for what comes (`net.ipv4.tcp_rmem`), bytes; asked for by half of it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USUAL_BYTES: u32 = 128 << 10;
