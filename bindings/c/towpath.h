@@ -67,7 +67,7 @@ typedef struct towpath_outbox towpath_outbox;
 typedef struct towpath_link towpath_link; /* since 1.2 */
 typedef struct towpath_push towpath_push; /* since 1.2 */
 
-/* Bytes that belong to somebody else; not ended by a NUL. */
+/* Bytes that are borrowed; not ended by a NUL. */
 typedef struct towpath_bytes {
     const char *data;
     size_t length;
@@ -215,7 +215,7 @@ enum {
 };
 
 typedef struct towpath_event {
-    size_t size; /* sizeof(towpath_event), as whoever made the structure knows it */
+    size_t size; /* sizeof(towpath_event), as the maker of the structure knows it */
     uint32_t kind;
     towpath_error error;      /* END: TOWPATH_OK if the response is whole, even if its status is 500 */
     towpath_request *request; /* whose; NULL for NONE */
@@ -242,7 +242,7 @@ towpath_error towpath_queue_next(towpath_queue *queue, towpath_event *event, int
  * to be closed. -1 on platforms without such descriptors. */
 int32_t towpath_queue_fd(const towpath_queue *queue);
 
-/* Drops what waits. Requests that have not ended are given up; their events are told nobody, and they may be freed. */
+/* Drops what waits. Requests that have not ended are given up; their events are dropped, and they may be freed. */
 void towpath_queue_free(towpath_queue *queue);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------------------- */
@@ -280,7 +280,7 @@ typedef struct towpath_request_options {
     const void *body;
     size_t body_length;
     uint32_t body_follows;   /* not 0: it comes afterwards … */
-    uint32_t repeat;         /* whether it may be sent again when nobody knows what became of it */
+    uint32_t repeat;         /* whether it may be sent again when it is not known what became of it */
     uint64_t content_length; /* … and is so long, or TOWPATH_LENGTH_UNKNOWN */
 
     const char *idempotency_key;    /* the server knows a repetition by it: it may always be repeated */
@@ -401,7 +401,7 @@ typedef struct towpath_link_options {
     const char *url; /* tcp://host:port, or tls://host:port as the engine's options say */
 
     /* Is given what the server sends on its own, on the link's thread. The push is to be given back by towpath_push_answer: in there, or
-     * later by any thread. NULL: the server is told that there is nobody (status 6). */
+     * later by any thread. NULL: the server is told that there is no processor (status 6). */
     void (*on_push)(towpath_push *push, void *user);
     void *user; /* comes back in on_push */
 

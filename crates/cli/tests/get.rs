@@ -1,4 +1,4 @@
-//! `towpath get` as somebody at a terminal, or a script, sees it.
+//! `towpath get` as a user at a terminal, or a script, sees it.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
 use std::io::{Read, Write};

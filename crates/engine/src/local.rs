@@ -108,13 +108,13 @@ pub(crate) struct Call {
     /// When it began, and until when it last waited for a connection.
     pub(crate) began: Instant,
     pub(crate) waited_until: Option<Instant>,
-    /// It waits for a spare connection while it is on another.
-    pub(crate) spare: Option<Spare>,
+    /// It waits for a standby connection while it is on another.
+    pub(crate) standby: Option<Standby>,
     /// It has asked for one to see whether the network is there.
     pub(crate) silent_asked: bool,
     /// The one beside it, with the same number.
-    pub(crate) twin: Option<ConnectionId>,
-    /// The app hears nothing of it: its twin is the request, or was.
+    pub(crate) duplicate: Option<ConnectionId>,
+    /// The app hears nothing of it: its duplicate is the request, or was.
     pub(crate) mute: bool,
     /// Its response can go on on another connection.
     pub(crate) resume: Option<Box<Resume>>,
@@ -137,9 +137,9 @@ impl Call {
             began,
             gone: None,
             waited_until: None,
-            spare: None,
+            standby: None,
             silent_asked: false,
-            twin: None,
+            duplicate: None,
             mute: false,
             resume: None,
             untaken: 0,
@@ -149,18 +149,18 @@ impl Call {
 
 /// A wish for a connection beside the one that a request is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spare {
+pub(crate) struct Standby {
     pub(crate) pool_key: crate::ids::PoolKey,
     pub(crate) since: Instant,
-    pub(crate) reason: SpareReason,
+    pub(crate) reason: StandbyReason,
 }
 
 /// What is held against the connection that a request is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SpareReason {
+pub(crate) enum StandbyReason {
     /// What was sent is not acknowledged.
     Stuck,
-    /// Nothing comes; whether the network or the server is to blame shows when the spare connects.
+    /// Nothing comes; whether the network or the server is to blame shows when the standby connects.
     Silent,
 }
 

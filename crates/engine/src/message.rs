@@ -39,7 +39,7 @@ pub enum ToMonitor {
         endpoints: Arc<[Endpoint]>,
     },
     /// A worker saw a host's errors in a row reach a threshold.
-    Accused {
+    ErrorStreak {
         /// Its cluster.
         cluster: ClusterId,
         /// The host.
@@ -160,7 +160,7 @@ pub enum FromWorker {
     /// All listeners of the first snapshot have answered.
     Started,
     /// A host's errors in a row have reached a threshold.
-    Accused {
+    ErrorStreak {
         /// Its cluster.
         cluster: ClusterId,
         /// The host.

@@ -86,7 +86,7 @@ fn a_quiet_network_answers_everything_with_success_over_one_connection() {
 #[test]
 fn a_call_without_route_or_host_is_answered_and_a_oneway_call_is_not() {
     let mut story = Story::new(1, Setting::default());
-    // Nobody listens.
+    // Nothing listens there.
     let endings = story.clients(1, 3);
     let strange = story.client(vec![Ask { service: "unknown", ..Ask::new("strange", 0) }]);
     let silent = story.client(vec![Ask { kind: Kind::Oneway, ..Ask::new("silent", 0) }]);
@@ -555,7 +555,7 @@ fn written(message: &bolt::Message) -> Bytes {
     out.drain().collect::<Vec<_>>().concat().into()
 }
 
-/// What a call's content is, and its answer's: nobody else's is the same.
+/// What a call's content is, and its answer's: no other call's is the same.
 fn content(id: &str, len: usize) -> Bytes {
     let mut content = BytesMut::from(id.as_bytes());
     content.extend_from_slice(b"|");

@@ -1,4 +1,4 @@
-//! A drain ends when the last client is gone, however it went, and serves whoever had connected before.
+//! A drain ends when the last client is gone, however it went, and serves those that had connected before.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
@@ -39,7 +39,7 @@ fn who_waited_in_the_listening_socket_is_served() {
     let mut rig = Rig::new(Plan::new(1));
     let client = rig.connect_late();
     rig.drain();
-    assert!(!rig.drained, "there is somebody");
+    assert!(!rig.drained, "a client is there");
     let outcome = rig.ask(client, b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
     answered_and_closed(&rig, &outcome, "/late");
 }

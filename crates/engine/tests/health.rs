@@ -298,7 +298,7 @@ fn when_all_are_out_all_are_asked() {
         assert_eq!(ward.known(), BTreeSet::from([1, 2, 3]));
         ward.ask_for(milliseconds(300));
         assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
-        assert_eq!(ward.refused(), 0, "panic finds somebody for every request");
+        assert_eq!(ward.refused(), 0, "panic finds a host for every request");
     });
 }
 

@@ -232,7 +232,7 @@ impl App {
                 call.ends.push((at, outcome, report));
             }
             Event::Trailers { .. } => {}
-            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => panic!("nobody asked"),
+            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => panic!("it was not asked"),
         }
     }
 

@@ -61,7 +61,7 @@ fn a_quiet_connection_of_a_chain_that_is_gone_ends() {
     rig.wait(LONG);
     rig.drain();
     rig.wait(Duration::ZERO);
-    assert!(rig.drained, "nobody is connected");
+    assert!(rig.drained, "no client is connected");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_listener_that_moves_gives_its_socket_up_and_one_that_is_gone_its_connection
     rig.wait(LONG);
     rig.drain();
     rig.wait(Duration::ZERO);
-    assert!(rig.drained, "nobody is connected");
+    assert!(rig.drained, "no client is connected");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Requests and opaque bytes through a worker to origins under TLS, in virtual time: everything ends once, nothing is
-//! left over, and no end is believed that nobody vouches for.
+//! left over, and no end is believed without a close_notify.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

@@ -52,7 +52,7 @@ impl Error for RefusedOption {
 
 pub(crate) fn of_code(code: i32) -> Failure {
     match code {
-        // A unix socket's missing file means that nobody listens there.
+        // A unix socket's missing file means that nothing listens there.
         libc::ECONNREFUSED | libc::ENOENT => Failure::Refused,
         libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Failure::Reset,
         libc::ETIMEDOUT => Failure::TimedOut,

@@ -27,22 +27,22 @@ pub enum SendError<T> {
 }
 
 /// What the driver takes from other threads.
-pub(crate) enum Letter<T> {
+pub(crate) enum Command<T> {
     Message(T),
     Resolved { query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure> },
 }
 
 /// The driver's end and the handles' common ground.
 pub(crate) struct Shared<T> {
-    letters: Mutex<Letters<T>>,
+    commands: Mutex<Commands<T>>,
     waker: Waker,
     stopping: AtomicBool,
     max_messages: usize,
     pub(crate) counters: Counters,
 }
 
-struct Letters<T> {
-    waiting: VecDeque<Letter<T>>,
+struct Commands<T> {
+    waiting: VecDeque<Command<T>>,
     gone: bool,
 }
 
@@ -88,7 +88,7 @@ impl<T> fmt::Debug for Handle<T> {
 impl<T> Shared<T> {
     pub(crate) fn new(waker: Waker, max_messages: usize) -> Self {
         Self {
-            letters: Mutex::new(Letters { waiting: VecDeque::new(), gone: false }),
+            commands: Mutex::new(Commands { waiting: VecDeque::new(), gone: false }),
             waker,
             stopping: AtomicBool::new(false),
             max_messages,
@@ -98,14 +98,14 @@ impl<T> Shared<T> {
 
     /// An answer of the resolver; not counted against the limit, which its own queue bounds.
     pub(crate) fn resolved(&self, query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure>) {
-        let mut letters = self.lock();
-        letters.waiting.push_back(Letter::Resolved { query, outcome });
-        drop(letters);
+        let mut commands = self.lock();
+        commands.waiting.push_back(Command::Resolved { query, outcome });
+        drop(commands);
         self.wake();
     }
 
     /// Swaps what waits into `empty`, whose capacity is used for what comes next.
-    pub(crate) fn take(&self, empty: &mut VecDeque<Letter<T>>) {
+    pub(crate) fn take(&self, empty: &mut VecDeque<Command<T>>) {
         mem::swap(&mut self.lock().waiting, empty);
     }
 
@@ -115,25 +115,25 @@ impl<T> Shared<T> {
 
     /// The driver's last word: what waits is dropped, and nothing more is taken.
     pub(crate) fn close(&self) {
-        let mut letters = self.lock();
-        letters.gone = true;
-        let waiting = mem::take(&mut letters.waiting);
-        drop(letters);
+        let mut commands = self.lock();
+        commands.gone = true;
+        let waiting = mem::take(&mut commands.waiting);
+        drop(commands);
         drop(waiting);
     }
 
     fn send(&self, message: T) -> Result<(), SendError<T>> {
-        let mut letters = self.lock();
-        if letters.gone {
+        let mut commands = self.lock();
+        if commands.gone {
             return Err(SendError::Gone(message));
         }
-        if letters.waiting.len() >= self.max_messages {
+        if commands.waiting.len() >= self.max_messages {
             return Err(SendError::Full(message));
         }
-        let first = letters.waiting.is_empty();
-        letters.waiting.push_back(Letter::Message(message));
-        drop(letters);
-        // Whoever found the queue empty wakes the driver, which takes everything at once.
+        let first = commands.waiting.is_empty();
+        commands.waiting.push_back(Command::Message(message));
+        drop(commands);
+        // The sender that found the queue empty wakes the driver, which takes everything at once.
         if first {
             self.wake();
         }
@@ -141,12 +141,12 @@ impl<T> Shared<T> {
     }
 
     fn wake(&self) {
-        // Fails only when the eventfd itself is broken; the driver then sees the letter at its next turn.
+        // Fails only when the eventfd itself is broken; the driver then sees the command at its next turn.
         let _ = self.waker.wake();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Letters<T>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Commands<T>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

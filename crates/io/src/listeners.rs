@@ -6,7 +6,7 @@
 //! socket, duplicated. Sockets that a predecessor process handed over are used before new ones are
 //! bound.
 //!
-//! A unix socket's file that nobody listens behind is replaced; ours is removed by the last shard
+//! A unix socket's file that nothing listens behind is replaced; ours is removed by the last shard
 //! that lets go. All of this is the cold path: one lock around one table.
 
 use std::collections::{HashMap, HashSet};
@@ -47,7 +47,7 @@ pub(crate) struct Shard {
 #[derive(Debug)]
 enum Entry {
     Bound(Bound),
-    /// Nobody could bind; `told` are the shards that know.
+    /// No shard could bind; `told` are the shards that know.
     Failed {
         failure: Failure,
         told: HashSet<usize>,
@@ -61,12 +61,12 @@ struct Bound {
     waiting: Vec<Vec<Socket>>,
     holders: HashSet<usize>,
     /// The one socket that all shards share, for a shard that lets go and asks again. `None` when
-    /// each has its own: an open duplicate would go on collecting connections for nobody.
+    /// each has its own: an open duplicate would go on collecting connections that are never accepted.
     shared: Option<Socket>,
     file: Option<File>,
 }
 
-/// A unix socket's file that we made, known by its inode so that nobody else's is removed.
+/// A unix socket's file that we made, known by its inode so that another program's is not removed.
 #[derive(Debug)]
 struct File {
     path: PathBuf,
@@ -187,7 +187,7 @@ impl File {
         let ours = Self::of(&self.path)
             .is_some_and(|found| (found.device, found.inode) == (self.device, self.inode));
         if ours {
-            // A file that cannot be removed is replaced by whoever binds there next.
+            // A file that cannot be removed is replaced by the next program that binds there.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -248,7 +248,7 @@ fn bind_first(address: &Address, options: &ListenOptions, share_port: bool) -> i
     Ok(bound)
 }
 
-/// A socket's file behind which nobody listens.
+/// A socket's file behind which nothing listens.
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     is_socket

@@ -43,7 +43,7 @@ use towpath_proto::{AttemptId, ConnectionId, Failure, Input, Instant, Machine};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::handle::{Handle, Letter, Shared};
+use crate::handle::{Command, Handle, Shared};
 use crate::listeners::{Listeners, Shard};
 use crate::resolver::{Names, Resolver};
 use crate::sys;
@@ -147,7 +147,7 @@ pub struct Driver<M: Machine> {
     reset_again: Instant,
     /// What the machine is told once its round is over.
     answers: Vec<Input<M::Message>>,
-    letters: VecDeque<Letter<M::Message>>,
+    commands: VecDeque<Command<M::Message>>,
     deadline: Instant,
     gathering: Gathering,
     /// Which turn this is, modulo 2³².
@@ -207,7 +207,7 @@ where
             resetting: Vec::new(),
             reset_again: Instant::FAR_FUTURE,
             answers: Vec::new(),
-            letters: VecDeque::new(),
+            commands: VecDeque::new(),
             deadline: Instant::FAR_FUTURE,
             gathering: Gathering::new(options.gather, options.gather_from),
             turn: 0,
@@ -289,7 +289,7 @@ where
         let busy = self.unpolled
             || !self.reads.is_empty()
             || !self.accepts.is_empty()
-            || !self.letters.is_empty();
+            || !self.commands.is_empty();
         if busy {
             return Some(Duration::ZERO);
         }
@@ -356,7 +356,7 @@ where
         Shard { index: self.options.shard, of: self.options.shards }
     }
 
-    /// The counters, for whoever holds the driver itself.
+    /// The counters, for the owner of the driver itself.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters

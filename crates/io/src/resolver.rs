@@ -3,7 +3,7 @@
 //!
 //! `getaddrinfo` blocks, sometimes for half a minute, and cannot be interrupted. So that names whose DNS hangs do not hold up the
 //! others, a question that finds no idle thread gets a new one, up to [`THREADS`]; beyond that the newest question is asked first,
-//! because those who wait for an old one have probably given up, and one that nobody could take in [`LONGEST_WAIT`] is answered
+//! because those who wait for an old one have probably given up, and one that no thread could take in [`LONGEST_WAIT`] is answered
 //! unasked. Threads end when they had nothing to do for [`IDLE`], or when the driver goes.
 
 #[cfg(target_os = "linux")]
@@ -227,11 +227,11 @@ mod tests {
         while found.len() < many {
             poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
             assert!(!events.is_empty(), "{found:?}");
-            let mut letters = VecDeque::new();
-            shared.take(&mut letters);
-            found.extend(letters.into_iter().map(|letter| match letter {
-                crate::handle::Letter::Resolved { query, .. } => query.0,
-                crate::handle::Letter::Message(()) => unreachable!("nobody sends one"),
+            let mut commands = VecDeque::new();
+            shared.take(&mut commands);
+            found.extend(commands.into_iter().map(|command| match command {
+                crate::handle::Command::Resolved { query, .. } => query.0,
+                crate::handle::Command::Message(()) => unreachable!("none is sent"),
             }));
         }
         found

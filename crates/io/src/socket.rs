@@ -50,7 +50,7 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
 }
 
 /// Makes a listening socket deaf to those who begin to connect. Handshakes that have begun are
-/// finished. Who is ignored asks again within a second, and meets whoever
+/// finished. Who is ignored asks again within a second, and meets the one that
 /// listens there by then. Accepted sockets inherit it; nothing that comes on them begins a connection.
 pub(crate) fn ignore_new(listener: &Socket) {
     #[cfg(target_os = "linux")]
@@ -73,7 +73,7 @@ pub(crate) fn ignore_new(listener: &Socket) {
             instruction(BPF_RET | BPF_K, (0, 0), 0),
             instruction(BPF_RET | BPF_K, (0, 0), u32::MAX),
         ];
-        // Where filters are not allowed, whoever comes at this moment may be lost.
+        // Where filters are not allowed, a client that comes at this moment may be lost.
         let _ = listener.attach_filter(&program);
     }
     #[cfg(not(target_os = "linux"))]

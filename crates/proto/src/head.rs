@@ -358,7 +358,7 @@ impl Head {
         }
     }
 
-    /// Its names are another protocol's, pushed as [`Name::Custom`]: none of them means what it means in HTTP, but whoever
+    /// Its names are another protocol's, pushed as [`Name::Custom`]: none of them means what it means in HTTP, but a caller that
     /// has a [`HeaderName`] finds it by its letters.
     pub(crate) fn set_foreign(&mut self) {
         self.0.foreign = true;
@@ -610,7 +610,7 @@ impl Head {
     }
 }
 
-/// Whether a byte could end a line for somebody (RFC 9110 §5.5).
+/// Whether a byte could end a line for some reader (RFC 9110 §5.5).
 const fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }

@@ -278,7 +278,7 @@ pub enum Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Nobody listens there (`ECONNREFUSED`).
+    /// Nothing listens there (`ECONNREFUSED`).
     Refused,
     /// The peer reset the connection (`ECONNRESET`, `EPIPE`).
     Reset,
@@ -420,8 +420,8 @@ pub struct ConnectOptions {
     pub keepalive: Option<Keepalive>,
     /// Further options, set before `connect`.
     pub socket_options: Vec<SocketOption>,
-    /// What the kernel adds to a round trip at least before it sends again what nobody acknowledged (RFC 6298 has a second, Linux 200 ms); `None`, and
-    /// where the kernel lets nobody choose (Linux before 6.15): its own.
+    /// What the kernel adds to a round trip at least before it sends again what was not acknowledged (RFC 6298 has a second, Linux 200 ms); `None`, and
+    /// where the kernel gives no choice (Linux before 6.15): its own.
     pub least_rto: Option<Duration>,
 }
 

@@ -341,7 +341,7 @@ impl Control {
         }
     }
 
-    /// Asks every worker for its clusters; gives up after a while, so that a worker in trouble does not hide the
+    /// Asks every worker for its clusters; gives up after a while, so that a worker that hangs does not hide the
     /// others.
     pub(crate) async fn describe(&self) -> Vec<Vec<ClusterDescription>> {
         let workers = self.workers.borrow().count();
@@ -391,7 +391,7 @@ impl Questions {
         if question.missing == 0
             && let Some(question) = self.open.remove(&token)
         {
-            // Whoever asked may have hung up.
+            // The client that asked may have hung up.
             let _ = question.asker.send(question.answers);
         }
     }

@@ -6,7 +6,7 @@ use std::io;
 use towpath_engine::snapshot::{Listener, Snapshot};
 use towpath_proto::{Address, Failure, ListenOptions, SocketOption, SocketState};
 
-/// One line for whoever wrote the file.
+/// One line for the file's author.
 pub(crate) fn describe(
     snapshot: &Snapshot,
     name: &str,

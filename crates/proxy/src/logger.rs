@@ -36,7 +36,7 @@ pub const DEFAULT_FORMAT: &str = "[%Y-%m-%d %T.%e][%t][%l][%n] [%g:%#] %v";
 pub enum Level {
     /// Every step.
     Trace,
-    /// For whoever debugs.
+    /// For debugging.
     Debug,
     /// What an operator wants to know.
     Info,
@@ -209,7 +209,7 @@ pub fn write(
     };
     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
     let text = output.format.render(&entry, output.escape);
-    // Nobody is left to tell when the log itself cannot be written.
+    // Nothing is left to tell it to when the log itself cannot be written.
     let _ = match &mut output.file {
         Some(file) => file.write_all(text.as_bytes()),
         None => io::stderr().write_all(text.as_bytes()),

@@ -23,7 +23,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(flags) => finish(run(flags, &program)),
         Err(error) => {
             let wanted = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // Nobody is left to tell when the terminal is gone.
+            // Nothing is left to tell it to when the terminal is gone.
             let _ = error.print();
             if wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

@@ -309,8 +309,8 @@ impl Server {
                 }
             }
             What::Said(FromWorker::Drained) => self.drained += 1,
-            What::Said(FromWorker::Accused { cluster, host, run }) => {
-                self.control.tell_monitor(ToMonitor::Accused { cluster, host, run });
+            What::Said(FromWorker::ErrorStreak { cluster, host, run }) => {
+                self.control.tell_monitor(ToMonitor::ErrorStreak { cluster, host, run });
             }
             What::Said(FromWorker::Traffic { cluster }) => {
                 self.control.tell_monitor(ToMonitor::Traffic { cluster });

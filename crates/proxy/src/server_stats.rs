@@ -1,6 +1,6 @@
 //! Statistics of the process as a whole: written by the control thread, by Envoy's names where Envoy has one.
 //!
-//! Numbers that others keep (files, drivers, the kernel) are copied in when somebody looks.
+//! Numbers that others keep (files, drivers, the kernel) are copied in when they are looked at.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Recordings: of everything from start to end (`--trace`), of a few seconds (`POST /trace`), and of slow requests
 //! (`--trace-slow`).
 //!
-//! There is one recording at a time in a process. Whoever asks for slow requests has a flight recorder, which answers
+//! There is one recording at a time in a process. A request for slow requests has a flight recorder, which answers
 //! `POST /trace` as well; a file from start to end has the recording for itself.
 
 mod demand;

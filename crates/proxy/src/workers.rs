@@ -102,7 +102,7 @@ impl Workers {
 
     /// Ends the drivers and waits for the threads.
     pub(crate) fn stop(&mut self) {
-        // All at once: whoever is dropped is waited for.
+        // All at once: each that is dropped is waited for.
         self.0.iter().for_each(DriverThread::stop);
         self.0.clear();
     }

@@ -114,8 +114,8 @@ fn levels_change_while_it_runs() {
     assert!(proxy.post("/logging?level=error").1.contains("  upstream: error\n"));
     for wrong in [
         "/logging?level=loud",
-        "/logging?nobody=debug",
-        "/logging?paths=upstream:debug,nobody:info",
+        "/logging?absent=debug",
+        "/logging?paths=upstream:debug,absent:info",
     ] {
         assert_eq!(proxy.post(wrong).0, 400, "{wrong}");
     }

@@ -48,7 +48,7 @@ fn every_kind_of_call_passes_in_both_versions_with_and_without_checksums() {
     assert_eq!(stat("cluster.server.bolt.refused_calls"), 3, "what the server asks");
     // Of three calls at once the server takes one.
     assert_eq!(stat("cluster.server.upstream_rq_503"), 6);
-    // Its heartbeats go to us and ours to the server, while nobody calls.
+    // Its heartbeats go to us and ours to the server, while there are no calls.
     assert!(stat("cluster.server.bolt.heartbeats") > 0);
     assert_eq!(stat("cluster.server.bolt.heartbeat_failures"), 0);
     assert!(behind.count(Version::V1, Kind::Response, Command::Heartbeat) > 0);

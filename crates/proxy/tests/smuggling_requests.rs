@@ -256,7 +256,7 @@ fn judge(heard: &Heard, runs: &[Run<'_>]) -> (Understood, Vec<String>) {
     }
     by_client.remove(Canary::CLIENT.to_string().as_str());
     for (client, heads) in by_client {
-        wrong.push(format!("nobody is {client}: {heads:?}"));
+        wrong.push(format!("none is {client}: {heads:?}"));
     }
     (understood, wrong)
 }

@@ -152,7 +152,7 @@ fn judge(case: &Case, received: &Answers, number: u32) -> Result<(), String> {
                 return Err("what was asked next got no answer".into());
             }
         }
-        // A whole answer may stand before what is wrong; the wrong part goes to nobody.
+        // A whole answer may stand before what is wrong; the wrong part goes to no client.
         Expect::Reject(_) | Expect::Wait => match (told, sent.whole.first()) {
             (Some(told), Some(sent)) if told.status == sent.status && told.body == sent.body => {}
             (Some(_), _) => return Err(format!("a whole answer was made of {sent:?}")),

@@ -270,8 +270,8 @@ fn a_place_that_cannot_be_written_is_said_at_the_start() {
 fn a_local_reply_and_a_refused_connect_are_spans_too() {
     let scratch = Scratch::new();
     let path = scratch.path("refused.pftrace");
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut proxy = Proxy::start(&bootstrap(nobody), &["--trace", path.to_str().unwrap()]);
+    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut proxy = Proxy::start(&bootstrap(absent), &["--trace", path.to_str().unwrap()]);
     let address = proxy.listener("ingress");
     assert!(exchange_whole(&address, "GET", "/").unwrap().starts_with("HTTP/1.1 503"));
     assert_eq!(proxy.post("/trace").0, 409, "the file has the recording for itself");

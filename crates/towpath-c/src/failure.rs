@@ -137,7 +137,7 @@ thread_local! {
 }
 
 fn remember(text: &str) {
-    // At the end of a thread there is nobody left to ask.
+    // At the end of a thread nothing is left to ask.
     let _ = LAST.try_with(|last| *last.borrow_mut() = c_text(text));
 }
 

@@ -25,7 +25,7 @@ pub(crate) const fn ms(wish: u32, usual: u32) -> Duration {
 /// # Safety
 /// Made of integers, pointers and optional functions only, so that all zeros is a value; `size: usize` comes first.
 pub(crate) unsafe trait Grows: Copy {
-    /// How long it was in its first version: nobody has a shorter one.
+    /// How long it was in its first version: no caller has a shorter one.
     const FIRST: usize;
 }
 
@@ -62,7 +62,7 @@ unsafe impl Grows for Event {
     const FIRST: usize = size_of::<Self>();
 }
 
-/// Longer than any structure will be: whoever says so has not set the size.
+/// Longer than any structure will be: a caller that says so has not set the size.
 const LARGEST: usize = 4096;
 
 /// Reads a structure of the caller's size. What this library does not know must be zero.
@@ -74,7 +74,7 @@ pub(crate) unsafe fn read<T: Grows>(from: *const T, what: &str) -> Result<T> {
     let theirs = unsafe { size(from, what) }?;
     let mut value = MaybeUninit::<T>::zeroed();
     let known = theirs.min(size_of::<T>());
-    // SAFETY: `from` can be read for `theirs` bytes; `value` holds at least `known`, and is nobody else's.
+    // SAFETY: `from` can be read for `theirs` bytes; `value` holds at least `known`, and is not shared.
     let beyond = unsafe {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
         std::slice::from_raw_parts(from.cast::<u8>().add(known), theirs - known)
@@ -180,7 +180,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
 /// The app's own pointer, which is only handed back.
 pub(crate) struct User(pub(crate) *mut c_void);
 
-// SAFETY: nobody here follows it; the header says on which threads the app gets it back.
+// SAFETY: it is not followed here; the header says on which threads the app gets it back.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}

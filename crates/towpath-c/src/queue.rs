@@ -1,6 +1,6 @@
 //! Events that wait to be taken.
 //!
-//! Arrives: events, from engines' threads. Leaves: the same in the same order, to whoever takes them. A descriptor is readable as
+//! Arrives: events, from engines' threads. Leaves: the same in the same order, to the caller that takes them. A descriptor is readable as
 //! long as any wait: one byte is in its pipe then, put there by the first and taken out with the last.
 
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ impl Queue {
         }
     }
 
-    /// Nobody takes any more: what waits is dropped, and so is what comes.
+    /// They are not taken any more: what waits is dropped, and so is what comes.
     pub(crate) fn close(&self) {
         let dropped = {
             let mut waiting = self.waiting();

@@ -26,7 +26,7 @@ pub struct Request {
     end: OnceLock<End>,
     /// The END event was told, or will not be.
     ended: AtomicBool,
-    /// Made of the report when somebody asks.
+    /// Made of the report when it is asked for.
     record: OnceLock<CString>,
 }
 
@@ -213,7 +213,7 @@ impl Request {
         Ok(self.record.get_or_init(|| c_text(&to_json(report))))
     }
 
-    /// Whether it may be freed. One whose events nobody takes is given up.
+    /// Whether it may be freed. One whose events are not taken is given up.
     pub(crate) fn close(&self) -> Result<()> {
         let unheard = match &self.listener {
             Listener::Queue(queue) => queue.is_closed(),
@@ -231,7 +231,7 @@ impl Request {
         Ok(())
     }
 
-    /// An event that nobody takes.
+    /// An event that is not taken.
     pub(crate) fn drop_event(&self, told: &Told) {
         match told {
             Told::End => self.ended.store(true, Ordering::Release),

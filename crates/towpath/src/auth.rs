@@ -150,7 +150,7 @@ impl Challenge {
     }
 }
 
-/// The same request, saying who asks; none where nobody knows, or it cannot be sent again.
+/// The same request, saying who asks; none where that is not known, or it cannot be sent again.
 pub(crate) fn answer(request: &Request, response: &Response, attempt: usize) -> Option<Request> {
     let authenticator = request.defaults.authenticator.clone()?;
     if response.status() != 401 || attempt >= MOST_ATTEMPTS || request.pieces.is_some() {

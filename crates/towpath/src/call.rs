@@ -74,7 +74,7 @@ pub(crate) struct Call {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) head: Option<Head>,
-    /// A head has come, whether or not somebody has taken it.
+    /// A head has come, whether or not it has been taken.
     pub(crate) answered: bool,
     pub(crate) chunks: VecDeque<Bytes>,
     pub(crate) trailers: Option<Head>,
@@ -297,7 +297,7 @@ impl Call {
         self.shared.command(command)
     }
 
-    /// Gives the request up, unless it has ended. What comes then is nobody's any more.
+    /// Gives the request up, unless it has ended. What comes then is dropped.
     pub(crate) fn cancel(&self) {
         if self.state().ended.is_none() {
             let _ = self.command(Command::Cancel { call: self.id });

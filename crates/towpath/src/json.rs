@@ -20,7 +20,7 @@ use towpath_proto::{FlowLimit, Instant};
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
 /// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `hedge` (beside another), `trouble` |
-/// | `retries`, `redone` | repetitions after a failure; on a spare connection |
+/// | `retries`, `redone` | repetitions after a failure; on a standby connection |
 /// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
 /// | `limits` | bounds on what its connection has under way, because its path is slow: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back |

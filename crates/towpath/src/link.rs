@@ -33,11 +33,11 @@
 //! A link has a thread of its own, which sleeps while nothing is due. It keeps its engine running.
 
 mod channel;
-mod desk;
 mod dial;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod message;
+mod pending;
 mod silences;
 #[cfg(test)]
 mod simulation;
@@ -57,13 +57,13 @@ use crate::call::Shared;
 use crate::engine::random_seed;
 use crate::url::Url;
 
-pub use desk::{Canceller, Pending};
 pub use message::{Answer, Push, Request};
+pub use pending::{Canceller, Pending};
 pub use towpath_engine::client::heartbeat::Settings as HeartbeatSettings;
 pub use towpath_proto::bolt::Status;
 
 use channel::Security;
-use desk::Inner;
+use pending::Inner;
 pub(crate) use silences::Silences;
 use wire::{Event, Letter, Order, Wire};
 

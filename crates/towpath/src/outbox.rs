@@ -25,7 +25,7 @@
 //! The file has the requests as they are, with all their fields, readable for the app's user only. An outbox has a thread of its own, which sleeps
 //! while nothing is due. It does not keep its engine running: without it, it keeps what it is given and sends nothing.
 
-mod courier;
+mod dispatcher;
 mod log;
 mod record;
 mod schedule;
@@ -49,7 +49,7 @@ use crate::engine::random_seed;
 use crate::request::Parts;
 use crate::wall_clock::unix_ns;
 
-use courier::{Courier, Order};
+use dispatcher::{Dispatcher, Order};
 #[cfg(fuzzing)]
 pub(crate) use log::fuzzing as log_fuzzing;
 use log::{Kept, Log, Places, Sync};
@@ -174,7 +174,7 @@ struct Settings {
 
 /// What the app's threads and the outbox's share.
 struct Inner {
-    desk: Mutex<Desk>,
+    entries: Mutex<Entries>,
     /// By which entries are sent and expire.
     clock: Clock,
     changed: Condvar,
@@ -193,7 +193,7 @@ pub struct Recovered {
     pub lost_bytes: u64,
 }
 
-struct Desk {
+struct Entries {
     log: Log,
     schedule: Schedule,
     entries: BTreeMap<u64, Held>,
@@ -280,7 +280,7 @@ impl Builder {
         let named = |error: io::Error| Error::file(&error, &path.display().to_string());
         let (log, found) = Log::open(&path, random_seed()).map_err(named)?;
         let recovered = Recovered { entries: found.entries.len(), lost_bytes: found.lost };
-        let mut desk = Desk {
+        let mut entries = Entries {
             log,
             schedule: Schedule::new(settings.limits),
             entries: BTreeMap::new(),
@@ -289,11 +289,11 @@ impl Builder {
         let (clock, now_unix_ms) = (Clock::new(std::time::Instant::now(), true), unix_ms());
         for (id, kept) in found.entries {
             let left = time_left(&kept.message, now_unix_ms);
-            desk.add(id, kept, left.map(|left| clock.now() + left));
+            entries.add(id, kept, left.map(|left| clock.now() + left));
         }
         let (orders, inbox) = mpsc::channel();
         let inner = Arc::new(Inner {
-            desk: Mutex::new(desk),
+            entries: Mutex::new(entries),
             clock,
             changed: Condvar::new(),
             orders: orders.clone(),
@@ -301,10 +301,10 @@ impl Builder {
             recovered,
         });
         shared.network.listen(move |_| orders.send(Order::NetworkChanged).is_ok());
-        let mut courier = Courier::new(shared, Arc::clone(&inner), inbox, on_end);
+        let mut dispatcher = Dispatcher::new(shared, Arc::clone(&inner), inbox, on_end);
         let thread = std::thread::Builder::new()
             .name("towpath-outbox".to_owned())
-            .spawn(move || courier.run())
+            .spawn(move || dispatcher.run())
             .map_err(|error| Error::file(&error, "no thread"))?;
         Ok(Outbox { life: Arc::new(Life { inner, thread: Some(thread) }) })
     }
@@ -325,12 +325,12 @@ impl Outbox {
     /// When that cannot be written: then it is still there.
     pub fn remove(&self, id: EntryId) -> Result<bool, Error> {
         let inner = &self.life.inner;
-        let mut desk = inner.desk();
-        if desk.entries.get(&id.0).is_none_or(|held| held.outcome.is_some()) {
+        let mut entries = inner.entries();
+        if entries.entries.get(&id.0).is_none_or(|held| held.outcome.is_some()) {
             return Ok(false);
         }
-        desk.finish(id.0, Sync::Now).map_err(|error| Error::file(&error, "it stays"))?;
-        drop(desk);
+        entries.finish(id.0, Sync::Now).map_err(|error| Error::file(&error, "it stays"))?;
+        drop(entries);
         inner.changed.notify_all();
         inner.order(Order::GiveUp(id.0));
         Ok(true)
@@ -339,15 +339,15 @@ impl Outbox {
     /// Everything that has not ended, or whose end was not told, in the order in which it was put.
     #[must_use]
     pub fn list(&self) -> Vec<Entry> {
-        let desk = self.life.inner.desk();
-        let entry = |(id, held): (&u64, &Held)| held.entry(*id, desk.schedule.is_running(*id));
-        desk.entries.iter().map(entry).collect()
+        let entries = self.life.inner.entries();
+        let entry = |(id, held): (&u64, &Held)| held.entry(*id, entries.schedule.is_running(*id));
+        entries.entries.iter().map(entry).collect()
     }
 
     /// How many [`Outbox::list`] has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.life.inner.desk().entries.len()
+        self.life.inner.entries().entries.len()
     }
 
     /// Whether everything has ended and was told.
@@ -360,10 +360,11 @@ impl Outbox {
     #[must_use]
     pub fn wait_until_empty(&self, limit: Duration) -> bool {
         let inner = &self.life.inner;
-        let desk = inner.desk();
-        let waited = inner.changed.wait_timeout_while(desk, limit, |desk| !desk.entries.is_empty());
-        let (desk, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        desk.entries.is_empty()
+        let entries = inner.entries();
+        let waited =
+            inner.changed.wait_timeout_while(entries, limit, |entries| !entries.entries.is_empty());
+        let (entries, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        entries.entries.is_empty()
     }
 
     /// What opening found in the file.
@@ -402,38 +403,38 @@ impl Put<'_> {
 
 impl Inner {
     fn put(&self, message: Message) -> Result<u64, Error> {
-        let mut desk = self.desk();
-        if desk.entries.len() >= self.settings.max_entries {
+        let mut entries = self.entries();
+        if entries.entries.len() >= self.settings.max_entries {
             return Err(Error::Full("too many requests wait in it"));
         }
-        if desk.bytes + message.weight() > self.settings.max_bytes {
+        if entries.bytes + message.weight() > self.settings.max_bytes {
             return Err(Error::Full("too many bytes wait in it"));
         }
-        let id = desk.log.next_id();
+        let id = entries.log.next_id();
         let record = Record::Put { id, message };
-        let put = desk
+        let put = entries
             .log
             .append(&record, Sync::Now)
             .map_err(|error| Error::file(&error, "it was not put"))?;
         if let Record::Put { id, message } = record {
             let expires = time_of(&message).map(|time| self.clock.now() + time);
             let kept = Kept { message, places: Places { put, ended: None }, outcome: None };
-            desk.add(id, kept, expires);
+            entries.add(id, kept, expires);
         }
         Ok(id)
     }
 
-    /// An order that comes too late is nobody's.
+    /// An order that comes too late is dropped.
     fn order(&self, order: Order) {
         let _ = self.orders.send(order);
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Desk {
+impl Entries {
     fn add(&mut self, id: u64, kept: Kept, expires: Option<Instant>) {
         let Kept { mut message, places, outcome } = kept;
         if outcome.is_none() {

@@ -266,7 +266,7 @@ impl Request {
         self
     }
 
-    /// Whether it may be sent again when nobody knows whether it was processed: by default as its method says.
+    /// Whether it may be sent again when it is not known whether it was processed: by default as its method says.
     pub const fn repeat(mut self, repeat: Repeat) -> Self {
         self.options.repeat = repeat;
         self
@@ -573,7 +573,7 @@ fn hash(body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Gives a request up that nobody waits for any more.
+/// Gives a request up that is not waited for any more.
 struct Guard(Option<Arc<Call>>);
 
 impl Guard {

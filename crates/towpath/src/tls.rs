@@ -15,7 +15,7 @@ use towpath_proto::tls::{ClientSettings, ClientTemplate, Identity, Names, Roots,
 
 use crate::Error;
 
-/// Whom to believe, and who we are. By default those whom the platform believes, and nobody.
+/// Whom to believe, and who we are. By default those whom the platform believes, and no certificate of our own.
 #[derive(Default)]
 #[must_use = "it is used by an engine's builder"]
 pub struct Tls {

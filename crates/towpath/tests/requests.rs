@@ -182,7 +182,7 @@ fn an_app_that_repeats_itself_or_sends_too_much_is_stopped() {
     let mut upload = client.request("PUT", &server.url("/")).upload(None).unwrap();
     let cut = (0..20).find_map(|_| upload.write(vec![b'y'; 10_000]).err());
     let error = cut.unwrap_or_else(|| upload.finish().unwrap_err());
-    assert_eq!(error, flow, "where nobody knew its length it is cut off");
+    assert_eq!(error, flow, "where its length was not known it is cut off");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A USDT semaphore: perf, bpftrace and ftrace switch events on by attaching, with no configuration.
 //!
-//! The kernel adds one to the semaphore while somebody is attached to a probe of this program. The probes are
+//! The kernel adds one to the semaphore while a tool is attached to a probe of this program. The probes are
 //! `towpath:begin`, `towpath:end`, `towpath:mark` and `towpath:counter`; each has the arguments
 //! (name, length of the name, first value, second value). A name is not NUL-terminated: `str(arg0, arg1)` in bpftrace.
 
@@ -32,7 +32,7 @@ pub(crate) fn detours() -> u64 {
     word() & DETOURS
 }
 
-/// Whether somebody is attached to a probe.
+/// Whether a tool is attached to a probe.
 #[inline(always)]
 pub(crate) fn attached() -> bool {
     word() & ATTACHED != 0
@@ -82,7 +82,7 @@ macro_rules! probe_with {
         #[cfg(all(target_os = "linux", target_endian = "little", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
         pub(crate) fn $function(name: &str, a: u64, b: u64) {
             // SAFETY: the instruction does nothing; the rest are notes outside the program's memory. The operands
-            // are only read, by whoever is attached.
+            // are only read, by the tool that is attached.
             unsafe {
                 core::arch::asm!(
                     "990: nop",

@@ -127,7 +127,7 @@ impl Ring {
     /// Writes one record at `head`, where there is room; answers the same.
     #[inline(always)]
     fn put<const N: usize>(&self, head: u64, words: [u64; N]) -> u64 {
-        // Pairs with the reader's fence: whoever sees one of these words also sees the head of the record before.
+        // Pairs with the reader's fence: a reader that sees one of these words also sees the head of the record before.
         fence(Release);
         self.store(head, words);
         self.written.head.store(head + 1, Release);
@@ -293,7 +293,7 @@ const fn no_ring() -> *const Ring {
     &raw const NO_RING
 }
 
-/// Stands in for the ring of a thread that has none: closed, so that nobody need ask whether there is a ring and
+/// Stands in for the ring of a thread that has none: closed, so that it need not be asked whether there is a ring and
 /// whether it is open.
 #[cfg(not(loom))]
 static NO_RING: Ring = Ring {

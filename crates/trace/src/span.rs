@@ -1,4 +1,4 @@
-//! Emitting: from a callsite and its values to records, and to whoever else listens.
+//! Emitting: from a callsite and its values to records, and to the other listeners.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use crate::{gate, probe};
 #[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct Span {
-    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that nobody
+    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that is not wanted:
     /// wants.
     /// What the end must know beside is in the bits above, so that one test tells a span that is off.
     begin: u64,
@@ -33,7 +33,7 @@ const MARKED: u64 = 1 << 62;
 const _: () = assert!(ring::BEYOND <= MARKED, "a position has none of these bits");
 
 impl Span {
-    /// A span that nobody wants.
+    /// A span that is not wanted.
     #[inline(always)]
     pub const fn off() -> Self {
         Self { begin: NOWHERE, callsite: None, _here: PhantomData }
@@ -151,7 +151,7 @@ impl Track {
 pub struct AsyncSpan(Option<(&'static Callsite, Track)>);
 
 impl AsyncSpan {
-    /// A span that nobody wants.
+    /// A span that is not wanted.
     pub const fn off() -> Self {
         Self(None)
     }

@@ -156,7 +156,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nobody reads it any more.
+        // It is not read any more.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Treatment {
     /// How often to try again where that is allowed
     #[arg(long, visible_alias = "retry", value_name = "COUNT", default_value_t = 2)]
     retries: u32,
-    /// Whether it may be sent again when nobody knows whether it was processed
+    /// Whether it may be sent again when it is not known whether it was processed
     #[arg(long, value_name = "WHEN", default_value = "by-method")]
     repeat: Repeat,
     /// A key by which the server knows a repetition: any method may be repeated then

@@ -151,7 +151,7 @@ fn connect(worker: &mut Worker, origin: ConnectionId, now: Instant) {
     let attempt = loop {
         match worker.poll(now) {
             Output::Connect { attempt, .. } => break attempt,
-            Output::Wait(_) | Output::Idle => panic!("nobody connects to the origin"),
+            Output::Wait(_) | Output::Idle => panic!("no client connects to the origin"),
             _ => {}
         }
     };

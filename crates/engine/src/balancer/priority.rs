@@ -129,7 +129,7 @@ impl Load {
         shares
     }
 
-    /// Nobody is available: each priority in panic takes a share by its size.
+    /// No host is available: each priority in panic takes a share by its size.
     fn nothing_healthy(sizes: &[(u64, u64, u64)], panic_threshold: u8) -> Self {
         let total: u64 = sizes.iter().map(|(_, _, all)| all).sum();
         let mut shares = Self::default();

@@ -72,7 +72,7 @@ fn weighted_round_robin_is_exact_over_a_round_and_smooth_within() {
         for round in 1..=3u32 {
             for random in 0..total {
                 seen[balancer.pick(&hosts, u64::from(random), &never, 0).unwrap()] += 1;
-                // Nobody is ever ahead of or behind its share by more than one and a bit.
+                // No host is ever ahead of or behind its share by more than one and a bit.
                 let done: u32 = seen.iter().sum();
                 for (count, weight) in seen.iter().zip(&weights) {
                     let share = f64::from(done * weight) / f64::from(total);

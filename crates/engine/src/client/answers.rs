@@ -109,7 +109,7 @@ impl Answer {
 pub const MOST_ANSWERS: usize = 256;
 /// Addresses of one answer that are remembered.
 pub const MOST_ADDRESSES: usize = 8;
-/// An address may be somebody else's after so long.
+/// An address may be another host's after so long.
 const OLDEST: Duration = Duration::from_secs(3 * 24 * 3600);
 
 #[cfg(test)]

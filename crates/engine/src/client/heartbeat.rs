@@ -2,7 +2,7 @@
 //!
 //! Arrives: what became of connections after silences, with the time. Leaves: how long to be silent before the next beat.
 //!
-//! Address translators (NATs) forget a silent connection after a time that nobody tells; RFC 5382 §5 asks for two hours, and many
+//! Address translators (NATs) forget a silent connection after a time that is not announced; RFC 5382 §5 asks for two hours, and many
 //! give minutes. The longest silence that is survived is searched for: doubled until one is not, then halved between the two
 //! until they are close. Whatever comes over a connection after a silence is evidence, not only an answered beat.
 //!

@@ -106,7 +106,7 @@ impl Memory {
         facts.in_row = facts.in_row.saturating_add(1);
     }
 
-    /// The platform says that the network changed in a way that its label does not tell: nobody is distrusted for
+    /// The platform says that the network changed in a way that its label does not tell: no address is distrusted for
     /// what happened before.
     pub fn forgive(&mut self) {
         let network = Arc::clone(&self.network);

@@ -3,7 +3,7 @@
 //! Arrives: a request's level, and when it began. Leaves: its turn, a moment by which those that wait are sorted.
 //!
 //! A lower level is a handicap in time: a request of [`Priority::Low`] that has waited for 20 s is on a par with one of
-//! [`Priority::High`] that begins now, so that nobody waits for ever. Within a level who began first is first.
+//! [`Priority::High`] that begins now, so that no request waits for ever. Within a level who began first is first.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use towpath_proto::Instant;
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody looks at the screen and waits.
+    /// A user looks at the screen and waits.
     High,
     /// The usual.
     #[default]

@@ -5,7 +5,7 @@
 //!
 //! A kernel repeats unacknowledged bytes after ever longer waits and gives up after a quarter of an hour. What is
 //! not acknowledged within three round trips, and a second at least, will hardly be: from then on no new request
-//! goes there, and a spare connection is opened in parallel. A server that has acknowledged everything and takes its
+//! goes there, and a standby connection is opened in parallel. A server that has acknowledged everything and takes its
 //! time to answer is not suspected.
 
 use std::time::Duration;

@@ -129,7 +129,7 @@ struct Running {
     number: u64,
     address: SocketAddr,
     since: Instant,
-    /// Of an earlier request's race, and overdue: nobody waits for it.
+    /// Of an earlier request's race, and overdue: no request waits for it.
     is_overdue: bool,
 }
 
@@ -187,7 +187,7 @@ impl Race {
         self.came_online
     }
 
-    /// Somebody waits again, after nobody did: what failed for others before is no news any more, and what has not
+    /// A request waits again, after none did: what failed for others before is no news any more, and what has not
     /// answered them within the stagger is not waited for.
     pub fn renew(&mut self, now: Instant) {
         (self.begun, self.failures, self.last_failure) = (0, 0, None);
@@ -392,7 +392,7 @@ impl Race {
     }
 }
 
-/// Whether a failure is an answer: somebody, or our own kernel, said no for good. A path that is missing or
+/// Whether a failure is an answer: the peer, or our own kernel, said no for good. A path that is missing or
 /// silent may come back.
 fn is_final(failure: Failure) -> bool {
     match failure {

@@ -6,7 +6,7 @@
 //! Limits belong to routes behind most gateways: what one target (method, and path without its query) was answered
 //! holds up requests to the same target, and to all others only while several targets were so answered.
 //!
-//! Nobody comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
+//! No request comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
 //! sent away together do not return together. Where the server names no time the wait is drawn below a bound that doubles
 //! with each such answer in a row (full jitter).
 

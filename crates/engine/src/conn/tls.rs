@@ -46,7 +46,7 @@ pub(crate) struct Handshake {
 pub(crate) struct Handshakes {
     pub(crate) open: HashMap<ConnectionId, Handshake>,
     pub(crate) clock: tls::Clock,
-    /// Where records are opened to; most of the time nobody holds a slice of it.
+    /// Where records are opened to; most of the time no slice of it is held.
     pub(crate) plain: BytesMut,
     /// Where records are made.
     pub(crate) sealed: BytesMut,

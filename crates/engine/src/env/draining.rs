@@ -16,7 +16,7 @@ pub(crate) struct Draining {
     /// What still waited in the listening sockets has been handed over, in the turn after they were closed.
     pub(crate) settled: bool,
     pub(crate) told: bool,
-    /// `/healthcheck/fail`: nobody shall send more, but whoever does is served.
+    /// `/healthcheck/fail`: clients shall send no more, but what they send is served.
     pub(crate) health_fails: bool,
 }
 

@@ -50,7 +50,7 @@ impl Exchange {
             }
         }
         if !changed.is_empty() {
-            self.streams.forget_spare();
+            self.streams.forget_unused();
             self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
         }
         self.listeners.tell_started(&mut self.env);
@@ -116,7 +116,7 @@ impl Exchange {
                 tcp.stats.downstream_cx_total.inc();
                 Mux::Raw(Raw::default())
             }
-            // Nobody connects to it.
+            // No client connects to it.
             ChainKind::Local => return,
         };
         let serial = self.env.serial.next_connection();

@@ -235,7 +235,7 @@ impl Exchange {
     pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
         self.release_retry(index);
         if self.streams.get(index).is_some_and(Stream::is_local) {
-            self.withdraw_spare(index);
+            self.withdraw_standby(index);
         }
         let Some(mut stream) = self.streams.close(index) else { return };
         self.env.timers.clear(TimerSlot::Stream(index.0).number());

@@ -52,7 +52,7 @@ impl Exchange {
             let next = pool.pending.remove(next);
             cluster.left_queue(pool_key);
             let Some(next) = next else { return Offer::Done };
-            let Some(next) = self.takes_spare(next, now) else { return Offer::Refused };
+            let Some(next) = self.takes_standby(next, now) else { return Offer::Refused };
             let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
                 return Offer::Done;
             };

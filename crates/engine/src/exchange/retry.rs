@@ -4,7 +4,7 @@
 //! reply, or, when part of a response is out already, a reset of the client.
 //!
 //! Two kinds of repetition are kept apart. The *route's policy* is what the operator asked for. The *silent* one
-//! mends a race that is nobody's mistake: a pooled connection that its peer was closing when we used it. It
+//! mends a race that is neither side's mistake: a pooled connection that its peer was closing when we used it. It
 //! happens once, before any byte of a response, and only if no byte of the request left us or if the method may
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
 
@@ -150,7 +150,7 @@ impl Retries {
     }
 }
 
-/// Whether a request with this method may be sent again when nobody knows what became of it (RFC 9110 §9.2.2).
+/// Whether a request with this method may be sent again when it is not known what became of it (RFC 9110 §9.2.2).
 pub(crate) fn is_repeatable(method: Method) -> bool {
     match method {
         Method::Get

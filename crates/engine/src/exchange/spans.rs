@@ -1,4 +1,4 @@
-//! Where the time of a stream went, as spans on a track of its own, while somebody records.
+//! Where the time of a stream went, as spans on a track of its own, while a recording runs.
 //!
 //! Arrives: a stream at the moments when it passes from one [`Part`] of its life to the next. Leaves: records in the
 //! trace ring of the thread.
@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    /// It is over; when that was, if it was as slow as somebody wants to know.
+    /// It is over; when that was, if it was as slow as a recording asks for.
     #[inline]
     pub(crate) fn trace_end(&self, slow: bool) -> Option<(Stamp, Stamp)> {
         self.trail.is_some().then(|| self.end_trail(slow)).flatten()

@@ -233,7 +233,7 @@ pub(crate) struct Streams {
     pub(crate) free: Vec<u32>,
     /// Boxes of streams that are over.
     #[expect(clippy::vec_box, reason = "the boxes are what is kept: a stream never moves")]
-    pub(crate) spare: Vec<Box<Stream>>,
+    pub(crate) unused: Vec<Box<Stream>>,
 }
 
 impl Streams {
@@ -244,7 +244,7 @@ impl Streams {
         context: Rc<ChainContext>,
         now: Instant,
     ) -> StreamIndex {
-        let stream = match self.spare.pop() {
+        let stream = match self.unused.pop() {
             Some(mut stream) => {
                 stream.renew(downstream, context, now);
                 stream
@@ -284,13 +284,13 @@ impl Streams {
     }
 
     /// Lets go of what streams that are over still know: a configuration that is gone, say.
-    pub(crate) fn forget_spare(&mut self) {
-        self.spare.clear();
+    pub(crate) fn forget_unused(&mut self) {
+        self.unused.clear();
     }
 
     pub(crate) fn recycle(&mut self, stream: Box<Stream>) {
-        if self.spare.len() < SPARE_STREAMS {
-            self.spare.push(stream);
+        if self.unused.len() < UNUSED_STREAMS {
+            self.unused.push(stream);
         }
     }
 
@@ -300,7 +300,7 @@ impl Streams {
 }
 
 /// As many as are under way at once on busy connections that carry many.
-pub(crate) const SPARE_STREAMS: usize = 4096;
+pub(crate) const UNUSED_STREAMS: usize = 4096;
 
 impl Stream {
     pub(crate) fn new(downstream: Leg, context: Rc<ChainContext>, now: Instant) -> Self {

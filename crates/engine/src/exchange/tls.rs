@@ -118,14 +118,14 @@ impl Exchange {
         {
             tls.stats.count_fault(fault);
         }
-        // The alert goes out first. A connection that is gone already is closed once more, which nobody minds.
+        // The alert goes out first. A connection that is gone already is closed once more, which does no harm.
         self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
-        // Whoever refused whom, Envoy counts it as the peer's doing.
+        // Whichever side refused, Envoy counts it as the peer's doing.
         self.fail_connect(attempt, Closer::Remote, ResetReason::Tls(fault), now);
     }
 
     /// Records for an established connection: opens them and hands on what is in them, a piece at a time, so that a
-    /// slice that somebody keeps holds a piece at most.
+    /// slice that is kept holds a piece at most.
     pub(crate) fn on_sealed(&mut self, id: ConnectionId, chunk: &Bytes, now: Instant) {
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         self.receive_slowly(id, chunk.len(), now);

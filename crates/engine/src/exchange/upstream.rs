@@ -28,7 +28,7 @@ impl Exchange {
             return;
         };
         if let UpstreamState::Active(before) = stream.upstream {
-            // It moves to a spare connection.
+            // It moves to a standby connection.
             stream.upstream = UpstreamState::None;
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
@@ -311,7 +311,7 @@ impl Exchange {
         }
     }
 
-    /// The server sends nothing more, and nobody else made it look so.
+    /// The server sends nothing more, and that was not made up by a third party.
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         if !connection.is_busy() {

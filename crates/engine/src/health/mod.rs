@@ -170,7 +170,9 @@ impl Monitor {
             ToMonitor::Snapshot(snapshot) => self.on_snapshot(&snapshot, now),
             ToMonitor::Hosts { cluster, endpoints } => self.on_hosts(cluster, &endpoints, now),
             ToMonitor::WallClock { epoch_unix_ns } => self.clock.set(epoch_unix_ns),
-            ToMonitor::Accused { cluster, host, run } => self.on_accused(cluster, &host, run, now),
+            ToMonitor::ErrorStreak { cluster, host, run } => {
+                self.on_error_streak(cluster, &host, run, now)
+            }
             ToMonitor::Traffic { cluster } => {
                 if let Some(watched) = self.watched.get_mut(&cluster) {
                     watched.has_traffic = true;
@@ -383,7 +385,7 @@ impl Monitor {
                     self.conclude(number, outcome, now);
                 }
             }
-            // Nobody asked: whoever speaks now would be misunderstood at the next check.
+            // It was not asked: what it says now would be misunderstood at the next check.
             Stage::Resting(_) => self.hang_up(number, Close::Abort),
             Stage::Connecting(_) | Stage::Securing(_) => {}
         }
@@ -450,10 +452,10 @@ impl Monitor {
     }
 
     /// A worker saw a host's errors in a row reach a threshold.
-    fn on_accused(&mut self, cluster: ClusterId, host: &Address, run: Run, now: Instant) {
+    fn on_error_streak(&mut self, cluster: ClusterId, host: &Address, run: Run, now: Instant) {
         let Some(watched) = self.watched.get_mut(&cluster) else { return };
         let Some((detector, stats)) = &mut watched.outliers else { return };
-        watched.is_stale |= detector.accuse(host, run, stats, &mut self.random, now);
+        watched.is_stale |= detector.note_streak(host, run, stats, &mut self.random, now);
     }
 
     /// Lets hosts come back whose time is over.

@@ -65,7 +65,7 @@ impl Detector {
     }
 
     /// A worker saw a host's errors reach a threshold; true if the host is left out for it.
-    pub(super) fn accuse(
+    pub(super) fn note_streak(
         &mut self,
         host: &Address,
         run: Run,
@@ -127,7 +127,7 @@ impl Detector {
         true
     }
 
-    /// The look once in an interval; true if somebody came back. Who was not out is trusted a little more.
+    /// The look once in an interval; true if a host came back. Who was not out is trusted a little more.
     pub(super) fn sweep(&mut self, stats: &OutlierStats, now: Instant) -> bool {
         let before = self.active;
         for offender in self.hosts.values_mut() {
@@ -196,12 +196,12 @@ mod tests {
             Self { detector, stats, random, now: Instant::ZERO }
         }
 
-        fn accuse(&mut self, number: u8) -> bool {
+        fn note_streak(&mut self, number: u8) -> bool {
             let Self { detector, stats, random, now } = self;
-            detector.accuse(&host(number), Run::Errors, stats, random, *now)
+            detector.note_streak(&host(number), Run::Errors, stats, random, *now)
         }
 
-        /// How many seconds pass until somebody comes back.
+        /// How many seconds pass until a host comes back.
         fn seconds_out(&mut self) -> u64 {
             for second in 1..1000 {
                 self.now += SECOND;
@@ -209,7 +209,7 @@ mod tests {
                     return second;
                 }
             }
-            panic!("nobody comes back");
+            panic!("no host comes back");
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let mut court = Court::new(2, |_| {});
         let lengths: Vec<_> = (0..6)
             .map(|_| {
-                assert!(court.accuse(1));
+                assert!(court.note_streak(1));
                 court.seconds_out()
             })
             .collect();
@@ -232,7 +232,7 @@ mod tests {
             court.now += SECOND;
             assert!(!court.detector.sweep(&court.stats, court.now));
         }
-        assert!(court.accuse(1));
+        assert!(court.note_streak(1));
         assert_eq!(court.seconds_out(), 10);
     }
 
@@ -240,20 +240,20 @@ mod tests {
     fn too_many_are_never_out_at_once() {
         for (percent, most) in [(0, 0), (24, 0), (25, 1), (49, 1), (50, 2), (100, 4)] {
             let mut court = Court::new(4, |config| config.max_percent = percent);
-            let out = (1..=4).filter(|number| court.accuse(*number)).count();
+            let out = (1..=4).filter(|number| court.note_streak(*number)).count();
             assert_eq!(out, most, "{percent} %");
             assert_eq!(court.stats.overflow.value(), 4 - most as u64);
             assert_eq!(court.stats.active.value(), most as u64);
             assert_eq!(court.stats.enforced_total.value(), most as u64);
         }
         let mut court = Court::new(4, |config| (config.max_percent, config.always_one) = (0, true));
-        assert!(court.accuse(1) && !court.accuse(2));
+        assert!(court.note_streak(1) && !court.note_streak(2));
     }
 
     #[test]
     fn who_is_out_is_not_accused_again() {
         let mut court = Court::new(2, |_| {});
-        assert!(court.accuse(1) && !court.accuse(1) && !court.accuse(9));
+        assert!(court.note_streak(1) && !court.note_streak(1) && !court.note_streak(9));
         assert_eq!(court.stats.detected_consecutive_5xx.value(), 1);
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn enforcement_is_a_matter_of_chance() {
         for percent in [0u32, 30, 100] {
             let mut court = Court::new(200, |config| config.errors.enforcing = percent);
-            let out = (1..=200).filter(|number| court.accuse(*number)).count() as u32;
+            let out = (1..=200).filter(|number| court.note_streak(*number)).count() as u32;
             assert!(out.abs_diff(percent * 2) <= 20 * u32::from(percent == 30), "{percent}: {out}");
             assert_eq!(court.stats.detected_consecutive_5xx.value(), 200);
         }
@@ -271,7 +271,7 @@ mod tests {
     fn who_passes_a_check_comes_back_if_that_counts() {
         for counts in [true, false] {
             let mut court = Court::new(2, |config| config.returns_when_checked = counts);
-            assert!(court.accuse(1));
+            assert!(court.note_streak(1));
             assert_eq!(court.detector.acquit(&host(1), &court.stats), counts);
             assert_eq!(court.detector.ejected().count(), usize::from(!counts));
             assert!(!court.detector.acquit(&host(2), &court.stats));
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn who_leaves_the_cluster_is_not_counted() {
         let mut court = Court::new(3, |_| {});
-        assert!(court.accuse(1) && court.accuse(2));
+        assert!(court.note_streak(1) && court.note_streak(2));
         let left = [host(2), host(3)];
         court.detector.set_hosts(left.iter());
         assert_eq!(court.detector.active(), 1);

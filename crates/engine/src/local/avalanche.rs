@@ -1,7 +1,7 @@
 //! Limits on what the app sends: identical requests, and bytes.
 //!
 //! Arrives: requests that begin, pieces of their bodies, repetitions. Leaves: a request refused with the limit's name, before
-//! anything of it was sent or in the middle of a body whose length nobody knew.
+//! anything of it was sent or in the middle of a body of unknown length.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -34,7 +34,7 @@ impl Local {
     }
 }
 
-/// A number that stands for method, address and body; none where nobody knows the body.
+/// A number that stands for method, address and body; none where the body is not known.
 pub(crate) fn identity(open: &Open) -> Option<u64> {
     let body = match open.options.body_hash {
         Some(hash) => hash,

@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::local::Local;
 
 impl Local {
-    /// Somebody asks where to connect. A question of the same asker that is not answered yet is void.
+    /// A caller asks where to connect. A question of the same asker that is not answered yet is void.
     pub(crate) fn find(&mut self, find: Find, env: &mut Env, now: Instant) {
         let network = self.memory.network();
         let known = self.answers.addresses(network, &find.host, now).to_vec();
@@ -38,7 +38,7 @@ impl Local {
         query
     }
 
-    /// The resolver answered. False if it was somebody else who asked.
+    /// The resolver answered. False if another caller asked.
     pub(crate) fn on_find_resolved(
         &mut self,
         query: QueryId,

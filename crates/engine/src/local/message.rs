@@ -64,7 +64,7 @@ pub enum Command {
     },
     /// Where to connect; answered by [`Event::Found`].
     Find(Find),
-    /// What became of somebody's own attempt to connect, for the memory.
+    /// What became of a caller's own attempt to connect, for the memory.
     Attempted {
         /// Where to.
         address: SocketAddr,
@@ -160,7 +160,7 @@ pub struct Open {
     pub options: Options,
 }
 
-/// Somebody who connects on their own wants to know where to.
+/// A caller that connects on its own wants to know where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
     /// Who asks. The newest question of each is answered.
@@ -191,7 +191,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The last word on a question that nobody can be asked.
+    /// The last word on a question that cannot be asked.
     #[must_use]
     pub const fn nothing(question: u64) -> Self {
         let failure = Some(Failure::TimedOut);
@@ -250,7 +250,7 @@ pub struct Options {
     pub attempt: Option<Duration>,
     /// How often it is repeated after a failure: default 2.
     pub retries: u32,
-    /// Whether it may be repeated when nobody knows what became of it.
+    /// Whether it may be repeated when it is not known what became of it.
     pub repeat: Repeat,
     /// Whether it waits when the platform says that there is no network.
     pub waits: bool,
@@ -296,7 +296,7 @@ impl Default for Options {
     }
 }
 
-/// Whether a request may be sent again when nobody knows whether it was processed.
+/// Whether a request may be sent again when it is not known whether it was processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repeat {
     /// As its method says (RFC 9110 §9.2.2).
@@ -412,7 +412,7 @@ pub enum Error {
     Disconnected,
     /// What came was not HTTP.
     Protocol,
-    /// TLS is asked for, and nobody said how.
+    /// TLS is asked for, and it was not said how.
     NoTls,
     /// Too many requests are under way, or too many origins are known.
     Overflow,

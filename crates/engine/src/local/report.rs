@@ -33,7 +33,7 @@ pub struct Report {
     pub fired: Option<Layer>,
     /// Repetitions after a failure.
     pub retries: u32,
-    /// Repetitions on a spare connection, because the one it was on did not move.
+    /// Repetitions on a standby connection, because the one it was on did not move.
     pub redone: u32,
     /// Times that it was sent a second time beside the first: 0 or 1.
     pub hedges: u32,

@@ -65,7 +65,7 @@ pub const SLOW_READER: &str = "bolt.slow_reader";
 pub const NO_SERVICE: &str = "bolt.no_service";
 /// The fields of a message are more than a block of Bolt's headers can have.
 pub const BLOCK_TOO_LONG: &str = "bolt.headers_too_long";
-/// A call that nobody answers was sent.
+/// A one-way call was sent.
 pub const ONEWAY: &str = "bolt.oneway";
 /// The cluster is in maintenance.
 pub const MAINTENANCE_MODE: &str = "maintenance_mode";

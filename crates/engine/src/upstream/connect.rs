@@ -23,7 +23,7 @@ pub(crate) struct Attempt {
     pub(crate) id: AttemptId,
     pub(crate) pool_key: PoolKey,
     pub(crate) protocol: Protocol,
-    /// The one stream that the connection is for (TCP); otherwise whoever is first in the queue.
+    /// The one stream that the connection is for (TCP); otherwise the stream that is first in the queue.
     pub(crate) stream: Option<StreamIndex>,
     /// Which of an origin's addresses it goes to; otherwise to the pool's.
     pub(crate) target: Option<SocketAddr>,
@@ -163,7 +163,7 @@ impl Upstreams {
         Some(attempt)
     }
 
-    /// Nobody wants the connection any more.
+    /// The connection is not wanted any more.
     pub(crate) fn cancel_attempt(
         &mut self,
         id: AttemptId,

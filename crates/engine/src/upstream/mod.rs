@@ -31,7 +31,7 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// An answer that nobody asked for.
+    /// An answer that was not asked for.
     pub(crate) fn on_unasked(
         &mut self,
         id: ConnectionId,

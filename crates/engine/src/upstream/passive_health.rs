@@ -110,9 +110,9 @@ impl Upstreams {
         let runs = pool.error_streak.take(sign, &config);
         let host = pool.address.clone();
         for run in runs.into_iter().flatten() {
-            let accused =
-                FromWorker::Accused { cluster: pool_key.cluster, host: host.clone(), run };
-            env.tell(accused);
+            let streak =
+                FromWorker::ErrorStreak { cluster: pool_key.cluster, host: host.clone(), run };
+            env.tell(streak);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     pub(crate) connections: u32,
     /// How long the peer was seen to keep an idle connection, or says so.
     pub(crate) peer_idle: Option<Duration>,
-    /// Of what is over; what is there now is counted when somebody asks ([`Pool::counted`]).
+    /// Of what is over; what is there now is counted when it is asked for ([`Pool::counted`]).
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,

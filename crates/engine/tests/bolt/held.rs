@@ -47,7 +47,7 @@ fn a_frame_is_let_go_when_it_is_sent_unless_a_policy_may_want_it_again() {
     assert!(!is_let_go(&mut story));
 }
 
-/// Whether nobody has the bytes of a call any more while its server has it.
+/// Whether the bytes of a call are not held any more while its server has it.
 fn is_let_go(story: &mut Story) -> bool {
     // What is in one piece is not copied.
     let size = 65_536..=65_536;

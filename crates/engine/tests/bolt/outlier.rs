@@ -18,7 +18,7 @@ fn busy_servers_and_lost_calls_are_told_to_the_monitor() {
         story.run(Duration::from_secs(20));
         let said = story.world.take_messages(story.worker);
         let runs = said.iter().filter_map(|(_, message)| match message {
-            Message::From(FromWorker::Accused { run, .. }) => Some(*run),
+            Message::From(FromWorker::ErrorStreak { run, .. }) => Some(*run),
             _ => None,
         });
         let runs: Vec<Run> = runs.collect();

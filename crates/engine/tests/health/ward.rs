@@ -186,8 +186,8 @@ impl Ward {
         for (_, message) in self.world.take_messages(self.worker) {
             let told = match message {
                 Message::From(FromWorker::Traffic { cluster }) => ToMonitor::Traffic { cluster },
-                Message::From(FromWorker::Accused { cluster, host, run }) => {
-                    ToMonitor::Accused { cluster, host, run }
+                Message::From(FromWorker::ErrorStreak { cluster, host, run }) => {
+                    ToMonitor::ErrorStreak { cluster, host, run }
                 }
                 _ => continue,
             };
@@ -199,7 +199,7 @@ impl Ward {
         self.beds.borrow_mut().get_mut(&host).unwrap().mood = mood;
     }
 
-    /// Ends a host's process: nobody listens there any more.
+    /// Ends a host's process: nothing listens there any more.
     pub fn kill(&mut self, host: u8) {
         self.world.kill(self.hosts[usize::from(host) - 1]);
     }

@@ -58,7 +58,7 @@ fn what_must_not_be_repeated_gets_the_answer_and_others_wait_for_the_end_of_the_
             assert!(matches!(outcome, Outcome::Failed(Error::Resting(_))), "{outcome:?}");
             assert!(app.calls[&call].ended_at() - answered < Duration::from_millis(10));
         }
-        assert_eq!(log.borrow().times.len(), 1, "nobody else was sent during the rest");
+        assert_eq!(log.borrow().times.len(), 1, "no other request was sent during the back-off");
         app.run(seconds(20));
         let mut begins: Vec<Instant> = Vec::new();
         for call in late {

@@ -1,4 +1,4 @@
-//! A response that broke off goes on where it stopped, or fails as if nobody had tried.
+//! A response that broke off goes on where it stopped, or fails as if it had not been tried.
 
 use super::*;
 use crate::scene::origin::Ranges;

@@ -120,7 +120,7 @@ impl Rig {
         if half && self.client.is_some() {
             self.give(Input::Ended { connection });
         }
-        // Whoever is still there is left alone until every deadline that a connection has is over.
+        // A client that is still there is left alone until every deadline that a connection has is over.
         for _ in 0..3 {
             self.wait(Duration::from_secs(2));
         }
@@ -252,7 +252,7 @@ impl Rig {
                     self.inputs.push_back(input);
                 }
             }
-            other => panic!("nobody here can {other:?}"),
+            other => panic!("no machine here can {other:?}"),
         }
     }
 

@@ -68,7 +68,7 @@ fn params(names: &[&str]) -> CertificateParams {
 pub enum Goodbye {
     /// With `close_notify`.
     Said,
-    /// With a bare FIN, as if somebody on the way had cut the connection.
+    /// With a bare FIN, as if a party on the path had cut the connection.
     Unsaid,
 }
 

@@ -38,7 +38,7 @@ enum Accept {
     Taken(Socket, Address),
     /// The peer went away while it waited, or a filter refused it: the next one.
     Skipped,
-    /// Nobody waits.
+    /// None waits.
     Drained,
     /// No descriptors, no memory, or something that will not be better at once.
     Exhausted,
@@ -100,7 +100,7 @@ where
             // A duplicate elsewhere keeps the open file, and with it the registration, alive.
             let _ = self.poller.deregister(&listener.socket);
             let asked = listener.asked.clone();
-            // Whoever got in between the last accept and the close would be lost: nobody begins to connect any more, and
+            // A client that got in between the last accept and the close would be lost: none begins to connect any more, and
             // handshakes that other cores are in the middle of are waited for.
             if listener.options.reuse_port && listener.bound.ip().is_some() {
                 socket::ignore_new(&listener.socket);

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use towpath_proto::{ConnectionId, Input, Instant, Machine};
 
 use crate::failure;
-use crate::handle::Letter;
+use crate::handle::Command;
 
 use super::connection::{Ours, Phase};
 use super::poller::Readiness;
@@ -18,7 +18,7 @@ where
 {
     pub(super) fn on_ready(&mut self, event: Readiness, now: Instant) {
         if event.token == WAKER {
-            return self.shared.take(&mut self.letters);
+            return self.shared.take(&mut self.commands);
         }
         if event.token >= FIRST_LISTENER {
             return self.on_listener_ready(event.token - FIRST_LISTENER);
@@ -46,7 +46,7 @@ where
                 self.writes.push(slot);
             }
         }
-        // Nobody reads, so nobody would find out.
+        // It is not read, so that would go unnoticed.
         if event.failed
             && !connection.reads()
             && let Some(failure) = connection.take_error()
@@ -131,7 +131,7 @@ where
         limit - budget
     }
 
-    /// Reads what nobody wants, so that closing does not turn into a reset.
+    /// Reads what is not wanted, so that closing does not turn into a reset.
     pub(super) fn discard_from(&mut self, id: ConnectionId) {
         let mut budget = self.options.read_budget_bytes;
         let Some(connection) = self.connections.find(id) else {
@@ -164,12 +164,12 @@ where
 
     pub(super) fn take_letters(&mut self, now: Instant) {
         for _ in 0..MAX_LETTERS {
-            match self.letters.pop_front() {
-                Some(Letter::Message(message)) => {
+            match self.commands.pop_front() {
+                Some(Command::Message(message)) => {
                     self.shared.counters.messages.add(1);
                     self.tell(Input::Message(message), now);
                 }
-                Some(Letter::Resolved { query, outcome }) => {
+                Some(Command::Resolved { query, outcome }) => {
                     self.tell(Input::Resolved { query, outcome }, now);
                 }
                 None => return,

@@ -73,7 +73,7 @@ pub fn nobody_there_is_refused<R: Runner>() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     scene.connect(1, free.into(), ConnectOptions::default());
     assert_eq!(not_connected(&scene, 1), Failure::Refused);
-    let path = socket_path("nobody");
+    let path = socket_path("absent");
     scene.connect(2, Address::Unix(Arc::from(path)), ConnectOptions::default());
     assert_eq!(not_connected(&scene, 2), Failure::Refused);
     let nameless = Address::Unix(Arc::from(Path::new("")));
@@ -122,9 +122,9 @@ pub fn a_connect_that_ends_at_once_can_still_be_cancelled<R: Runner>() {
         let (mut stream, _) = listener.accept().unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
-    let nobody = Address::Unix(Arc::from(socket_path("nobody-at-once")));
+    let absent = Address::Unix(Arc::from(socket_path("absent-at-once")));
     let attempt = AttemptId(50);
-    let connect = Output::Connect { attempt, address: nobody, options: Arc::default() };
+    let connect = Output::Connect { attempt, address: absent, options: Arc::default() };
     scene.strings.order_all(vec![connect, Output::CancelConnect { attempt }]);
     scene.quiet();
 }

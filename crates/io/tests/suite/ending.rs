@@ -214,7 +214,7 @@ pub fn a_reset_after_the_peers_end_is_told<R: Runner>() {
     scene.expect_bytes(connection, b"last words");
     scene.expect_ended(connection);
     drop(stream);
-    // The first answer finds nobody and is answered with a reset, of which the second or the kernel tells.
+    // The first answer finds no reader and is answered with a reset, of which the second or the kernel tells.
     scene.send(connection, "hello?");
     thread::sleep(Duration::from_millis(20));
     scene.send(connection, "anybody?");
@@ -260,7 +260,7 @@ pub fn a_closed_id_is_dead<R: Runner>() {
     scene.quiet();
     let (mut second, new) = scene.accept(address);
     assert_ne!(old, new);
-    scene.send(old, "for nobody");
+    scene.send(old, "for none");
     scene.close(old, Close::Abort);
     scene.send(new, "for the new one");
     let mut words = [0; 15];

@@ -92,7 +92,7 @@ impl Message {
         Ok(())
     }
 
-    /// The frame as whoever receives it has it.
+    /// The frame as its receiver has it.
     ///
     /// # Errors
     /// Those of [`Message::write`].

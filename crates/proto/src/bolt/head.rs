@@ -1,4 +1,4 @@
-//! A frame as the head of a message, for whoever routes, logs or bridges it.
+//! A frame as the head of a message, for what routes, logs or bridges it.
 
 use super::frame::{Frame, Kind};
 use super::headers::Malformed;

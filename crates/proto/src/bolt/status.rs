@@ -31,13 +31,13 @@ statuses! {
     ERROR = 1, "error";
     /// The service threw something.
     SERVER_EXCEPTION = 2, "server exception";
-    /// Nobody knows.
+    /// Unknown.
     UNKNOWN = 3, "unknown";
     /// The server's threads are all taken.
     SERVER_BUSY = 4, "server thread pool busy";
     /// The connection failed.
     COMMUNICATION_ERROR = 5, "communication error";
-    /// Nobody serves this class.
+    /// This class is not served.
     NO_PROCESSOR = 6, "no processor";
     /// It took too long.
     TIMEOUT = 7, "timeout";

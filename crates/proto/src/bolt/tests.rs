@@ -316,7 +316,7 @@ fn no_pair_of_a_block_passes_for_a_field_of_http_or_ends_a_line() {
     let head = decoded(&written(&message)).unwrap().unwrap().head(&mut pool).unwrap();
     assert_eq!(head.get(crate::name::Name::Connection), None);
     let name = crate::head::HeaderName::new("Connection").unwrap();
-    assert_eq!(head.get_named(&name), Some(&b"upgrade"[..]), "for whoever asks by its letters");
+    assert_eq!(head.get_named(&name), Some(&b"upgrade"[..]), "for a reader that asks by its text");
     assert_eq!(head.get_all(&name).count(), 1);
     assert_eq!(head.get_bytes(b"evil"), Some(&b"a  b: c"[..]));
     assert_eq!(head.path(), b"/a/../b%20c%23d");

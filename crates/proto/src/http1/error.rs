@@ -77,12 +77,12 @@ errors! {
     Truncated => 400, "http1.codec_error", "the connection ended inside the message (RFC 9112 §8)";
     ClosedBeforeResponse => 502, "http1.codec_error", "the connection ended before a response began (RFC 9112 §9.5)";
     UnexpectedBytes => 502, "http1.codec_error", "bytes came that answer no request (RFC 9112 §9.2)";
-    UnexpectedUpgrade => 502, "http1.codec_error", "the protocol was switched though nobody asked for it (RFC 9110 §7.8)";
+    UnexpectedUpgrade => 502, "http1.codec_error", "the protocol was switched though that was not asked for (RFC 9110 §7.8)";
 }
 
 impl Error {
     /// Whether the connection must close after the answer: always, because what follows cannot be
-    /// told from a request that somebody smuggled in.
+    /// told from a request that was smuggled in.
     #[must_use]
     pub const fn must_close(self) -> bool {
         true

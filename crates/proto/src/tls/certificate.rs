@@ -1,6 +1,6 @@
 //! What of a certificate is looked at beside its signature: who issued it, when it is valid, its key and its names.
 //!
-//! Arrives: DER (X.690) as a peer sent it. Leaves: slices of it. Reads RFC 5280 §4.1 and nothing more; whoever
+//! Arrives: DER (X.690) as a peer sent it. Leaves: slices of it. Reads RFC 5280 §4.1 and nothing more; a caller that
 //! wants to know whether the certificate is to be believed asks the cryptography library.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -80,7 +80,7 @@ impl<'a> Certificate<'a> {
         self.key
     }
 
-    /// Its alternative names, but for kinds that nobody matches (X.400, directory and EDI names, registered ids).
+    /// Its alternative names, but for kinds that are never matched (X.400, directory and EDI names, registered ids).
     pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
         let mut rest = Reader(self.names);
         std::iter::from_fn(move || rest.any()).filter_map(|(tag, content)| name(tag, content))

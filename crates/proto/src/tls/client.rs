@@ -223,7 +223,7 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970; 0 when nobody has said.
+/// Seconds since 1970; 0 when it was not told.
 #[derive(Debug, Default)]
 struct Told(AtomicU64);
 

@@ -36,7 +36,7 @@ pub enum Fault {
     /// The peer reset the connection before the handshake was over.
     #[error("reset in the handshake")]
     Reset,
-    /// Nobody said what time it is. Our fault.
+    /// It was not told what time it is. Our fault.
     #[error("the time is not known")]
     Time,
     /// Our fault: no randomness, or a key that does not sign.
@@ -69,7 +69,7 @@ pub enum Distrust {
     /// It is for something else than this.
     #[error("wrong purpose")]
     Purpose,
-    /// It names somebody else.
+    /// It names another peer.
     #[error("wrong name")]
     Name,
     /// It is not one of those that are pinned.

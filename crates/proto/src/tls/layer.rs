@@ -19,7 +19,7 @@ pub struct Layer {
     connection: UnbufferedClientConnection,
     /// Records of which a part is missing.
     incoming: Vec<u8>,
-    /// Records of our own that nobody asked for: the handshake's, alerts.
+    /// Records of our own that were not asked for: the handshake's, alerts.
     outgoing: Vec<u8>,
     stage: Stage,
     said_goodbye: bool,
@@ -257,7 +257,7 @@ fn take_step<Data>(
         }
         ConnectionState::EncodeTlsData(data) => encode(data, outgoing).map(|()| Step::Again),
         ConnectionState::TransmitTlsData(data) => {
-            // Whoever holds the layer sends its output in order.
+            // The layer's owner sends its output in order.
             data.done();
             Ok(Step::Again)
         }

@@ -1,7 +1,7 @@
 //! TLS between bytes and codec: [`Layer`], one for each connection, on [`rustls`].
 //!
 //! What arrives: records of the peer, and plain bytes to send. What leaves: records for the peer, and the peer's plain
-//! bytes. Whoever holds a layer must not take a connection for usable before [`Layer::is_established`], nor the end
+//! bytes. The owner of a layer must not take a connection for usable before [`Layer::is_established`], nor the end
 //! of its bytes for the end of a message unless [`Layer::is_ended`].
 //!
 //! | Type | What it is |

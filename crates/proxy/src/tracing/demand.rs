@@ -39,7 +39,7 @@ impl Tracing {
         if self.demanded.replace(true) {
             return Err(Refused::Busy("a trace is being recorded for another request"));
         }
-        // Whoever asked may hang up, and then this future is dropped where it waits.
+        // The client that asked may hang up, and then this future is dropped where it waits.
         let _demanded = Demanded(self);
         let flight = self.slow.borrow().as_ref().map(super::SlowRequests::recording);
         let Some(flight) = flight else { return record(time).await };

@@ -30,7 +30,7 @@ fn curl_calls_sofa_bolt_and_is_told_of_its_errors_as_http_has_them() {
         route("/bytes/", "towpath.Bytes", 11),
         route("/words/", "java.lang.String", 1),
         route("/numbers/", "java.lang.Integer", 1),
-        route("/nobody/", "no.such.Class", 11),
+        route("/absent/", "no.such.Class", 11),
     ];
     let config = bootstrap(
         &[http("ingress", &routes.concat())],
@@ -56,10 +56,10 @@ fn curl_calls_sofa_bolt_and_is_told_of_its_errors_as_http_has_them() {
     assert_eq!((answer.status, answer.field("bolt-status")), (504, ""), "{answer:?}");
     let answer = curl(&url("words"), b"\x43no Hessian");
     assert_eq!((answer.status, answer.field("bolt-status")), (400, "18"), "{answer:?}");
-    let answer = curl(&url("nobody"), b"hello");
+    let answer = curl(&url("absent"), b"hello");
     assert_eq!((answer.status, answer.field("bolt-status")), (500, "2"), "{answer:?}");
     assert!(answer.field("bolt-class").ends_with("RpcServerException"), "that it has no processor");
-    // Two seconds of its only thread; whoever comes meanwhile is told that it is busy.
+    // Two seconds of its only thread; a call that comes meanwhile is told that it is busy.
     let (busy, two_seconds) = (url("numbers"), [0xcf, 0xd0]);
     let first = std::thread::spawn({
         let busy = busy.clone();

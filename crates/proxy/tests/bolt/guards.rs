@@ -101,7 +101,7 @@ fn a_host_that_is_busy_again_and_again_is_left_alone() {
         Some(1)
     );
     // The worker is told a moment after that.
-    until("nobody goes there", || {
+    until("no call goes there", || {
         (0..20).all(|_| client.ask(&[], b"call").status() == Some(Status::SUCCESS))
     });
     let before = (good.served(), busy.served());
@@ -130,7 +130,7 @@ fn a_cluster_takes_as_many_calls_as_its_breakers_let_in() {
     for number in 1..=3 {
         assert_eq!(client.answer(number).status(), Some(Status::TIMEOUT));
     }
-    assert_eq!(silent.served(), 3, "nobody else came through");
+    assert_eq!(silent.served(), 3, "no other call came through");
     client.send(&[], b"call", Kind::Request);
     until("there is room again", || silent.served() == 4);
 }

@@ -19,9 +19,9 @@ fn sofarpc_is_routed_by_service_and_method_and_logged() {
             log_format: {{ text_format_source: {{ inline_string: "%REQ(:PATH)% %REQ(sofa_head_method_name)% %RESPONSE_CODE% %RESP(none)%\n" }} }} }} }}"#,
         log.display()
     );
-    let nobody = server("empty", origin.address, "", "");
-    let nobody = nobody.replace("endpoints: [", "endpoints: [] #");
-    let clusters = [server("server", origin.address, "", ""), nobody];
+    let absent = server("empty", origin.address, "", "");
+    let absent = absent.replace("endpoints: [", "endpoints: [] #");
+    let clusters = [server("server", origin.address, "", ""), absent];
     let proxy = Proxy::start(&routed(routes, &access_log, &clusters), &["--concurrency", "1"]);
     let said = Java::run(RPC, &["client".to_owned(), proxy.listener("ingress")]);
     assert_eq!(said.lines().filter(|line| line.starts_with("passed ")).count(), 7, "{said}");

@@ -149,7 +149,7 @@ pub(crate) struct Difference {
     /// Only Towpath has it.
     #[serde(default)]
     pub(crate) towpath: Vec<String>,
-    /// The reason, for whoever reads the case.
+    /// The reason, for readers of the case.
     #[expect(dead_code, reason = "every difference must give one; it is for people")]
     pub(crate) why: String,
 }

@@ -53,7 +53,7 @@ fn it_starts_again_where_it_was() {
     std::thread::sleep(Duration::from_millis(300));
     let tally = load.stop();
     eprintln!("restarted: {tally:?}");
-    // While nobody listens connects are refused; nothing that was asked is lost.
+    // While nothing listens connects are refused; nothing that was asked is lost.
     assert_eq!(tally.answered(), tally.count(200), "{tally:?}");
     assert_eq!((tally.hung, tally.broken, tally.unaccepted), (0, 0, 0), "{tally:?}");
     assert!(second.stat("http.ingress.downstream_rq_2xx") > Some(0));

@@ -1,4 +1,4 @@
-//! Hosts that are asked how they are: who fails is left out, and nobody is sent away when all of them fail.
+//! Hosts that are asked how they are: who fails is left out, and no client is sent away when all of them fail.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use crate::common::{Proxy, bootstrap, exchange_whole, until};
 fn who_fails_its_checks_is_left_out_until_it_passes_them() {
     let hosts = [Host::start(1), Host::start(2), Host::start(3)];
     let proxy = Proxy::start(&watched(&hosts, CHECK), &[]);
-    // The start waits for the first checks: nobody is sent away.
+    // The start waits for the first checks: no client is sent away.
     assert_eq!(served(&proxy), BTreeSet::from([1, 2, 3]));
     assert_eq!(proxy.stat(HEALTHY), Some(3));
     assert!(flags(&proxy, &hosts[1]).contains("health_flags::healthy"));
@@ -77,7 +77,7 @@ fn who_was_left_out_comes_back() {
         proxy.stat("cluster.origin.outlier_detection.ejections_enforced_total") > Some(0)
     });
     hosts[1].state.answer.store(200, Ordering::Relaxed);
-    until("nobody is out", || proxy.stat(EJECTED) == Some(0));
+    until("no host is out", || proxy.stat(EJECTED) == Some(0));
     until("both serve", || served(&proxy) == BTreeSet::from([1, 2]));
 }
 

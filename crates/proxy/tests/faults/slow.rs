@@ -61,7 +61,7 @@ fn a_body_goes_up_no_faster_than_the_origin_reads() {
     let sending = std::thread::spawn(move || write_all(&mut sender, LARGE));
     let (mut origin, _) = listener.accept().unwrap();
     let end = read_head(&mut origin);
-    // Nobody reads: the sender is held back and nothing piles up.
+    // The receiver does not read: the sender is held back and nothing piles up.
     std::thread::sleep(Duration::from_millis(500));
     assert!(!sending.is_finished(), "{LARGE} bytes are somewhere");
     bounded(&proxy, before);

@@ -16,7 +16,7 @@ pub(super) struct Security {
 }
 
 impl Security {
-    /// Nobody is at `host` if that is no name that a server can have: its certificate is refused.
+    /// Nothing is at `host` if that is no name that a server can have: its certificate is refused.
     pub(super) fn new(template: &ClientTemplate, host: &str) -> Self {
         let clock = Clock::default();
         let name = ServerName::new(host).unwrap_or_else(|_| ServerName::unnamed());

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use towpath_io::Handle;
 use towpath_proto::bolt::{Frame, Headers, Kind, Message, Status, Version, write_header};
 
-use super::desk::{Call, Canceller, Pending, Wait};
+use super::pending::{Call, Canceller, Pending, Wait};
 use super::wire::{Letter, Order};
 use super::{Error, Life};
 

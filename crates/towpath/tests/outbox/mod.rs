@@ -278,7 +278,7 @@ impl Ledger {
         if dies {
             self.kill();
         }
-        // Some answers are lost with nobody dying.
+        // Some answers are lost with no process dying.
         !dies && !self.processed.len().is_multiple_of(5)
     }
 

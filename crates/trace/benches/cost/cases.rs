@@ -50,7 +50,7 @@ pub(crate) fn install() {
         .expect("no other subscriber");
 }
 
-/// An ftrace instance of our own, so that nobody's trace is disturbed.
+/// An ftrace instance of our own, so that no other trace is disturbed.
 pub(crate) struct Marker(PathBuf);
 
 impl Marker {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_proto::Out;
 use towpath_proto::bolt::{Command, Decoder, Error, Frame, Kind, Message, Version};
 
-use crate::conn::mux::Pulse;
+use crate::conn::mux::Liveness;
 use crate::conn::mux::reply::Reply;
 use crate::conn::mux::slots::{Owner, Slots};
 use crate::snapshot::BoltUpstream;
@@ -147,15 +147,15 @@ impl Client {
     }
 
     /// Looks for a sign of life since the last look, of which `misses` in a row may be missing.
-    pub(crate) fn look_for_pulse(&mut self, received: u64, misses: u32) -> Pulse {
+    pub(crate) fn check_liveness(&mut self, received: u64, misses: u32) -> Liveness {
         let signs = &mut self.signs;
         if received > std::mem::replace(&mut signs.seen, received) {
             (signs.asked, signs.missed) = (false, 0);
-            return Pulse::Alive;
+            return Liveness::Alive;
         }
         let missed = std::mem::replace(&mut signs.asked, true);
         signs.missed += u32::from(missed);
-        if signs.missed >= misses { Pulse::Dead } else { Pulse::Ask { missed } }
+        if signs.missed >= misses { Liveness::Dead } else { Liveness::Ask { missed } }
     }
 
     /// Asks for a sign of life.

@@ -92,7 +92,7 @@ pub(crate) enum AtEnd {
 
 /// What a look at a quiet connection comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pulse {
+pub(crate) enum Liveness {
     Alive,
     /// To be asked; the last question was perhaps not answered.
     Ask {
@@ -549,9 +549,9 @@ impl Mux {
     }
 
     /// Looks for a sign of life; none where the protocol has no question for one.
-    pub(crate) fn look_for_pulse(&mut self, received: u64, misses: u32) -> Option<Pulse> {
+    pub(crate) fn check_liveness(&mut self, received: u64, misses: u32) -> Option<Liveness> {
         let Self::BoltClient(client) = self else { return None };
-        Some(client.look_for_pulse(received, misses))
+        Some(client.check_liveness(received, misses))
     }
 
     /// The connection is lost: nothing more comes for its streams.

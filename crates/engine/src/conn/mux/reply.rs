@@ -15,7 +15,7 @@ impl Reply {
         Self { version: asked.version(), number: asked.id(), command: asked.command() }
     }
 
-    /// That we are there; or, to a call, that nobody here serves it.
+    /// That we are there; or, to a call, that it is not served here.
     pub(crate) fn message(self) -> Message {
         let (version, number) = (self.version, self.number);
         match self.command {

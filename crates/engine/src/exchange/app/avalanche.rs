@@ -28,8 +28,9 @@ impl Exchange {
     pub(crate) fn count_repetition(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let bytes = (stream.request.byte_size() + stream.body.len) as u64;
-        let again =
-            self.call(index).is_some_and(|call| call.twin.is_some() || call.report.tries.len() > 1);
+        let again = self
+            .call(index)
+            .is_some_and(|call| call.duplicate.is_some() || call.report.tries.len() > 1);
         if again {
             self.upstreams.app.flow.count(bytes, now);
         }

@@ -38,7 +38,7 @@ impl Exchange {
         self.is_large_upload(index).then_some(round_trip)
     }
 
-    /// A piece of a body whose length nobody said was sent: whether it is to be looked after begins to matter.
+    /// A piece of a body of unknown length was sent: whether it is to be looked after begins to matter.
     pub(crate) fn extend_body(&mut self, index: StreamIndex, bytes: usize, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let so_far = stream.record.bytes_received;

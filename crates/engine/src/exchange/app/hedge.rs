@@ -1,6 +1,6 @@
 //! A second try beside the first, where the first takes longer than its origin usually does.
 //!
-//! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its twin, a stream of its own that is mute: the app
+//! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its duplicate, a stream of its own that is mute: the app
 //! hears nothing of it until its answer comes first, or the first one fails. From then on it is the request.
 //!
 //! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that there
@@ -49,7 +49,7 @@ impl Exchange {
             return false;
         };
         !call.mute
-            && call.twin.is_none()
+            && call.duplicate.is_none()
             && call.resume.is_none()
             && stream.request_end == Direction::Ended
             && stream.is_unanswered()
@@ -72,7 +72,7 @@ impl Exchange {
         self.place_stream(second, now);
     }
 
-    /// The network was away, and is back: the request begins anew, and the one that is out is its mute twin from here on.
+    /// The network was away, and is back: the request begins anew, and the one that is out is its mute duplicate from here on.
     /// The server may have had that one, and its kernel may be about to repeat the answer.
     pub(crate) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
         if !self.may_have_twin(index) {
@@ -125,9 +125,9 @@ impl Exchange {
         let options = Options { connect: None, ..call.options.clone() };
         let (id, began) = (call.id, call.began);
         let first = self.streams.get(index)?.downstream.connection;
-        let mut twin = Call::new(id, options, report, began);
-        (twin.mute, twin.twin) = (true, Some(first));
-        let second = self.open_local_stream(twin, now)?;
+        let mut duplicate = Call::new(id, options, report, began);
+        (duplicate.mute, duplicate.duplicate) = (true, Some(first));
+        let second = self.open_local_stream(duplicate, now)?;
         self.streams.copy_request(index, second, &mut self.env);
         self.prepare_retries(second);
         let stream = self.streams.get_mut(second)?;
@@ -136,18 +136,18 @@ impl Exchange {
         stream.retries.remaining = 0;
         let downstream = stream.downstream.connection;
         if let Some(call) = self.call_mut(index) {
-            call.twin = Some(downstream);
+            call.duplicate = Some(downstream);
         }
         self.limit_answer(second, began);
         Some(second)
     }
 
-    /// An answer begins: false if nobody wants it, and its stream has ended.
+    /// An answer begins: false if it is not wanted, and its stream has ended.
     pub(crate) fn settle_hedge(&mut self, index: StreamIndex, now: Instant) -> bool {
         let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
             return true;
         };
-        if call.twin.is_none() {
+        if call.duplicate.is_none() {
             return true;
         }
         let (status, downstream, mute, id) =
@@ -170,13 +170,17 @@ impl Exchange {
 
     /// The other one is of no use any more.
     pub(crate) fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
-        let Some(twin) = self.call_mut(index).and_then(|call| call.twin.take()) else { return };
-        let Some(other) = self.conns.table.get(twin).and_then(|twin| twin.streams.only()) else {
+        let Some(duplicate) = self.call_mut(index).and_then(|call| call.duplicate.take()) else {
+            return;
+        };
+        let Some(other) =
+            self.conns.table.get(duplicate).and_then(|duplicate| duplicate.streams.only())
+        else {
             return;
         };
         self.blame_last_try(other, OTHER_FIRST);
         let Some(call) = self.call_mut(other) else { return };
-        (call.twin, call.mute) = (None, true);
+        (call.duplicate, call.mute) = (None, true);
         let (report, waited) = (std::mem::take(&mut call.report), call.waited_until);
         if let Some(call) = self.call_mut(index) {
             call.merge(report, waited);
@@ -186,18 +190,18 @@ impl Exchange {
 
     /// A mute request is over: the one that is left knows of it.
     pub(crate) fn end_mute(&mut self, call: &mut Call) {
-        let Some(first) = call.twin.take() else { return };
+        let Some(first) = call.duplicate.take() else { return };
         let report = std::mem::take(&mut call.report);
         let Some(index) = self.conns.table.get(first).and_then(|first| first.streams.only()) else {
             return;
         };
         if let Some(first) = self.call_mut(index) {
-            first.twin = None;
+            first.duplicate = None;
             first.merge(report, call.waited_until);
         }
     }
 
-    /// A request has come to an end: true if its twin goes on in its place, and the app hears of nothing.
+    /// A request has come to an end: true if its duplicate goes on in its place, and the app hears of nothing.
     pub(crate) fn hand_over(
         &mut self,
         call: &mut Call,
@@ -205,12 +209,14 @@ impl Exchange {
         retries: u32,
         now: Instant,
     ) -> bool {
-        let Some(twin) = call.twin.take() else { return false };
-        let Some(index) = self.conns.table.get(twin).and_then(|twin| twin.streams.only()) else {
+        let Some(duplicate) = call.duplicate.take() else { return false };
+        let Some(index) =
+            self.conns.table.get(duplicate).and_then(|duplicate| duplicate.streams.only())
+        else {
             return false;
         };
         let Some(other) = self.call_mut(index) else { return false };
-        other.twin = None;
+        other.duplicate = None;
         if !may_go_on(outcome) {
             call.merge(std::mem::take(&mut other.report), other.waited_until);
             self.fail_call(index, Error::Cancelled, now);
@@ -221,7 +227,7 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.retries.remaining = retries;
         }
-        self.upstreams.app.calls.insert(call.id, twin);
+        self.upstreams.app.calls.insert(call.id, duplicate);
         true
     }
 

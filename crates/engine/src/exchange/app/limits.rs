@@ -218,7 +218,7 @@ impl Exchange {
 
     pub(crate) fn time_out(&mut self, index: StreamIndex, layer: Layer, now: Instant) {
         if layer == Layer::Gap && self.is_app_slow(index) {
-            // Nobody lets anything come.
+            // The window is closed.
             let gap = self.call(index).and_then(|call| call.report.layers).map(|all| all.gap);
             return self.streams.set_idle(index, gap, &mut self.env, now);
         }

@@ -213,7 +213,7 @@ impl Exchange {
 
     /// Hands the head of the response to the app.
     pub(crate) fn deliver_head(&mut self, index: StreamIndex, now: Instant) {
-        self.withdraw_spare(index);
+        self.withdraw_standby(index);
         self.note_answer(index);
         if !self.settle_hedge(index, now) {
             return;

@@ -10,7 +10,7 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{PoolKey, ResetReason};
-use crate::local::SpareReason;
+use crate::local::StandbyReason;
 use crate::local::message::{Error, NetworkChange, Origin};
 use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
 use crate::local::report::AttemptOutcome;
@@ -102,12 +102,12 @@ impl Exchange {
         }
     }
 
-    /// Nobody who waits for this origin can be helped.
+    /// No request that waits for this origin can be helped.
     pub(crate) fn fail_waiting_calls(&mut self, id: ClusterId, error: Error, now: Instant) {
         for index in self.upstreams.waiting_for(id) {
             match self.streams.get(index).map(|stream| stream.upstream) {
                 // It is on a connection that may still answer.
-                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
+                Some(UpstreamState::Active(_)) => self.withdraw_standby(index),
                 Some(UpstreamState::Pending(_)) => self.fail_call(index, error, now),
                 Some(UpstreamState::None | UpstreamState::BackingOff) | None => {}
             }
@@ -222,7 +222,7 @@ impl Exchange {
                 upstreams.close_upstream(connection, Close::Flush, conns, env, now);
             }
             for index in streams {
-                self.want_spare(index, SpareReason::Stuck, now);
+                self.want_standby(index, StandbyReason::Stuck, now);
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Whether an app's request is sent again, and where.
 //!
-//! Arrives: a try that failed, a connection that does not move, a spare one that is usable. Leaves: the stream placed
+//! Arrives: a try that failed, a connection that does not move, a standby one that is usable. Leaves: the stream placed
 //! again, moved, or ended.
 //!
 //! Nothing whose bytes may have been processed is repeated, unless its method or its key allows it (RFC 9110 §9.2.2).
 //! Every repetition but one spends a token of the engine's budget: the exception is a reused connection that its
 //! server was closing as we used it.
 //!
-//! A connection is suspected on the kernel's evidence: bytes that nobody acknowledges. Where all is acknowledged and no
-//! answer comes, the server may be slow or its answer lost; a spare connection tells them apart. If it is usable at
+//! A connection is suspected on the kernel's evidence: bytes that are not acknowledged. Where all is acknowledged and no
+//! answer comes, the server may be slow or its answer lost; a standby connection tells them apart. If it is usable at
 //! once the network is well, and the request stays where it is; if it had to wait, so had everything else. Then it is
 //! sent anew beside the one that is out, for the server's kernel may be about to repeat the answer: the first one counts.
 
@@ -24,7 +24,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::{StreamTimer, Streams, UpstreamState};
 use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
-use crate::local::{Call, Spare, SpareReason};
+use crate::local::{Call, Standby, StandbyReason};
 
 impl Exchange {
     /// The upstream side of an app's stream is over before its response was; the stream has left it.
@@ -40,19 +40,19 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let (unanswered, whole) = (stream.is_unanswered(), stream.body.whole);
         let may_repeat = unanswered && whole && (!request_sent || stream.retries.repeatable);
-        let spare = self.call_mut(index).and_then(|call| call.spare.take());
-        if let Some(spare) = spare {
+        let standby = self.call_mut(index).and_then(|call| call.standby.take());
+        if let Some(standby) = standby {
             if may_repeat {
-                return self.wait_for_spare(index, spare, now);
+                return self.wait_for_standby(index, standby, now);
             }
-            self.upstreams.leave_queue(index, spare.pool_key);
+            self.upstreams.leave_queue(index, standby.pool_key);
         }
         if silent {
             return self.place_again(index, now);
         }
         let error = self.error_of(index, reason);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
-        if self.call(index).is_some_and(|call| call.twin.is_some()) {
+        if self.call(index).is_some_and(|call| call.duplicate.is_some()) {
             // The other one goes on.
             return self.fail_call(index, error, now);
         }
@@ -86,17 +86,22 @@ impl Exchange {
         self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
     }
 
-    /// It was on its way to a spare connection already: it waits for that one alone.
-    pub(crate) fn wait_for_spare(&mut self, index: StreamIndex, spare: Spare, now: Instant) {
+    /// It was on its way to a standby connection already: it waits for that one alone.
+    pub(crate) fn wait_for_standby(&mut self, index: StreamIndex, standby: Standby, now: Instant) {
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.upstream = UpstreamState::Pending(spare.pool_key);
+            stream.upstream = UpstreamState::Pending(standby.pool_key);
             stream.retries.wants_fresh = true;
             stream.trace_part(Part::PoolWait);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.redone += 1;
         }
-        self.upstreams.advance_origin(spare.pool_key.cluster, &mut self.conns, &mut self.env, now);
+        self.upstreams.advance_origin(
+            standby.pool_key.cluster,
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
     }
 
     pub(crate) fn place_again(&mut self, index: StreamIndex, now: Instant) {
@@ -185,12 +190,12 @@ impl Exchange {
                 {
                     upstream.retired = true;
                 }
-                self.want_spare(index, SpareReason::Stuck, now);
+                self.want_standby(index, StandbyReason::Stuck, now);
                 self.streams.watch_at(index, now + AGAIN, &mut self.env);
             }
             Verdict::Fine(again) => {
                 if now - began >= SILENT_AFTER {
-                    self.want_spare(index, SpareReason::Silent, now);
+                    self.want_standby(index, StandbyReason::Silent, now);
                 }
                 let again = if uploads { again.min(now + AGAIN) } else { again };
                 let again = again.max(now + SOONEST);
@@ -204,7 +209,7 @@ impl Exchange {
     }
 
     /// Asks for a connection to move a request to, where it may be repeated.
-    pub(crate) fn want_spare(&mut self, index: StreamIndex, reason: SpareReason, now: Instant) {
+    pub(crate) fn want_standby(&mut self, index: StreamIndex, reason: StandbyReason, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
         let repeats = stream.is_unanswered()
@@ -222,21 +227,21 @@ impl Exchange {
             return;
         };
         let Some(call) = self.call_mut(index) else { return };
-        if let Some(spare) = &mut call.spare {
-            if reason == SpareReason::Stuck {
-                spare.reason = reason;
+        if let Some(standby) = &mut call.standby {
+            if reason == StandbyReason::Stuck {
+                standby.reason = reason;
             }
             return;
         }
         // One that is mute has a better one beside it.
-        let asked_before = (call.silent_asked || call.mute) && reason == SpareReason::Silent;
+        let asked_before = (call.silent_asked || call.mute) && reason == StandbyReason::Silent;
         let rests = self.is_resting(index, now);
         if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
             return;
         }
         if let Some(call) = self.call_mut(index) {
-            call.spare = Some(Spare { pool_key, since: now, reason });
-            call.silent_asked |= reason == SpareReason::Silent;
+            call.standby = Some(Standby { pool_key, since: now, reason });
+            call.silent_asked |= reason == StandbyReason::Silent;
         }
         let turn = self.place_in_queue(index, pool_key);
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
@@ -253,12 +258,16 @@ impl Exchange {
 
     /// Whether a request waits where it is because no other connection can be had.
     pub(crate) fn finds_no_network(&self, index: StreamIndex, now: Instant) -> bool {
-        let spare = self.call(index).and_then(|call| call.spare);
-        spare.is_some_and(|it| it.reason == SpareReason::Silent && now - it.since >= OUT_AFTER)
+        let standby = self.call(index).and_then(|call| call.standby);
+        standby.is_some_and(|it| it.reason == StandbyReason::Silent && now - it.since >= OUT_AFTER)
     }
 
-    /// A spare connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
-    pub(crate) fn takes_spare(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+    /// A standby connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
+    pub(crate) fn takes_standby(
+        &mut self,
+        index: StreamIndex,
+        now: Instant,
+    ) -> Option<StreamIndex> {
         let is_on = self
             .streams
             .get(index)
@@ -272,26 +281,26 @@ impl Exchange {
             self.streams.get(index).is_some_and(|stream| stream.is_unanswered()),
         );
         let Some(call) = self.call_mut(index) else { return Some(index) };
-        let spare = call.spare.take()?;
+        let standby = call.standby.take()?;
         let moves = (unanswered || resumes)
-            && match spare.reason {
-                SpareReason::Stuck => true,
-                SpareReason::Silent => now - spare.since >= OUT_AFTER && !has_moved,
+            && match standby.reason {
+                StandbyReason::Stuck => true,
+                StandbyReason::Silent => now - standby.since >= OUT_AFTER && !has_moved,
             };
         if !moves {
             return None;
         }
         call.report.redone += 1;
         call.waited_until = Some(now);
-        if spare.reason == SpareReason::Silent
+        if standby.reason == StandbyReason::Silent
             && let Some(again) = self.begin_beside(index, now)
         {
             return Some(again);
         }
         if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
-            last.trouble = match spare.reason {
-                SpareReason::Stuck => "nothing was acknowledged",
-                SpareReason::Silent => "the network was away",
+            last.trouble = match standby.reason {
+                StandbyReason::Stuck => "nothing was acknowledged",
+                StandbyReason::Silent => "the network was away",
             };
         }
         if !unanswered {
@@ -301,10 +310,10 @@ impl Exchange {
     }
 
     /// The request needs no other connection any more.
-    pub(crate) fn withdraw_spare(&mut self, index: StreamIndex) {
-        let spare = self.call_mut(index).and_then(|call: &mut Call| call.spare.take());
-        if let Some(spare) = spare {
-            self.upstreams.leave_queue(index, spare.pool_key);
+    pub(crate) fn withdraw_standby(&mut self, index: StreamIndex) {
+        let standby = self.call_mut(index).and_then(|call: &mut Call| call.standby.take());
+        if let Some(standby) = standby {
+            self.upstreams.leave_queue(index, standby.pool_key);
         }
     }
 }
@@ -326,8 +335,8 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) const SOONEST: Duration = Duration::from_millis(100);
 
-/// No answer for so long, though all is acknowledged: a spare is opened to see whether the network is there.
+/// No answer for so long, though all is acknowledged: a standby is opened to see whether the network is there.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(2);
 
-/// A spare that took so long to connect says that there was no network.
+/// A standby that took so long to connect says that there was no network.
 pub(crate) const OUT_AFTER: Duration = Duration::from_secs(1);

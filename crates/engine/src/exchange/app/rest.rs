@@ -59,7 +59,7 @@ impl Exchange {
             self.hold_waiting(cluster, now);
             return false;
         }
-        self.withdraw_spare(index);
+        self.withdraw_standby(index);
         if let Some(call) = self.call_mut(index) {
             call.report.retries += 1;
             if let Some(last) = call.report.tries.last_mut() {
@@ -151,7 +151,7 @@ impl Exchange {
                 continue;
             }
             match self.streams.get(index).map(|stream| stream.upstream) {
-                Some(UpstreamState::Active(_)) => self.withdraw_spare(index),
+                Some(UpstreamState::Active(_)) => self.withdraw_standby(index),
                 Some(UpstreamState::Pending(_)) => {
                     self.upstreams.leave_queue(index, pool_key);
                     if let Some(stream) = self.streams.get_mut(index) {

@@ -1,10 +1,10 @@
 //! A response that broke off goes on where it stopped, on another connection.
 //!
 //! Arrives: the heads of responses, and resets of those that have begun. Leaves: the request changed into one for the rest,
-//! the rest joined to what the app has already, or the request ended as if nobody had tried.
+//! the rest joined to what the app has already, or the request ended as if it had not been tried.
 //!
 //! A connection on which a response stands still tells nothing: the server sends, and we acknowledge what comes. As with a
-//! silent server a spare connection tells whether the network is there.
+//! silent server a standby connection tells whether the network is there.
 
 use towpath_proto::Instant;
 
@@ -15,7 +15,7 @@ use crate::exchange::stream::Direction;
 use crate::ids::StreamIndex;
 use crate::local::message::Error;
 use crate::local::report::Resumed;
-use crate::local::{Resume, SpareReason};
+use crate::local::{Resume, StandbyReason};
 
 impl Exchange {
     /// The head of a response is the app's: whether it could go on elsewhere.
@@ -110,11 +110,11 @@ impl Exchange {
         if app_is_slow || received != resume.moved.0 {
             resume.moved = (received, now);
             call.silent_asked = false;
-            if call.spare.is_some_and(|spare| spare.reason == SpareReason::Silent) {
-                self.withdraw_spare(index);
+            if call.standby.is_some_and(|standby| standby.reason == StandbyReason::Silent) {
+                self.withdraw_standby(index);
             }
         } else if now - resume.moved.1 >= SILENT_AFTER {
-            self.want_spare(index, SpareReason::Silent, now);
+            self.want_standby(index, StandbyReason::Silent, now);
         }
         self.streams.watch_at(index, now + AGAIN, &mut self.env);
     }

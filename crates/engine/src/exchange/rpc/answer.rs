@@ -49,7 +49,7 @@ impl Exchange {
         self.check_reader(downstream, now);
     }
 
-    /// Answers a call ourselves, unless nobody waits for that.
+    /// Answers a call ourselves, unless none is waited for.
     pub(crate) fn answer_call(
         &mut self,
         index: StreamIndex,
@@ -88,7 +88,7 @@ impl Exchange {
 }
 
 impl Streams {
-    /// Fills the head of an answer that is passed on as it is, where somebody reads it.
+    /// Fills the head of an answer that is passed on as it is, where a filter, route or log reads it.
     pub(crate) fn fill_answer_head(&mut self, index: StreamIndex, env: &mut Env) {
         let Some(stream) = self.get_mut(index) else { return };
         if let Some(answer) = &stream.call.answer
@@ -102,9 +102,9 @@ impl Streams {
 
 /// What we say when there is no answer of an upstream; the HTTP status is for counters and logs.
 pub(crate) fn local_status(flags: Flags, status: u16) -> Status {
-    const NOBODY: Flags =
+    const UNREAD: Flags =
         Flags::NO_ROUTE_FOUND.with(Flags::NO_HEALTHY_UPSTREAM).with(Flags::NO_CLUSTER_FOUND);
-    if flags.has(NOBODY) {
+    if flags.has(UNREAD) {
         Status::NO_PROCESSOR
     } else if flags.has(Flags::UPSTREAM_OVERFLOW) {
         Status::SERVER_BUSY

@@ -203,7 +203,7 @@ impl Exchange {
     pub(crate) fn collect_answer(&mut self, index: StreamIndex, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         match item {
-            // Nobody waits for it.
+            // It is not waited for.
             Item::Data(_) if stream.call.is_oneway => {}
             Item::Data(chunk) => {
                 let limit = to_http(stream).map_or(0, |bridge| bridge.max_response);
@@ -221,8 +221,8 @@ impl Exchange {
         }
     }
 
-    /// Keeps a piece, if that is not more than may be held for the client. Whether the server did what it was asked nobody
-    /// can know then: it is an error, not that somebody is busy.
+    /// Keeps a piece, if that is not more than may be held for the client. Whether the server did what it was asked
+    /// is not known then: it is an error, not "busy".
     pub(crate) fn collect_chunk(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Leg { connection, number } = stream.downstream;
@@ -462,7 +462,7 @@ pub(crate) fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Mess
     let named = |name: &[u8]| head.get_bytes(name);
     let class = match named(CLASS) {
         Some(class) => Bytes::copy_from_slice(class),
-        // What an error page is nobody said.
+        // What an error page is has no definition.
         None if status != Status::SUCCESS || content.is_empty() => Bytes::new(),
         None => bridge.class.clone(),
     };

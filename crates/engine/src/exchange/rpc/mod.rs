@@ -8,7 +8,7 @@
 //!
 //! What is spoken on the connections is in `conn/mux`, which of them has room in `upstream/shared.rs`.
 //!
-//! A frame is judged whole and written whole: nobody sees half an answer. Of what a client sent, the fixed part is written
+//! A frame is judged whole and written whole: no client sees half an answer. Of what a client sent, the fixed part is written
 //! afresh; class, block of headers and content go on as they came, each behind its length.
 
 pub(crate) mod answer;

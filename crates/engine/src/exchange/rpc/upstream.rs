@@ -7,7 +7,7 @@ use towpath_proto::bolt::Error;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
-use crate::conn::mux::{Pulse, bolt_client};
+use crate::conn::mux::{Liveness, bolt_client};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, UpstreamState};
@@ -32,7 +32,7 @@ impl Exchange {
                 pool.shared.push(id);
             }
             if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
-                // One that is being given up is closed by whoever does that.
+                // One that is being given up is closed where that is done.
                 if idle && (takes || listed) {
                     self.upstreams.close_upstream(
                         id,
@@ -147,16 +147,16 @@ impl Exchange {
         let Some(heartbeat) = self.upstreams.heartbeat_of(id, &self.conns) else { return };
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let received = connection.bytes_received;
-        let pulse = connection.mux.look_for_pulse(received, heartbeat.misses);
-        let (missed, dead) = match pulse {
+        let liveness = connection.mux.check_liveness(received, heartbeat.misses);
+        let (missed, dead) = match liveness {
             None => return,
-            Some(Pulse::Alive) => {
+            Some(Liveness::Alive) => {
                 let at = now + heartbeat.interval;
                 let timer = ConnectionTimer::Heartbeat;
                 return self.conns.set_connection_timer(id, timer, at, &mut self.env);
             }
-            Some(Pulse::Ask { missed }) => (missed, false),
-            Some(Pulse::Dead) => (true, true),
+            Some(Liveness::Ask { missed }) => (missed, false),
+            Some(Liveness::Dead) => (true, true),
         };
         let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
         if let Some(stats) = pool_key
@@ -183,7 +183,7 @@ impl Exchange {
         );
     }
 
-    /// A call that nobody answers is over when it is written.
+    /// A one-way call is over when it is written.
     pub(crate) fn end_oneway(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let sent = matches!(stream.upstream, UpstreamState::Active(_));

@@ -20,7 +20,7 @@ use crate::engine::random_seed;
 use crate::request::{Canceller, Handler};
 use crate::{Chunk, Client, Error, Failed, Repeat, Report, Request, Response};
 
-pub(super) struct Courier {
+pub(super) struct Dispatcher {
     shared: Arc<Shared>,
     inner: Arc<Inner>,
     inbox: Receiver<Order>,
@@ -62,17 +62,17 @@ struct Answer {
     cut: bool,
 }
 
-impl Courier {
+impl Dispatcher {
     pub(super) fn new(
         shared: Arc<Shared>,
         inner: Arc<Inner>,
         inbox: Receiver<Order>,
         on_end: Option<OnEnd>,
     ) -> Self {
-        let desk = inner.desk();
-        let ended = desk.entries.iter().filter(|(_, held)| held.outcome.is_some());
+        let entries = inner.entries();
+        let ended = entries.entries.iter().filter(|(_, held)| held.outcome.is_some());
         let ended = ended.map(|(id, _)| *id).collect();
-        drop(desk);
+        drop(entries);
         Self { shared, inner, inbox, on_end, under_way: HashMap::new(), ended }
     }
 
@@ -91,7 +91,7 @@ impl Courier {
             match order {
                 None | Some(Order::Close) => break,
                 Some(Order::Look) => {}
-                Some(Order::NetworkChanged) => self.inner.desk().schedule.network_changed(),
+                Some(Order::NetworkChanged) => self.inner.entries().schedule.network_changed(),
                 Some(Order::Came(came)) => self.take(came),
                 Some(Order::GiveUp(id)) => {
                     if let Some(canceller) = self.under_way.remove(&id) {
@@ -107,8 +107,8 @@ impl Courier {
     fn tell_ends(&mut self) {
         while let Some(id) = self.ended.pop_front() {
             let ended = {
-                let desk = self.inner.desk();
-                let held = desk.entries.get(&id);
+                let entries = self.inner.entries();
+                let held = entries.entries.get(&id);
                 held.and_then(|held| {
                     let (key, outcome) = (held.message.key.clone(), held.outcome.clone()?);
                     Some(Ended { id: EntryId(id), key, outcome })
@@ -117,12 +117,12 @@ impl Courier {
             if let (Some(ended), Some(on_end)) = (&ended, &mut self.on_end) {
                 on_end(ended);
             }
-            let mut desk = self.inner.desk();
-            if desk.finish(id, Sync::Later).is_err() {
+            let mut entries = self.inner.entries();
+            if entries.finish(id, Sync::Later).is_err() {
                 // It is told again in the next life.
-                desk.forget(id);
+                entries.forget(id);
             }
-            drop(desk);
+            drop(entries);
             self.inner.changed.notify_all();
         }
     }
@@ -132,37 +132,38 @@ impl Courier {
         if !self.ended.is_empty() {
             return Some(Duration::ZERO);
         }
-        let desk = self.inner.desk();
-        let next = desk.schedule.deadline().into_iter().chain(desk.schedule.next_expiry()).min();
+        let entries = self.inner.entries();
+        let next =
+            entries.schedule.deadline().into_iter().chain(entries.schedule.next_expiry()).min();
         next.map(|at| at - self.now())
     }
 
     fn send_what_is_due(&mut self) {
         let inner = Arc::clone(&self.inner);
         let now = self.now();
-        let mut desk = inner.desk();
-        while let Some(id) = desk.schedule.expired(now) {
-            desk.schedule.remove(id);
-            desk.end(id, Outcome::Expired);
+        let mut entries = inner.entries();
+        while let Some(id) = entries.schedule.expired(now) {
+            entries.schedule.remove(id);
+            entries.end(id, Outcome::Expired);
             self.ended.push_back(id);
         }
-        while let Some(id) = desk.schedule.next(now) {
-            let Some(held) = desk.entries.get_mut(&id) else { continue };
+        while let Some(id) = entries.schedule.next(now) {
+            let Some(held) = entries.entries.get_mut(&id) else { continue };
             held.tries = held.tries.saturating_add(1);
             let put = held.places.put;
-            let message = desk.log.read(put);
+            let message = entries.log.read(put);
             let started = message.map(|message| self.send(id, &message));
             let blame = match started {
                 Ok(Ok(canceller)) => {
                     self.under_way.insert(id, canceller);
                     continue;
                 }
-                // Nobody is left to send it.
+                // Nothing is left to send it.
                 Ok(Err(Error::Stopped)) => Blame::Network,
                 Ok(Err(_)) => Blame::Origin,
                 Err(_) => Blame::Entry,
             };
-            desk.schedule.failed(id, blame, None, random_seed(), now);
+            entries.schedule.failed(id, blame, None, random_seed(), now);
         }
     }
 
@@ -186,21 +187,21 @@ impl Courier {
         let changed = changes != self.shared.network.changes();
         let is_final = answer.status != 0 && (self.inner.settings.is_final)(answer.status);
         let now = self.now();
-        let mut desk = self.inner.desk();
+        let mut entries = self.inner.entries();
         if is_final {
             let whole = outcome.is_ok() && !answer.cut;
             let (status, body) = (answer.status, answer.body.freeze());
-            desk.schedule.answered(id);
-            desk.end(id, Outcome::Answered { status, body, whole });
+            entries.schedule.answered(id);
+            entries.end(id, Outcome::Answered { status, body, whole });
             self.ended.push_back(id);
             return;
         }
         let blame = blame(answer.status, &outcome);
         if blame == Blame::Network && changed {
-            desk.schedule.again(id);
+            entries.schedule.again(id);
         } else {
             let at_least = answer.retry_after.or_else(|| rest(&outcome));
-            desk.schedule.failed(id, blame, at_least, random_seed(), now);
+            entries.schedule.failed(id, blame, at_least, random_seed(), now);
         }
     }
 

@@ -16,14 +16,14 @@ use super::{Error, Life, Settings, State};
 
 /// What the app's threads and the link's share.
 pub(super) struct Inner {
-    desk: Mutex<Desk>,
+    pending: Mutex<PendingCalls>,
     changed: Condvar,
     pub(super) handle: Handle<Letter>,
     pub(super) settings: Settings,
 }
 
 #[derive(Default)]
-struct Desk {
+struct PendingCalls {
     calls: HashMap<u64, Call>,
     next: u64,
     bytes: usize,
@@ -59,52 +59,52 @@ pub struct Canceller {
 
 impl Inner {
     pub(super) fn new(handle: Handle<Letter>, settings: Settings) -> Self {
-        Self { desk: Mutex::default(), changed: Condvar::new(), handle, settings }
+        Self { pending: Mutex::default(), changed: Condvar::new(), handle, settings }
     }
 
     pub(super) fn add(&self, call: Call) -> Result<u64, Error> {
-        let mut desk = self.desk();
-        if desk.closed {
+        let mut pending = self.pending();
+        if pending.closed {
             return Err(Error::Closed);
         }
-        let fits = desk.bytes + call.bytes <= self.settings.max_bytes;
-        if desk.calls.len() >= self.settings.max_calls || !fits {
+        let fits = pending.bytes + call.bytes <= self.settings.max_bytes;
+        if pending.calls.len() >= self.settings.max_calls || !fits {
             return Err(Error::Full);
         }
-        let id = desk.next;
-        desk.next += 1;
-        desk.bytes += call.bytes;
-        desk.calls.insert(id, call);
+        let id = pending.next;
+        pending.next += 1;
+        pending.bytes += call.bytes;
+        pending.calls.insert(id, call);
         Ok(id)
     }
 
     pub(super) fn remove(&self, id: u64) -> Option<Call> {
-        let mut desk = self.desk();
-        let call = desk.calls.remove(&id)?;
-        desk.bytes -= call.bytes;
+        let mut pending = self.pending();
+        let call = pending.calls.remove(&id)?;
+        pending.bytes -= call.bytes;
         Some(call)
     }
 
     pub(super) fn end(&self, id: u64, outcome: Outcome) {
-        let mut desk = self.desk();
-        let Some(call) = desk.calls.get_mut(&id) else { return };
+        let mut pending = self.pending();
+        let Some(call) = pending.calls.get_mut(&id) else { return };
         match std::mem::replace(&mut call.wait, Wait::Blocking) {
             Wait::Callback(on_end) => {
                 let bytes = call.bytes;
-                desk.calls.remove(&id);
-                desk.bytes -= bytes;
-                drop(desk);
+                pending.calls.remove(&id);
+                pending.bytes -= bytes;
+                drop(pending);
                 on_end(outcome);
             }
             Wait::Over(before) => call.wait = Wait::Over(before),
             Wait::Blocking => {
                 call.wait = Wait::Over(outcome);
-                drop(desk);
+                drop(pending);
                 self.changed.notify_all();
             }
             Wait::Polled(waker) => {
                 call.wait = Wait::Over(outcome);
-                drop(desk);
+                drop(pending);
                 waker.wake();
             }
         }
@@ -124,37 +124,37 @@ impl Inner {
     }
 
     pub(super) fn close(&self) {
-        let mut desk = self.desk();
-        desk.closed = true;
-        desk.state.connected = false;
-        let open: Vec<u64> = desk.calls.keys().copied().collect();
-        drop(desk);
+        let mut pending = self.pending();
+        pending.closed = true;
+        pending.state.connected = false;
+        let open: Vec<u64> = pending.calls.keys().copied().collect();
+        drop(pending);
         self.changed.notify_all();
         open.into_iter().for_each(|id| self.end(id, Err(Error::Closed)));
     }
 
     pub(super) fn state(&self) -> State {
-        self.desk().state
+        self.pending().state
     }
 
     pub(super) fn set_state(&self, state: State) {
-        self.desk().state = state;
+        self.pending().state = state;
         self.changed.notify_all();
     }
 
     /// Blocks until the state is as wanted, or the time is over; whether it is.
     pub(super) fn wait_until(&self, limit: Duration, mut is_so: impl FnMut(State) -> bool) -> bool {
-        let is_not = |desk: &mut Desk| !is_so(desk.state);
-        let waited = self.changed.wait_timeout_while(self.desk(), limit, is_not);
+        let is_not = |pending: &mut PendingCalls| !is_so(pending.state);
+        let waited = self.changed.wait_timeout_while(self.pending(), limit, is_not);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingCalls> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Desk {
+impl PendingCalls {
     /// The outcome, once it is there.
     fn take(&mut self, id: u64) -> Option<Outcome> {
         let call = self.calls.remove(&id)?;
@@ -178,12 +178,12 @@ impl Pending {
     /// When there is none.
     pub fn wait(self) -> Outcome {
         let inner = &self.life.inner;
-        let mut desk = inner.desk();
+        let mut pending = inner.pending();
         loop {
-            if let Some(outcome) = desk.take(self.id) {
+            if let Some(outcome) = pending.take(self.id) {
                 return outcome;
             }
-            desk = inner.changed.wait(desk).unwrap_or_else(PoisonError::into_inner);
+            pending = inner.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -192,11 +192,11 @@ impl Future for Pending {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut desk = self.life.inner.desk();
-        if let Some(outcome) = desk.take(self.id) {
+        let mut pending = self.life.inner.pending();
+        if let Some(outcome) = pending.take(self.id) {
             return Poll::Ready(outcome);
         }
-        match desk.calls.get_mut(&self.id) {
+        match pending.calls.get_mut(&self.id) {
             Some(call) => {
                 call.wait = Wait::Polled(context.waker().clone());
                 Poll::Pending
