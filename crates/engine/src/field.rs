@@ -34,6 +34,7 @@ impl Field {
     }
 
     /// Calls `then` with the first value.
+    #[inline(always)]
     pub fn first<R>(&self, head: &Head, then: impl FnOnce(Option<&[u8]>) -> R) -> R {
         match self {
             Self::Header(name) => then(head.get_named(name)),

@@ -204,6 +204,7 @@ fn size(out: &mut Vec<u8>, head: Option<&Head>) -> bool {
     number(out, head.map_or(0, |head| head.byte_size() as u64))
 }
 
+#[inline(always)]
 fn header(out: &mut Vec<u8>, head: Option<&Head>, main: &Field, other: Option<&Field>) -> bool {
     let Some(head) = head else { return false };
     let mut append = |field: &Field| {
