@@ -1,5 +1,5 @@
-//! Any text as a bootstrap. What loads is dumped, and the dump loads as the same snapshot; nothing that does not load is
-//! refused without a word.
+//! Any text as a bootstrap. What loads is dumped, and the dump loads as the same snapshot; nothing that does not load
+//! is refused without a word.
 #![no_main]
 
 use towpath_config::{Format, Loaded, Options, Source, Sources, load};

@@ -1,5 +1,5 @@
-//! What a client reads beside messages: the first byte chooses `Retry-After`, the head of a response that goes on, an outbox's file, what is
-//! remembered, or what a link's server does.
+//! What a client reads beside messages: the first byte chooses `Retry-After`, the head of a response that goes on, an
+//! outbox's file, what is remembered, or what a link's server does.
 #![no_main]
 
 use std::time::Duration;

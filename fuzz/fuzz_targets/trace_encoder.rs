@@ -1,5 +1,5 @@
-//! Any sequence of begins, ends, marks, counters, toggles and hostile names: what the encoder writes is read by a decoder
-//! made from the public schema, nests, and is what the capture says it holds.
+//! Any sequence of begins, ends, marks, counters, toggles and hostile names: what the encoder writes is read by a
+//! decoder made from the public schema, nests, and is what the capture says it holds.
 #![no_main]
 
 use std::collections::HashMap;

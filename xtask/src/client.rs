@@ -1,8 +1,9 @@
 //! The client library's report: every figure that it is to reach, from one command, losing cases included.
 //!
-//! Mars's benchmark and Envoy Mobile's are replayed in full (an hour and a half, mostly of waiting on bad links) and the library's cost to an
-//! app is measured; `--mars FILE` and `--mobile FILE` take what `towpath lab replay … --json` wrote before. The report lies in
-//! `target/client/report.md` and says of each goal what was wanted, what was reached, and by which cases it was missed.
+//! Mars's benchmark and Envoy Mobile's are replayed in full (an hour and a half, mostly of waiting on bad links) and
+//! the library's cost to an app is measured; `--mars FILE` and `--mobile FILE` take what `towpath lab replay … --json`
+//! wrote before. The report lies in `target/client/report.md` and says of each goal what was wanted, what was reached,
+//! and by which cases it was missed.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -147,7 +147,8 @@ fn profdata() -> Result<PathBuf> {
     });
     debian.map_err(|error| {
         format!(
-            "an llvm-profdata of LLVM {major} is needed, as the compiler's: `rustup component add llvm-tools`, or Debian's \
+            "an llvm-profdata of LLVM {major} is needed, as the compiler's: `rustup component add llvm-tools`, or \
+             Debian's \
              package llvm-{major} ({error})"
         )
         .into()

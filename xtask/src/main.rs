@@ -35,11 +35,14 @@ cargo xtask COMMAND
   marks [CALLS]                     calls of Bolt (1,000,000) through the proxy, each answer held against its own call
   miri                              the tracing crate's unit tests under Miri; needs a nightly toolchain that has it
   client [--quick] [--mars FILE] [--mobile FILE]
-                                    every figure that the client library is to reach, in one report, what is missed included
+                                    every figure that the client library is to reach, in one report, what is missed \
+                                    included
   dist                              the released programs, optimised for the lab's traffic, and what that gained
-  sizes                             what the client library costs an app: bytes, time to the first byte, memory, wake-ups
+  sizes                             what the client library costs an app: bytes, time to the first byte, memory, \
+  wake-ups
   sanitize                          the tracing crate's unit tests under the address sanitizer
-  toolchains [--all]                the tracing crate with the oldest compiler promised, and for other systems; --all: none may be absent
+  toolchains [--all]                the tracing crate with the oldest compiler promised, and for other systems; --all: \
+  none may be absent
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   versus --count […]                user instructions of each of these proxies for one request, by callgrind
   peers [NAME…]                     install the programs that we are compared with, under target/peers

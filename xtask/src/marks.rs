@@ -1,5 +1,5 @@
-//! Calls of Bolt through the proxy, each answer held against its own call: simulated, and over loopback while the server is
-//! restarted. What is short in the tests is long here.
+//! Calls of Bolt through the proxy, each answer held against its own call: simulated, and over loopback while the
+//! server is restarted. What is short in the tests is long here.
 
 use crate::shell::{Result, cargo, run as run_command};
 

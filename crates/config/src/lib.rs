@@ -5,7 +5,8 @@
 //! → `rules` (what the protos demand) and `ledger` (what is honoured) → `convert` → [`Loaded`]
 //!
 //! Everything that is wrong is said at once, each with file, line, column and the field's path. A field that is set and
-//! not honoured is a [`Finding`]; one that changes behaviour makes [`load()`] refuse the file. [`check`] lists them all.
+//! not honoured is a [`Finding`]; one that changes behaviour makes [`load()`] refuse the file. [`check`] lists them
+//! all.
 //!
 //! ```
 //! use towpath_config::{Options, Source, Sources, load};

@@ -96,7 +96,8 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let misread = std::mem::take(&mut report.problems);
     convert(&message, options, &Base::default(), &mut report);
     if !misread.is_empty() {
-        // Fields that could not be read are missing now, and the check that wants them would complain: the cause says it better.
+        // Fields that could not be read are missing now, and the check that wants them would complain: the cause says
+        // it better.
         report.problems = misread;
     }
     report.sort();

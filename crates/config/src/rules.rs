@@ -204,5 +204,6 @@ const REPLACEMENTS: &[(&str, &str, &str)] = &[
     ("v3.WeightedCluster", "total_weight", "nothing: the weights' sum is the total"),
 ];
 
-const HTTP_OPTIONS: &str = "`typed_extension_protocol_options` with an `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`";
+const HTTP_OPTIONS: &str = "`typed_extension_protocol_options` with an \
+    `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`";
 const DNS_CLUSTER: &str = "`cluster_type` with an `envoy.clusters.dns`";

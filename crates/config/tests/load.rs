@@ -53,7 +53,8 @@ fn defaults_are_envoys() {
 fn routes_say_what_was_written() {
     let loaded = gateway(
         "timeout: 0s, idle_timeout: 0s, prefix_rewrite: /x, priority: HIGH, \
-         retry_policy: {retry_on: 'connect-failure, 5xx', num_retries: 3, per_try_timeout: 2s, retriable_status_codes: [503, 429, 503]}",
+         retry_policy: \
+         {retry_on: 'connect-failure, 5xx', num_retries: 3, per_try_timeout: 2s, retriable_status_codes: [503, 429, 503]}",
         "",
     );
     let forward = forward(&loaded);
@@ -254,8 +255,10 @@ static_resources:
             typed_config:
               '@type': type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog
               log_format: {text_format_source: {inline_string: '%RESPONSE_CODE%'}}
-          route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, route: {cluster: app}}]}]}
-          http_filters: [{name: router, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
+          route_config: \
+          {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, route: {cluster: app}}]}]}
+          http_filters: \
+          [{name: router, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
   clusters: [{name: app, type: STATIC, connect_timeout: 1s}]
 ";
     yaml(text).unwrap();
@@ -295,9 +298,11 @@ fn devices_and_huge_files_are_not_read_to_the_end() {
             .to_string()
             .contains("more than 33554432 bytes")
     );
-    let text = "static_resources: {listeners: [{name: l, address: {pipe: {path: /x}}, filter_chains: [{filters: [{name: h, typed_config: \
+    let text = "static_resources: \
+        {listeners: [{name: l, address: {pipe: {path: /x}}, filter_chains: [{filters: [{name: h, typed_config: \
         {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, \
-        http_filters: [{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
+        http_filters: \
+        [{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
         route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, \
         direct_response: {status: 200, body: {filename: /dev/zero}}}]}]}}}]}]}]}";
     assert!(yaml(text).unwrap_err().to_string().ends_with("/dev/zero: is not a regular file"));
@@ -311,7 +316,8 @@ static_resources:
   - name: l
     address: {pipe: {path: '@abstract', mode: 384}}
     tcp_backlog_size: 7
-    filter_chains: [{filters: [{name: tcp, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: t, cluster: later}}]}]
+    filter_chains: \
+    [{filters: [{name: tcp, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: t, cluster: later}}]}]
 ";
     let loaded = yaml(text).unwrap();
     let listener = &loaded.snapshot.listeners[0];
@@ -356,8 +362,10 @@ static_resources:
         typed_config:
           '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: h
-          route_config: {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: a, {action}}}}}]}}]}}
-          http_filters: [{filters}{{name: router, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
+          route_config: \
+          {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: a, {action}}}}}]}}]}}
+          http_filters: \
+          [{filters}{{name: router, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
   clusters: [{{name: a, type: STATIC}}]
 "
     );
@@ -425,11 +433,16 @@ fn what_a_later_configuration_does_not_change_is_the_same_object_there() {
 fn a_cluster_is_another_one_when_a_file_that_it_names_is() {
     let file = std::env::temp_dir().join(format!("towpath-reload-{}", std::process::id()));
     let text = format!(
-        "static_resources: {{listeners: [{{name: l, address: {{socket_address: {{address: 127.0.0.1, port_value: 1}}}}, \
-         filter_chains: [{{filters: [{{name: h, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.\
-         network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, route_config: {{virtual_hosts: [{{name: v, \
-         domains: [\"*\"], routes: [{{match: {{prefix: /}}, direct_response: {{status: 200, body: {{filename: {}}}}}}}]}}]}}, \
-         http_filters: [{{name: r, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.\
+        "static_resources: \
+         {{listeners: [{{name: l, address: {{socket_address: {{address: 127.0.0.1, port_value: 1}}}}, \
+         filter_chains: \
+         [{{filters: [{{name: h, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.\
+         network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, route_config: \
+         {{virtual_hosts: [{{name: v, \
+         domains: [\"*\"], routes: \
+         [{{match: {{prefix: /}}, direct_response: {{status: 200, body: {{filename: {}}}}}}}]}}]}}, \
+         http_filters: \
+         [{{name: r, typed_config: {{\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.\
          Router}}}}]}}}}]}}]}}]}}",
         file.display()
     );

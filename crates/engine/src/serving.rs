@@ -1,5 +1,6 @@
-//! What a worker needs only for connections that come in. A library inside an app has none, and this is how it is rid of the
-//! code: without the feature `serving` a [`Serving`] cannot be made, so whatever would happen to one is not compiled.
+//! What a worker needs only for connections that come in. A library inside an app has none, and this is how it is rid
+//! of the code: without the feature `serving` a [`Serving`] cannot be made, so whatever would happen to one is not
+//! compiled.
 
 #[cfg(not(feature = "serving"))]
 use std::convert::Infallible;

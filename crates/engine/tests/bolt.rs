@@ -1,4 +1,5 @@
-//! Bolt through the worker, many clients on few upstream connections, over a simulated network that delays, stalls and cuts.
+//! Bolt through the worker, many clients on few upstream connections, over a simulated network that delays, stalls and
+//! cuts.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
@@ -481,7 +482,8 @@ impl Story {
         self.world.run_for(time);
     }
 
-    /// Every call has ended, none was answered twice (the clients look after crossed answers), and nothing is left over.
+    /// Every call has ended, none was answered twice (the clients look after crossed answers), and nothing is left
+    /// over.
     fn check(&mut self, endings: &Endings, origins: &Origins, count: usize) {
         assert_eq!(endings.borrow().len(), count, "each call has one end");
         let twice = origins.seen.borrow().times.values().filter(|times| **times > 1).count();

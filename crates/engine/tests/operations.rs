@@ -1,5 +1,5 @@
-//! Random operations at the worker's door, in any order, against a model of its driver: clients that open, send, end and
-//! reset, hosts that answer or do not, configurations that are replaced, and a drain at the end.
+//! Random operations at the worker's door, in any order, against a model of its driver: clients that open, send, end
+//! and reset, hosts that answer or do not, configurations that are replaced, and a drain at the end.
 //!
 //! What must hold: nothing is said of a connection that is gone, no limit is passed, each stream ends once, and nothing
 //! is left over.

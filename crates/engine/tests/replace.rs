@@ -125,8 +125,8 @@ fn no_request_fails_whatever_is_changed_while_it_is_under_way() {
 
 /// A configuration that is changed piece by piece; what is not changed is shared with the one before.
 ///
-/// Either filter chains go or clusters do: what still comes on a connection of a chain that is gone is routed as that has it,
-/// and fails where the cluster is gone, too.
+/// Either filter chains go or clusters do: what still comes on a connection of a chain that is gone is routed as that
+/// has it, and fails where the cluster is gone, too.
 struct Churn {
     chains_go: bool,
     used: usize,

@@ -71,8 +71,8 @@ fn a_client_gets_one_whole_answer_or_an_error() {
                 close: case.close || case.expect == Expect::Wait,
             });
             let ask = format!("{} /case HTTP/1.1\r\nHost: a\r\n\r\n", case.to).into_bytes();
-            // What comes in a piece of its own, behind a whole answer, may meet the next request on its way: neither side
-            // can tell then. So the next request is sent when all is there.
+            // What comes in a piece of its own, behind a whole answer, may meet the next request on its way: neither
+            // side can tell then. So the next request is sent when all is there.
             let asks = match cut {
                 Cut::Nowhere => vec![[&ask, FOLLOW_UP].concat()],
                 Cut::At(_) | Cut::Everywhere => vec![ask, FOLLOW_UP.to_vec()],

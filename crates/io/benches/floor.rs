@@ -1,9 +1,9 @@
 //! The floor: the least that a forwarder on epoll can cost. What Towpath adds is measured from here.
 //!
-//! `cargo bench -p towpath-io --bench floor -- http|tcp LISTEN UPSTREAM` serves until killed. One thread, edge-triggered,
-//! one `recv` and one `send` for each message and direction, one upstream connection for each accepted one. `http`
-//! parses every head and follows Content-Length, as little as a proxy may do; `tcp` looks at nothing. No timers, no
-//! limits, no errors worth the name: it is a ruler, not a proxy.
+//! `cargo bench -p towpath-io --bench floor -- http|tcp LISTEN UPSTREAM` serves until killed. One thread,
+//! edge-triggered, one `recv` and one `send` for each message and direction, one upstream connection for each accepted
+//! one. `http` parses every head and follows Content-Length, as little as a proxy may do; `tcp` looks at nothing. No
+//! timers, no limits, no errors worth the name: it is a ruler, not a proxy.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! What network there is, as the kernel tells it: interfaces, addresses and default routes (rtnetlink(7), RFC 3549).
 //!
-//! Arrives: the kernel's word that one of them changed. Leaves: a [`Picture`] of all of them, asked for anew, once it has been quiet for a
-//! moment. Between changes nothing wakes up. Linux only: elsewhere [`Watcher::open`] fails.
+//! Arrives: the kernel's word that one of them changed. Leaves: a [`Picture`] of all of them, asked for anew, once it
+//! has been quiet for a moment. Between changes nothing wakes up. Linux only: elsewhere [`Watcher::open`] fails.
 
 #[cfg(target_os = "linux")]
 mod message;
@@ -222,7 +222,8 @@ fn connect(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?)
 }
 
-/// Links, and both families' addresses and routes: `RTMGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
+/// Links, and both families' addresses and routes: `RTMGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`,
+/// `_IPV6_ROUTE`.
 #[cfg(target_os = "linux")]
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// How long nothing more has changed before a change is told …

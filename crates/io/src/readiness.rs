@@ -15,9 +15,9 @@
 //!
 //! How connections end:
 //!
-//! - [`Close::Flush`](towpath_proto::Close::Flush) writes the queue, sends FIN, and then reads and drops what still comes until the
-//!   peer's FIN, but no longer than [`Options::linger`]: closing a socket with unread bytes makes the kernel send a
-//!   reset, which destroys what the peer has not read yet. What the peer sends is no progress.
+//! - [`Close::Flush`](towpath_proto::Close::Flush) writes the queue, sends FIN, and then reads and drops what still
+//!   comes until the peer's FIN, but no longer than [`Options::linger`]: closing a socket with unread bytes makes the
+//!   kernel send a reset, which destroys what the peer has not read yet. What the peer sends is no progress.
 //! - [`Close::FlushReset`](towpath_proto::Close::FlushReset) writes the queue, waits until the kernel has it
 //!   acknowledged, and sends RST. [`Close::Now`](towpath_proto::Close::Now) waits for nothing.
 //! - [`Close::Half`](towpath_proto::Close::Half) writes the queue and sends FIN.
@@ -254,8 +254,8 @@ where
             self.on_ready(event, now);
         }
         if waited.is_ok() && self.deadline.after(OVERSLEPT) <= now {
-            // The process was stopped, frozen or suspended, and the wait ended by a signal: what came meanwhile is heard
-            // before time is up.
+            // The process was stopped, frozen or suspended, and the wait ended by a signal: what came meanwhile is
+            // heard before time is up.
             waited = self.poller.wait(Some(Duration::ZERO), &mut ready);
             for &event in &ready {
                 self.on_ready(event, now);

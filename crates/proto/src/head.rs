@@ -358,8 +358,8 @@ impl Head {
         }
     }
 
-    /// Its names are another protocol's, pushed as [`Name::Custom`]: none of them means what it means in HTTP, but a caller that
-    /// has a [`HeaderName`] finds it by its letters.
+    /// Its names are another protocol's, pushed as [`Name::Custom`]: none of them means what it means in HTTP, but a
+    /// caller that has a [`HeaderName`] finds it by its letters.
     pub(crate) fn set_foreign(&mut self) {
         self.0.foreign = true;
     }
@@ -479,7 +479,8 @@ impl Head {
         self.0.fields.push(field);
     }
 
-    /// Adds a field that is not taken for a well-known one, whatever its name; the caller knows that the name is a token.
+    /// Adds a field that is not taken for a well-known one, whatever its name; the caller knows that the name is a
+    /// token.
     pub(crate) fn append_custom(&mut self, name: &[u8], value: &[u8]) {
         // Only received lines have their names made small as they are copied.
         let as_written = !name.iter().any(u8::is_ascii_uppercase);
@@ -592,7 +593,8 @@ impl Head {
         Field::own_line(name, Span::own(start, end))
     }
 
-    /// Keeps visible ASCII without `#`, which no target has (RFC 9112 §3.2); `other` may write something for any other byte.
+    /// Keeps visible ASCII without `#`, which no target has (RFC 9112 §3.2); `other` may write something for any other
+    /// byte.
     fn keep_graphic(&mut self, bytes: &[u8], mut other: impl FnMut(u8, &mut Lines)) -> Span {
         let stays = |byte: u8| byte.is_ascii_graphic() & (byte != b'#');
         if bytes.iter().fold(true, |all, &byte| all & stays(byte)) {

@@ -163,8 +163,8 @@ pub enum Output<M> {
         /// The bytes; never empty.
         chunk: Bytes,
     },
-    /// Write what is queued for a connection now, so that what is queued later travels in packets of its own. A driver may
-    /// leave it until the end of the round.
+    /// Write what is queued for a connection now, so that what is queued later travels in packets of its own. A driver
+    /// may leave it until the end of the round.
     Push {
         /// Which connection.
         connection: ConnectionId,
@@ -207,7 +207,8 @@ pub enum Output<M> {
         /// The direction, and how much.
         limit: FlowLimit,
     },
-    /// Ask what the kernel knows of a connection's path; answered by [`Input::Inspected`] unless the connection ends first.
+    /// Ask what the kernel knows of a connection's path; answered by [`Input::Inspected`] unless the connection ends
+    /// first.
     Inspect {
         /// Which connection.
         connection: ConnectionId,
@@ -420,8 +421,8 @@ pub struct ConnectOptions {
     pub keepalive: Option<Keepalive>,
     /// Further options, set before `connect`.
     pub socket_options: Vec<SocketOption>,
-    /// What the kernel adds to a round trip at least before it sends again what was not acknowledged (RFC 6298 has a second, Linux 200 ms); `None`, and
-    /// where the kernel gives no choice (Linux before 6.15): its own.
+    /// What the kernel adds to a round trip at least before it sends again what was not acknowledged (RFC 6298 has a
+    /// second, Linux 200 ms); `None`, and where the kernel gives no choice (Linux before 6.15): its own.
     pub least_rto: Option<Duration>,
 }
 

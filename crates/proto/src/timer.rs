@@ -81,8 +81,8 @@ impl Timers {
         None
     }
 
-    /// Drops stale entries from the front, so that [`Timers::next`] is the earliest deadline itself. For a caller that is about
-    /// to sleep for long: on a busy path it would cost what the lazy entries save.
+    /// Drops stale entries from the front, so that [`Timers::next`] is the earliest deadline itself. For a caller that
+    /// is about to sleep for long: on a busy path it would cost what the lazy entries save.
     pub fn prune(&mut self) {
         while let Some(&Reverse((at, slot))) = self.heap.peek() {
             let entry = &mut self.slots[slot as usize];

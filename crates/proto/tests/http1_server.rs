@@ -20,7 +20,8 @@ use wire::{collect, head, poll_all};
 fn the_example_of_rfc_9110_is_understood() {
     let mut server = server(Options::default());
     server.receive(Bytes::from_static(
-        b"GET /hello.txt HTTP/1.1\r\nUser-Agent: curl/7.64.1\r\nHost: www.example.com\r\nAccept-Language: en, mi\r\n\r\n",
+        b"GET /hello.txt HTTP/1.1\r\nUser-Agent: curl/7.64.1\r\nHost: www.example.com\r\nAccept-Language: en, \
+            mi\r\n\r\n",
     ));
     let head = head(server.poll(&mut HeadPool::default()), true);
     assert_eq!(head.method_bytes(), b"GET");

@@ -21,7 +21,8 @@ pub(crate) struct DriverThread {
 }
 
 impl DriverThread {
-    /// Starts the thread, and the machine that `make` makes there. What it says goes to `said`; `ended` is told how the driver ended.
+    /// Starts the thread, and the machine that `make` makes there. What it says goes to `said`; `ended` is told how the
+    /// driver ended.
     pub(crate) fn start<M: Machine<Message = Message>>(
         name: String,
         options: Options,

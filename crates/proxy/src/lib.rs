@@ -11,9 +11,9 @@
 //! | [`logger`] | the application log |
 //! | `tracing` | recordings of requests |
 //!
-//! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for no other thread; and
-//! one control thread, on which all of the above lives. A third writes access logs, so that a slow disk stops
-//! neither.
+//! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for no other
+//! thread; and one control thread, on which all of the above lives. A third writes access logs, so that a slow disk
+//! stops neither.
 //!
 //! ```no_run
 //! towpath_proxy::program::main(std::env::args_os());

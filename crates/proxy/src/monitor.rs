@@ -1,4 +1,5 @@
-//! The thread of the monitor of hosts, when a cluster wants it. What it says goes to the control thread, which tells the workers.
+//! The thread of the monitor of hosts, when a cluster wants it. What it says goes to the control thread, which tells
+//! the workers.
 
 use std::io;
 use std::sync::Arc;

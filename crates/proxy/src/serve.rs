@@ -357,8 +357,8 @@ impl Server {
     }
 }
 
-/// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name server must not keep every
-/// other cluster from serving.
+/// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name
+/// server must not keep every other cluster from serving.
 pub(crate) const WARM_BOUND: Duration = Duration::from_secs(15);
 /// How often the wall clock is compared, histograms are flushed and the like.
 const TICK: Duration = Duration::from_secs(5);

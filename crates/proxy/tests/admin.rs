@@ -231,7 +231,8 @@ fn the_endpoint_may_be_a_unix_socket_and_keeps_an_access_log() {
     let text = bootstrap(origin(Duration::ZERO)).replace(
         "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }",
         &format!(
-            "admin:\n  address: {{ pipe: {{ path: {}, mode: 384 }} }}\n  access_log:\n  - name: file\n    typed_config: \
+            "admin:\n  address: {{ pipe: {{ path: {}, mode: 384 }} }}\n  access_log:\n  - name: file\n    \
+             typed_config: \
              {{ \"@type\": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: {} }}",
             socket.display(),
             log.display()

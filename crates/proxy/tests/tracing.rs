@@ -211,7 +211,8 @@ fn check_slow(judge: &Judge) {
         "select extract_arg(arg_set_id, 'debug.path'), dur >= 60000000, parent_id is not null
          from slice where name = 'slow request'",
         "select dur >= 60000000 from slice where name = 'wait for first byte' order by dur desc limit 1",
-        "select (select max(ts + dur) from slice where name = 'request') - (select min(ts) from slice where name = 'request')
+        "select (select max(ts + dur) from slice where name = 'request') - (select min(ts) from slice where name = \
+         'request')
              < 60000000 + 40000000 + 60000000",
     ]);
     assert_eq!(text(&answers[0]), [["/slow", "1", "1"]]);
@@ -279,7 +280,8 @@ fn a_local_reply_and_a_refused_connect_are_spans_too() {
     assert!(proxy.wait().success());
     let Some(judge) = Judge::of(&path) else { return };
     let answers = judge.clean(&[
-        "select c.name, coalesce(extract_arg(c.arg_set_id, 'debug.outcome'), '') from slice c join slice p on c.parent_id = p.id
+        "select c.name, coalesce(extract_arg(c.arg_set_id, 'debug.outcome'), '') from slice c join slice p on \
+         c.parent_id = p.id
          where p.name in ('request', 'pool wait') order by c.ts, c.dur desc",
         "select extract_arg(arg_set_id, 'debug.status') from slice where name = 'request'",
     ]);

@@ -30,7 +30,8 @@ pub struct Faults {
     pub vanish_permille: u32,
     /// Resets and vanishing happen after at most this many bytes.
     pub cut_bytes: u64,
-    /// A translator on the path forgets a connection that nothing has gone over for so long: from then on nothing arrives, and neither side is told.
+    /// A translator on the path forgets a connection that nothing has gone over for so long: from then on nothing
+    /// arrives, and neither side is told.
     pub forgets_after: Option<Duration>,
     /// In a thousand connects: refused though a machine listens.
     pub refuse_permille: u32,

@@ -1,6 +1,7 @@
 //! The header's structures and numbers, in its order. `bindings/c/towpath.h` tells what they mean.
 //!
-//! A structure grows by fields behind its last byte, padding included: what an older caller has in its padding is not known.
+//! A structure grows by fields behind its last byte, padding included: what an older caller has in its padding is not
+//! known.
 
 use std::ffi::{c_char, c_void};
 

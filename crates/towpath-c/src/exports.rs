@@ -1,7 +1,7 @@
 //! The header's functions, in its order. Each checks what it is given, does one thing, and lets no panic out.
 //!
-//! What they ask of the caller is in the header: handles that came from here and were not given back, texts that end, arrays as long
-//! as they are said to be.
+//! What they ask of the caller is in the header: handles that came from here and were not given back, texts that end,
+//! arrays as long as they are said to be.
 #![expect(
     unsafe_code,
     reason = "called by C; each block relies on what the header asks of the caller"

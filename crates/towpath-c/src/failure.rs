@@ -113,8 +113,8 @@ const fn layer_code(layer: Layer) -> Code {
     }
 }
 
-/// Does a call's work; what goes wrong becomes its number, and its words those of this thread. A panic is a mistake of ours, and
-/// the caller's program goes on.
+/// Does a call's work; what goes wrong becomes its number, and its words those of this thread. A panic is a mistake of
+/// ours, and the caller's program goes on.
 pub(crate) fn guard(work: impl FnOnce() -> Result<()>) -> i32 {
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Failure::new(Code::Internal, "a mistake in the library")));

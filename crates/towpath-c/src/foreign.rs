@@ -1,4 +1,5 @@
-//! What C hands over, checked as far as it can be: null, sizes, text. The rest is the caller's promise, which the header states.
+//! What C hands over, checked as far as it can be: null, sizes, text. The rest is the caller's promise, which the
+//! header states.
 #![expect(unsafe_code, reason = "pointers of C; each block names whose promise it relies on")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -97,7 +98,8 @@ pub(crate) unsafe fn write<T: Grows>(to: *mut T, value: &T, what: &str) -> Resul
     let theirs = unsafe { size(to, what) }?;
     let known = theirs.min(size_of::<T>());
     let header = size_of::<usize>();
-    // SAFETY: both can be accessed for `known` bytes and `to` for `theirs`; `value` is ours, so that they do not overlap.
+    // SAFETY: both can be accessed for `known` bytes and `to` for `theirs`; `value` is ours, so that they do not
+    // overlap.
     unsafe {
         let (from, to) = (std::ptr::from_ref(value).cast::<u8>(), to.cast::<u8>());
         std::ptr::copy_nonoverlapping(from.add(header), to.add(header), known - header);

@@ -1,7 +1,8 @@
 //! Events that wait to be taken.
 //!
-//! Arrives: events, from engines' threads. Leaves: the same in the same order, to the caller that takes them. A descriptor is readable as
-//! long as any wait: one byte is in its pipe then, put there by the first and taken out with the last.
+//! Arrives: events, from engines' threads. Leaves: the same in the same order, to the caller that takes them. A
+//! descriptor is readable as long as any wait: one byte is in its pipe then, put there by the first and taken out with
+//! the last.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! The header, the library and programs in C that use them, held against each other.
 //!
-//! Programs are compiled by the system's compiler, and by clang where `cargo xtask peers` has installed it; each against the shared
-//! and the static library, plain and under AddressSanitizer and UndefinedBehaviorSanitizer.
+//! Programs are compiled by the system's compiler, and by clang where `cargo xtask peers` has installed it; each
+//! against the shared and the static library, plain and under AddressSanitizer and UndefinedBehaviorSanitizer.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
 #[path = "../../towpath/tests/authority/mod.rs"]
@@ -231,7 +231,8 @@ fn origin() -> Server {
 fn serve(stream: &mut TcpStream, path: &str, request: &str) {
     match path {
         "/trailers" => {
-            let head = "HTTP/1.1 200 OK\r\nX-Case: kept\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let head = "HTTP/1.1 200 OK\r\nX-Case: kept\r\nContent-Type: text/plain\r\nTransfer-Encoding: \
+                chunked\r\n\r\n";
             let _ = stream
                 .write_all(format!("{head}5\r\nhello\r\n0\r\nX-Sum: 5d41\r\n\r\n").as_bytes());
         }

@@ -1,5 +1,5 @@
-//! Saying who asks when a server wants to know (RFC 9110 §11): Basic (RFC 7617), Bearer (RFC 6750), and with the feature
-//! `digest` Digest (RFC 7616).
+//! Saying who asks when a server wants to know (RFC 9110 §11): Basic (RFC 7617), Bearer (RFC 6750), and with the
+//! feature `digest` Digest (RFC 7616).
 //!
 //! ```no_run
 //! use towpath::auth::Credentials;
@@ -11,8 +11,8 @@
 //! # Ok::<(), towpath::Error>(())
 //! ```
 //!
-//! A request that is answered 401 is sent again with what the app gave, at most three times; its body must be there as a whole.
-//! Nothing is remembered: the next request is asked anew.
+//! A request that is answered 401 is sent again with what the app gave, at most three times; its body must be there as
+//! a whole. Nothing is remembered: the next request is asked anew.
 
 #[cfg(feature = "digest")]
 mod digest;
@@ -54,8 +54,8 @@ enum Kind {
 pub(crate) type Authenticator = dyn Fn(&Challenge) -> Option<Credentials> + Send + Sync;
 
 impl Credentials {
-    /// A name and a password, by the best scheme that the server offers: Digest where it is built in, else Basic. A name has
-    /// no colon.
+    /// A name and a password, by the best scheme that the server offers: Digest where it is built in, else Basic. A
+    /// name has no colon.
     #[must_use]
     pub fn password(user: &str, password: &str) -> Self {
         Self(Kind::Password { user: user.to_owned(), password: password.to_owned() })
@@ -185,8 +185,8 @@ impl Scheme {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// Those of a field (RFC 9110 §11.6.1), as far as it can be read. A comma divides schemes as well as parameters: a token that is
-    /// not followed by `=` begins a new one.
+    /// Those of a field (RFC 9110 §11.6.1), as far as it can be read. A comma divides schemes as well as parameters: a
+    /// token that is not followed by `=` begins a new one.
     fn all(field: &str) -> Vec<Self> {
         let (mut schemes, mut left) = (Vec::<Self>::new(), field);
         while schemes.len() < MOST_SCHEMES {

@@ -192,7 +192,8 @@ impl Shared {
         Ok(call)
     }
 
-    /// A request that did not come to the engine. Whether it had not ended: an engine that stops meanwhile has told its end.
+    /// A request that did not come to the engine. Whether it had not ended: an engine that stops meanwhile has told its
+    /// end.
     pub(crate) fn forget(&self, id: CallId) -> bool {
         let call = self.calls().open.remove(&id);
         // It may hold the request that holds it.

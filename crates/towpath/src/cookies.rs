@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A jar belongs to whom gives it to a client; several clients may share one. What a server sets is taken as
-//! RFC 6265bis §5.7 has it: for its host or a domain above it that is no public suffix (the list is the `psl` crate's), with the
-//! prefixes `__Secure-` and `__Host-`, at most 4096 bytes of name and value, for at most 400 days. `SameSite` does not
-//! count: a library knows no site that a request comes from. A request with a `cookie` field of its own gets none, and
-//! a redirect takes those of its own place.
+//! RFC 6265bis §5.7 has it: for its host or a domain above it that is no public suffix (the list is the `psl` crate's),
+//! with the prefixes `__Secure-` and `__Host-`, at most 4096 bytes of name and value, for at most 400 days. `SameSite`
+//! does not count: a library knows no site that a request comes from. A request with a `cookie` field of its own gets
+//! none, and a redirect takes those of its own place.
 
 mod date;
 mod file;
@@ -67,8 +67,8 @@ impl Jar {
         Self::default()
     }
 
-    /// With the cookies of a file (Netscape's format, as curl's `--cookie-jar` writes it); empty without the file. Lines that
-    /// are none are passed over.
+    /// With the cookies of a file (Netscape's format, as curl's `--cookie-jar` writes it); empty without the file.
+    /// Lines that are none are passed over.
     ///
     /// # Errors
     /// When the file cannot be read, or is larger than any jar.
@@ -83,8 +83,8 @@ impl Jar {
         Ok(jar)
     }
 
-    /// Writes those that outlive the app to a file that only the app's user can read. A crash leaves the old file or the
-    /// new one.
+    /// Writes those that outlive the app to a file that only the app's user can read. A crash leaves the old file or
+    /// the new one.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,7 +1,7 @@
 //! What a client does to all its requests, and hears of all their answers.
 //!
-//! Arrives: each request before it is sent, and each response's head, those on the way of redirects included. Leaves: the
-//! request with what was added.
+//! Arrives: each request before it is sent, and each response's head, those on the way of redirects included. Leaves:
+//! the request with what was added.
 
 use std::sync::Arc;
 

@@ -125,20 +125,21 @@ impl Engine {
         self.life.shared.network_changed(change)
     }
 
-    /// An outbox on this file, which need not be there yet: requests that are put there survive the process, and are sent until
-    /// there is a final answer. See [`crate::outbox`].
+    /// An outbox on this file, which need not be there yet: requests that are put there survive the process, and are
+    /// sent until there is a final answer. See [`crate::outbox`].
     pub fn outbox(&self, path: impl Into<PathBuf>) -> outbox::Builder {
         outbox::Builder::new(Arc::clone(&self.life.shared), path.into())
     }
 
-    /// A long-lived connection to `tcp://host:port`, or `tls://host:port`, shared by all clones of it: requests and answers, and what
-    /// the server sends on its own. See [`crate::link`].
+    /// A long-lived connection to `tcp://host:port`, or `tls://host:port`, shared by all clones of it: requests and
+    /// answers, and what the server sends on its own. See [`crate::link`].
     pub fn link(&self, url: &str) -> link::Builder {
         link::Builder::new(self.clone(), url)
     }
 
-    /// Saves what is remembered of addresses, what names were answered with, and how long networks bear silence, to a file, for [`Builder::memory`] in the next life. A crash at any moment leaves the
-    /// old file or the new one. Blocks while the file is written: call it when the app goes to the background.
+    /// Saves what is remembered of addresses, what names were answered with, and how long networks bear silence, to a
+    /// file, for [`Builder::memory`] in the next life. A crash at any moment leaves the old file or the new one. Blocks
+    /// while the file is written: call it when the app goes to the background.
     ///
     /// # Errors
     /// When the engine is gone, or the file cannot be written.
@@ -149,8 +150,8 @@ impl Engine {
             .map_err(|error| Error::Engine(format!("{}: {error}", path.display())))
     }
 
-    /// Why the file of [`Builder::memory`] was not used, where it could not be: it cannot be read, is damaged, or is of another
-    /// version. The engine has begun with nothing then.
+    /// Why the file of [`Builder::memory`] was not used, where it could not be: it cannot be read, is damaged, or is of
+    /// another version. The engine has begun with nothing then.
     #[must_use]
     pub fn memory_failure(&self) -> Option<&str> {
         self.life.shared.memory_failure.get().map(String::as_str)
@@ -174,8 +175,8 @@ impl Builder {
         self
     }
 
-    /// Resolves names by this, not by the system, for requests and links: the best address first. It is called on the engine's thread and must not block;
-    /// [`Builder::questions`] is for those that have to.
+    /// Resolves names by this, not by the system, for requests and links: the best address first. It is called on the
+    /// engine's thread and must not block; [`Builder::questions`] is for those that have to.
     pub fn resolver(
         self,
         mut resolver: impl FnMut(&str) -> Result<Vec<IpAddr>, Failure> + Send + 'static,
@@ -186,8 +187,8 @@ impl Builder {
         })
     }
 
-    /// Asks the app for names, not the system. A question may be kept, and answered later by any thread; only the asking is on the
-    /// engine's thread, and must not block.
+    /// Asks the app for names, not the system. A question may be kept, and answered later by any thread; only the
+    /// asking is on the engine's thread, and must not block.
     pub fn questions(mut self, ask: impl FnMut(Question) + Send + 'static) -> Self {
         self.resolver = Some(Box::new(ask));
         self.settings.app_resolves = true;
@@ -215,19 +216,19 @@ impl Builder {
         self
     }
 
-    /// Begins with what [`Engine::save_memory`] saved; with nothing where there is no such file, or where it cannot be used
-    /// ([`Engine::memory_failure`]): the next save writes it anew.
+    /// Begins with what [`Engine::save_memory`] saved; with nothing where there is no such file, or where it cannot be
+    /// used ([`Engine::memory_failure`]): the next save writes it anew.
     pub fn memory(mut self, path: impl Into<PathBuf>) -> Self {
         self.memory = Some(path.into());
         self
     }
 
-    /// Lets the kernel tell what network there is, in place of [`Engine::network_changed`] (Linux, rtnetlink; the network namespace of
-    /// this thread), and believes it that there is none: requests fail or wait then. By default, on Linux, it tells
-    /// of changes alone, until the app does. The label is the interface and the router of the default route, as in
-    /// `wlan0 192.168.1.1`; the app's word is better where it knows more, as the same may be at home and elsewhere.
-    /// There is no network when there is neither a default route nor an address of global scope; this machine itself
-    /// is reached all the same.
+    /// Lets the kernel tell what network there is, in place of [`Engine::network_changed`] (Linux, rtnetlink; the
+    /// network namespace of this thread), and believes it that there is none: requests fail or wait then. By default,
+    /// on Linux, it tells of changes alone, until the app does. The label is the interface and the router of the
+    /// default route, as in `wlan0 192.168.1.1`; the app's word is better where it knows more, as the same may be at
+    /// home and elsewhere. There is no network when there is neither a default route nor an address of global scope;
+    /// this machine itself is reached all the same.
     pub const fn watch_network(mut self) -> Self {
         self.watches = Watches::Yes;
         self

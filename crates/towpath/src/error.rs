@@ -25,7 +25,8 @@ pub enum Error {
     Redirect(&'static str),
     /// The peer's fault: the response's body is not in the coding that it says.
     Decoding(&'static str),
-    /// The response's status says that the request failed ([`Response::error_for_status`](crate::Response::error_for_status)).
+    /// The response's status says that the request failed
+    /// ([`Response::error_for_status`](crate::Response::error_for_status)).
     Status(u16),
     /// The response's body is not the JSON that was expected.
     Json(String),
@@ -35,7 +36,8 @@ pub enum Error {
     Tls(String),
     /// A resource is missing: the engine could not be started, or too much waits for it.
     Engine(String),
-    /// The caller's fault: on the engine's own thread, where handlers and resolvers are called, nothing may wait for it.
+    /// The caller's fault: on the engine's own thread, where handlers and resolvers are called, nothing may wait for
+    /// it.
     EngineThread,
     /// The caller's fault: the request's [`Handler`](crate::Handler) panicked. The request was given up, and the engine
     /// goes on.

@@ -4,8 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Puts a whole file where an old one may be, and opens it: written beside it, brought to the disk and renamed over it. Whatever
-/// happens, one of the two is there.
+/// Puts a whole file where an old one may be, and opens it: written beside it, brought to the disk and renamed over it.
+/// Whatever happens, one of the two is there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let new = beside(path, ".new");
     let mut file = private().read(true).create(true).truncate(true).open(&new)?;

@@ -1,4 +1,5 @@
-//! What files and servers say, for the fuzz target `client`; compiled for it alone. Each panics where something does not hold.
+//! What files and servers say, for the fuzz target `client`; compiled for it alone. Each panics where something does
+//! not hold.
 
 /// A file that an outbox is opened with, as [`crate::outbox`] finds it after a crash.
 pub fn check_outbox(bytes: &[u8]) {

@@ -8,7 +8,8 @@ use towpath_engine::local::report::{
 };
 use towpath_proto::{FlowLimit, Instant};
 
-/// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not happen is `null`.
+/// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not
+/// happen is `null`.
 ///
 /// | Key | Value |
 /// |---|---|

@@ -1,4 +1,5 @@
-//! One long-lived connection to a server that may speak first: requests with answers, and what the server sends on its own.
+//! One long-lived connection to a server that may speak first: requests with answers, and what the server sends on its
+//! own.
 //!
 //! ```no_run
 //! let engine = towpath::Engine::new()?;
@@ -11,24 +12,27 @@
 //! # Ok::<(), towpath::Error>(())
 //! ```
 //!
-//! It speaks Bolt, version 1, over TCP, or over TLS (`tls://host:port`) as the engine's [`Tls`](crate::Tls) says: with the server's name sent and checked, no
-//! protocol offered by ALPN. All clones of a link share its connection, which is opened at once and again whenever it
-//! is lost, until the last clone is dropped.
+//! It speaks Bolt, version 1, over TCP, or over TLS (`tls://host:port`) as the engine's [`Tls`](crate::Tls) says: with
+//! the server's name sent and checked, no protocol offered by ALPN. All clones of a link share its connection, which is
+//! opened at once and again whenever it is lost, until the last clone is dropped.
 //!
-//! **A request** whose link is not connected fails at once ([`Error::NotConnected`]), unless it [`Request::waits`]. One that was sent
-//! and whose connection was lost fails with [`Error::Lost`]: it may have been processed. Nothing is sent twice.
+//! **A request** whose link is not connected fails at once ([`Error::NotConnected`]), unless it [`Request::waits`]. One
+//! that was sent and whose connection was lost fails with [`Error::Lost`]: it may have been processed. Nothing is sent
+//! twice.
 //!
 //! **The heartbeat** is sent only when nothing has come for as long as is learned to be safe on this network: see
-//! [`Settings`](HeartbeatSettings). A beat that nothing answers in [`Builder::beat_timeout`] ends the connection; so a request that
-//! was not answered in its time, while nothing came, is followed by a beat at once. What is learned belongs to the network, not to the server: links that are
-//! opened later begin with it, and so does the next process after [`Engine::save_memory`](crate::Engine::save_memory).
+//! [`Settings`](HeartbeatSettings). A beat that nothing answers in [`Builder::beat_timeout`] ends the connection; so a
+//! request that was not answered in its time, while nothing came, is followed by a beat at once. What is learned
+//! belongs to the network, not to the server: links that are opened later begin with it, and so does the next process
+//! after [`Engine::save_memory`](crate::Engine::save_memory).
 //!
-//! **Connecting** asks the engine for a name's addresses: at once those that it was answered with before, then those that the app's resolver or the
-//! system says, in the order in which they have worked on this network. They are tried one after the other, 250 ms apart where nothing is known, for
-//! [`Builder::connect_timeout`]; the first connection that can be used, its TLS handshake included, is taken. After a
-//! round that came to nothing there is a pause, of [`Builder::pauses`], which doubles and is drawn from its upper half. A connection that
-//! worked and was closed by the server is followed by the next after a random part of the first pause, one that was found dead by the next at
-//! once, and so is [`Engine::network_changed`](crate::Engine::network_changed), which closes the old one.
+//! **Connecting** asks the engine for a name's addresses: at once those that it was answered with before, then those
+//! that the app's resolver or the system says, in the order in which they have worked on this network. They are tried
+//! one after the other, 250 ms apart where nothing is known, for [`Builder::connect_timeout`]; the first connection
+//! that can be used, its TLS handshake included, is taken. After a round that came to nothing there is a pause, of
+//! [`Builder::pauses`], which doubles and is drawn from its upper half. A connection that worked and was closed by the
+//! server is followed by the next after a random part of the first pause, one that was found dead by the next at once,
+//! and so is [`Engine::network_changed`](crate::Engine::network_changed), which closes the old one.
 //!
 //! A link has a thread of its own, which sleeps while nothing is due. It keeps its engine running.
 
@@ -67,7 +71,8 @@ use pending::Inner;
 pub(crate) use silences::Silences;
 use wire::{Event, Letter, Order, Wire};
 
-/// A long-lived connection. Cheap to clone; when the last one is dropped the connection is closed, and what is under way fails.
+/// A long-lived connection. Cheap to clone; when the last one is dropped the connection is closed, and what is under
+/// way fails.
 #[derive(Clone)]
 pub struct Link {
     life: Arc<Life>,
@@ -141,7 +146,8 @@ pub struct State {
     pub connected: bool,
     /// Connections since it was opened.
     pub connections: u64,
-    /// Why there was no connection when one was last tried for, or none that the server spoke on. None since it has spoken.
+    /// Why there was no connection when one was last tried for, or none that the server spoke on. None since it has
+    /// spoken.
     pub failure: Option<Failed>,
     /// Heartbeats sent.
     pub beats: u64,
@@ -170,8 +176,8 @@ impl Builder {
         Self { engine, url: url.to_owned(), settings, on_push: None }
     }
 
-    /// Is given what the server sends on its own, on the link's thread: while it runs nothing else happens on the link, so it must not wait
-    /// for an answer. Without it requests of the server are answered with [`Status::NO_PROCESSOR`].
+    /// Is given what the server sends on its own, on the link's thread: while it runs nothing else happens on the link,
+    /// so it must not wait for an answer. Without it requests of the server are answered with [`Status::NO_PROCESSOR`].
     pub fn on_push(mut self, on_push: impl FnMut(Push) + Send + 'static) -> Self {
         self.on_push = Some(Box::new(on_push));
         self
@@ -195,15 +201,16 @@ impl Builder {
         self
     }
 
-    /// The pause after the first round that came to nothing (default 1 s, at least 1 ms), and the longest (default 5 min).
+    /// The pause after the first round that came to nothing (default 1 s, at least 1 ms), and the longest (default 5
+    /// min).
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.first_pause = first.max(Duration::from_millis(1));
         self.settings.longest_pause = longest.max(self.settings.first_pause);
         self
     }
 
-    /// How many requests may be under way or wait (default 1024, at most 65,536), and how many bytes of them (default 4 MiB). A server that makes twice these
-    /// bytes wait, by asking and not reading, is cut off.
+    /// How many requests may be under way or wait (default 1024, at most 65,536), and how many bytes of them (default 4
+    /// MiB). A server that makes twice these bytes wait, by asking and not reading, is cut off.
     pub fn room(mut self, requests: usize, bytes: usize) -> Self {
         self.settings.max_calls = requests.min(65_536);
         self.settings.max_bytes = bytes;
@@ -219,8 +226,8 @@ impl Builder {
     /// Opens it; the connection comes on its own.
     ///
     /// # Errors
-    /// When the URL is neither `tcp://host:port` nor `tls://host:port`, TLS cannot be set up as [`crate::Builder::tls`] says, or the system gives
-    /// no thread or descriptors.
+    /// When the URL is neither `tcp://host:port` nor `tls://host:port`, TLS cannot be set up as [`crate::Builder::tls`]
+    /// says, or the system gives no thread or descriptors.
     pub fn open(self) -> Result<Link, Error> {
         let Self { engine, url, settings, on_push } = self;
         let url = Url::parse_link(&url).map_err(Error::Url)?;
@@ -344,12 +351,14 @@ impl Drop for Closing {
 }
 
 impl Link {
-    /// A request with this content: the class and headers are empty, it is done in 15 s or not, and does not wait for a connection.
+    /// A request with this content: the class and headers are empty, it is done in 15 s or not, and does not wait for a
+    /// connection.
     pub fn request(&self, content: impl Into<Bytes>) -> Request {
         Request::new(Arc::clone(&self.life), content.into())
     }
 
-    /// Whether a user looks on: beats come more often then, so that a dead link is found sooner, and nothing is tried out.
+    /// Whether a user looks on: beats come more often then, so that a dead link is found sooner, and nothing is tried
+    /// out.
     pub fn set_foreground(&self, in_foreground: bool) {
         let _ = self.life.inner.order(Order::Foreground(in_foreground));
     }

@@ -1,4 +1,5 @@
-//! Requests that survive the process: put into a file first, sent until there is a final answer, told of, and only then forgotten.
+//! Requests that survive the process: put into a file first, sent until there is a final answer, told of, and only then
+//! forgotten.
 //!
 //! ```no_run
 //! let engine = towpath::Engine::new()?;
@@ -8,22 +9,26 @@
 //! # Ok::<(), towpath::Error>(())
 //! ```
 //!
-//! When [`Put::keep`] returns, the request is on the disk. From then on it is sent, at the next start of the process if need be, with
-//! an `Idempotency-Key` that stays the same (draft-ietf-httpapi-idempotency-key-header), by which the server knows a repetition. So
-//! it is processed once by servers that honour the key, and at least once by others.
+//! When [`Put::keep`] returns, the request is on the disk. From then on it is sent, at the next start of the process if
+//! need be, with an `Idempotency-Key` that stays the same (draft-ietf-httpapi-idempotency-key-header), by which the
+//! server knows a repetition. So it is processed once by servers that honour the key, and at least once by others.
 //!
-//! **Final** is every answer but 408, 409, 425, 429 and those from 500 on except 501 and 505; [`Builder::final_when`] decides otherwise. (409 and
-//! the draft: the request with this key is still being processed.) Redirects are final: they are not followed. After anything else, and
-//! after no answer, it is sent again, by pauses of [`Builder::pauses`] that double and are drawn at random, or of the server's
-//! `Retry-After` in seconds, if that is longer. An origin that does not answer, or answers 429, 502, 503 or 504, is asked by one entry at a
-//! time until it has given a final answer. Without a network nothing is sent; after [`Engine::network_changed`](crate::Engine::network_changed) everything at once.
+//! **Final** is every answer but 408, 409, 425, 429 and those from 500 on except 501 and 505; [`Builder::final_when`]
+//! decides otherwise. (409 and the draft: the request with this key is still being processed.) Redirects are final:
+//! they are not followed. After anything else, and after no answer, it is sent again, by pauses of [`Builder::pauses`]
+//! that double and are drawn at random, or of the server's `Retry-After` in seconds, if that is longer. An origin that
+//! does not answer, or answers 429, 502, 503 or 504, is asked by one entry at a time until it has given a final answer.
+//! Without a network nothing is sent; after [`Engine::network_changed`](crate::Engine::network_changed) everything at
+//! once.
 //!
 //! **Order** is kept among those of one [`Put::lane`]: the next is sent when the one before has ended.
 //!
-//! **The end** is told to [`Builder::on_end`] at least once: again in the next life, when the process died while it was told.
+//! **The end** is told to [`Builder::on_end`] at least once: again in the next life, when the process died while it was
+//! told.
 //!
-//! The file has the requests as they are, with all their fields, readable for the app's user only. An outbox has a thread of its own, which sleeps
-//! while nothing is due. It does not keep its engine running: without it, it keeps what it is given and sends nothing.
+//! The file has the requests as they are, with all their fields, readable for the app's user only. An outbox has a
+//! thread of its own, which sleeps while nothing is due. It does not keep its engine running: without it, it keeps what
+//! it is given and sends nothing.
 
 mod dispatcher;
 mod log;
@@ -56,8 +61,8 @@ use log::{Kept, Log, Places, Sync};
 use record::{Limits, Message, Record};
 use schedule::Schedule;
 
-/// Requests that survive the process. Cheap to clone; when the last one is dropped what is under way is given up, and all that
-/// has not ended stays in the file.
+/// Requests that survive the process. Cheap to clone; when the last one is dropped what is under way is given up, and
+/// all that has not ended stays in the file.
 #[derive(Clone)]
 pub struct Outbox {
     life: Arc<Life>,
@@ -189,7 +194,8 @@ struct Inner {
 pub struct Recovered {
     /// Requests of earlier lives, of which the ends are still to be told.
     pub entries: usize,
-    /// Bytes that were no whole records: what a crash left of a request whose [`Put::keep`] had not returned, or damage.
+    /// Bytes that were no whole records: what a crash left of a request whose [`Put::keep`] had not returned, or
+    /// damage.
     pub lost_bytes: u64,
 }
 
@@ -225,14 +231,15 @@ impl Builder {
         Self { shared, path, settings, on_end: None }
     }
 
-    /// Is told the end of each request, on the outbox's own thread. It may block, which holds up everything else; it may put new
-    /// requests, but not wait for the outbox. Without it ends are not told.
+    /// Is told the end of each request, on the outbox's own thread. It may block, which holds up everything else; it
+    /// may put new requests, but not wait for the outbox. Without it ends are not told.
     pub fn on_end(mut self, on_end: impl FnMut(&Ended) + Send + 'static) -> Self {
         self.on_end = Some(Box::new(on_end));
         self
     }
 
-    /// How many requests it takes (default 1000, at most 10,000) and how many bytes of them (default 16 MiB, at most 256 MiB).
+    /// How many requests it takes (default 1000, at most 10,000) and how many bytes of them (default 16 MiB, at most
+    /// 256 MiB).
     pub fn room(mut self, entries: usize, bytes: u64) -> Self {
         self.settings.max_entries = entries.min(MOST_ENTRIES);
         self.settings.max_bytes = bytes.min(MOST_BYTES);
@@ -251,8 +258,8 @@ impl Builder {
         self
     }
 
-    /// The pause after the first failure, which doubles for each further one (default 1 s), and the longest (default 5 min). Each is drawn from
-    /// the upper half of this.
+    /// The pause after the first failure, which doubles for each further one (default 1 s), and the longest (default 5
+    /// min). Each is drawn from the upper half of this.
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.limits.first_pause = first;
         self.settings.limits.longest_pause = longest.max(first);
@@ -311,15 +318,15 @@ impl Builder {
 }
 
 impl Outbox {
-    /// A request to be kept. Its URL, method, fields, body and limits on time outlive the process; it goes through the outbox's engine,
-    /// and may always be repeated. Where it has no `Idempotency-Key` it gets one: a random UUID as a quoted string, as the draft
-    /// has it.
+    /// A request to be kept. Its URL, method, fields, body and limits on time outlive the process; it goes through the
+    /// outbox's engine, and may always be repeated. Where it has no `Idempotency-Key` it gets one: a random UUID as a
+    /// quoted string, as the draft has it.
     pub const fn put(&self, request: Request) -> Put<'_> {
         Put { outbox: self, request, lane: None, expires_after: None }
     }
 
-    /// Takes a request out, and gives it up if it is under way: it may have been processed. Its end is not told. False when it has
-    /// ended.
+    /// Takes a request out, and gives it up if it is under way: it may have been processed. Its end is not told. False
+    /// when it has ended.
     ///
     /// # Errors
     /// When that cannot be written: then it is still there.

@@ -9,8 +9,8 @@ use towpath_proto::{Failure, QueryId};
 
 use crate::call::Shared;
 
-/// What the addresses of a name are. It is answered once, by any thread; one that is dropped counts as not answered in time, and is
-/// asked again.
+/// What the addresses of a name are. It is answered once, by any thread; one that is dropped counts as not answered in
+/// time, and is asked again.
 pub struct Question {
     query: QueryId,
     name: Arc<str>,
@@ -29,8 +29,8 @@ impl Question {
         &self.name
     }
 
-    /// The addresses, the best first. None, or [`Failure::NoSuchName`], is the last word on a name that had no addresses before:
-    /// requests that wait fail. After any other failure it is asked again in half a second.
+    /// The addresses, the best first. None, or [`Failure::NoSuchName`], is the last word on a name that had no
+    /// addresses before: requests that wait fail. After any other failure it is asked again in half a second.
     pub fn answer(mut self, outcome: Result<Vec<IpAddr>, Failure>) {
         self.send(outcome);
     }

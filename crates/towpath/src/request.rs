@@ -112,8 +112,8 @@ impl Client {
         self.with(|defaults| defaults.cookies = Some(jar.clone()))
     }
 
-    /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent; with nothing
-    /// the 401 is the app's. It may be called on the engine's thread, and must not block.
+    /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent;
+    /// with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
     #[must_use]
     pub fn authenticate(
         &self,
@@ -283,23 +283,23 @@ impl Request {
         self
     }
 
-    /// Fails at once with [`Failed::Resting`](crate::Failed::Resting) while its origin is left alone after an answer 429 or 503,
-    /// where by default it waits; such an answer to itself it gets as it is.
+    /// Fails at once with [`Failed::Resting`](crate::Failed::Resting) while its origin is left alone after an answer
+    /// 429 or 503, where by default it waits; such an answer to itself it gets as it is.
     pub const fn fail_at_rest(mut self) -> Self {
         self.options.fails_at_rest = true;
         self
     }
 
-    /// Sends it a second time, on another connection, when it takes longer than 95 of 100 requests of its size to the same origin
-    /// did, and takes the answer that comes first. Where it may be repeated, and within the engine's budget. The server may see
-    /// it twice.
+    /// Sends it a second time, on another connection, when it takes longer than 95 of 100 requests of its size to the
+    /// same origin did, and takes the answer that comes first. Where it may be repeated, and within the engine's
+    /// budget. The server may see it twice.
     pub const fn hedge(mut self) -> Self {
         self.options.hedges = true;
         self
     }
 
-    /// Lets a response that breaks off fail, where by default the rest is asked for on another connection: of a GET whose
-    /// response has a strong `etag` and a known length, by `range` and `if-range` (RFC 9110 §13.1.5).
+    /// Lets a response that breaks off fail, where by default the rest is asked for on another connection: of a GET
+    /// whose response has a strong `etag` and a known length, by `range` and `if-range` (RFC 9110 §13.1.5).
     pub const fn no_resume(mut self) -> Self {
         self.options.resumes = false;
         self

@@ -37,8 +37,8 @@ pub struct Body {
     trailers: Option<Head>,
 }
 
-/// A piece of a response's body, in the engine's own memory. As long as it is held its bytes count as unused, and no more than
-/// [`Settings::window_bytes`](crate::Settings::window_bytes) of one request are unused at a time.
+/// A piece of a response's body, in the engine's own memory. As long as it is held its bytes count as unused, and no
+/// more than [`Settings::window_bytes`](crate::Settings::window_bytes) of one request are unused at a time.
 pub struct Chunk {
     bytes: Bytes,
     held: Held,

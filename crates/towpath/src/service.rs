@@ -1,7 +1,9 @@
-//! A client as a [`tower_service::Service`], for what is built of `tower`'s layers and the `http` crate's types. Feature `tower`.
+//! A client as a [`tower_service::Service`], for what is built of `tower`'s layers and the `http` crate's types.
+//! Feature `tower`.
 //!
-//! It needs no runtime: futures are woken by the engine's thread, and nothing is spawned. A request's body is sent while its response is
-//! awaited, and, where a server answers before it has everything, while the response's body is read.
+//! It needs no runtime: futures are woken by the engine's thread, and nothing is spawned. A request's body is sent
+//! while its response is awaited, and, where a server answers before it has everything, while the response's body is
+//! read.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +19,8 @@ use crate::report::Report;
 use crate::upload::Upload;
 use crate::{Client, Error};
 
-/// A [`Client`] that answers [`http::Request`]s, whose URI has to be absolute. It is always ready: what is too much fails.
+/// A [`Client`] that answers [`http::Request`]s, whose URI has to be absolute. It is always ready: what is too much
+/// fails.
 #[derive(Clone)]
 pub struct Service {
     client: Client,

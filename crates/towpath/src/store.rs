@@ -9,10 +9,12 @@
 //! silence 290 315 86400 home
 //! ```
 //!
-//! The first line has the format's version, the time (seconds since 1970) and the CRC-32 of all that follows it; each other one the address, successes,
-//! failures, failures in a row, milliseconds of a connect, how many seconds ago it was used, and the network's label; or that it is a name, how many
-//! seconds ago it was answered, the name, its addresses, and the network's label; or that it is how long a network bears silence: the seconds of the longest that was survived, of the
-//! shortest that was not, how many seconds ago the search ended (`-` where it is not known), and the label.
+//! The first line has the format's version, the time (seconds since 1970) and the CRC-32 of all that follows it; each
+//! other one the address, successes, failures, failures in a row, milliseconds of a connect, how many seconds ago it
+//! was used, and the network's label; or that it is a name, how many seconds ago it was answered, the name, its
+//! addresses, and the network's label; or that it is how long a network bears silence: the seconds of the longest that
+//! was survived, of the shortest that was not, how many seconds ago the search ended (`-` where it is not known), and
+//! the label.
 //!
 //! It is a cache: a file of another version, or one that the disk damaged, is not used at all, and written anew.
 
@@ -166,7 +168,8 @@ fn parse_line(line: &str, since: Duration) -> Option<Saved> {
     Some(Saved { network, address, facts, age: age(Duration::from_secs_f64(age_s), since) })
 }
 
-/// What was so old when the file was written. A clock that was wrong then makes nothing so old that it would not be read again.
+/// What was so old when the file was written. A clock that was wrong then makes nothing so old that it would not be
+/// read again.
 fn age(then: Duration, since: Duration) -> Duration {
     (then + since).min(OLDEST)
 }

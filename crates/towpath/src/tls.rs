@@ -49,7 +49,8 @@ impl Tls {
         self
     }
 
-    /// What is needed to speak it, with these protocols offered (RFC 7301). Reads the platform's roots, if they are wanted.
+    /// What is needed to speak it, with these protocols offered (RFC 7301). Reads the platform's roots, if they are
+    /// wanted.
     pub(crate) fn template(&self, alpn: &[&str]) -> Result<ClientTemplate, Error> {
         let sound = |error: towpath_proto::tls::SettingsError| Error::Tls(error.to_string());
         let roots = match &self.roots {

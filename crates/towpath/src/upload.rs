@@ -29,8 +29,8 @@ pub struct Upload {
     decodes: bool,
 }
 
-/// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it up.
-/// Nothing here blocks. Clones are the same request, with all that it is followed to.
+/// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it
+/// up. Nothing here blocks. Clones are the same request, with all that it is followed to.
 #[derive(Clone)]
 pub struct Sender {
     current: Current,
@@ -196,7 +196,8 @@ impl Upload {
         self.end().map(drop)
     }
 
-    /// The response, as soon as its head is there: whether or not the body has ended. The hold on the request goes over to it.
+    /// The response, as soon as its head is there: whether or not the body has ended. The hold on the request goes over
+    /// to it.
     ///
     /// # Errors
     /// When no response came.

@@ -1,7 +1,7 @@
 //! The engine's machine, told the wall time whenever that has moved against the driver's clock.
 //!
-//! A phone's clock may be wrong until it has a network, and is set while apps run: a certificate is judged by the time at which
-//! its handshake happens.
+//! A phone's clock may be wrong until it has a network, and is set while apps run: a certificate is judged by the time
+//! at which its handshake happens.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::shell::{Result, root};
 
-/// The owners of a worker, lowest first, and what each may import of them. Everything else in the crate is below all of them.
+/// The owners of a worker, lowest first, and what each may import of them. Everything else in the crate is below all of
+/// them.
 const OWNERS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("env", &["ids"]),

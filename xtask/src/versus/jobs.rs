@@ -123,8 +123,8 @@ pub(super) fn stream(plan: &Plan, programs: &Programs, report: &mut Report) -> R
 
 const RATE: u64 = 5000;
 
-/// Few enough milliseconds that most slices are free of the machine's own stalls, which are longer than what is measured
-/// and would be the 99th percentile of every longer run; fifteen requests are beyond it.
+/// Few enough milliseconds that most slices are free of the machine's own stalls, which are longer than what is
+/// measured and would be the 99th percentile of every longer run; fifteen requests are beyond it.
 const SLICE: Duration = Duration::from_millis(300);
 /// Of each second that a round is asked to have: about as many requests are measured as by one run of that length.
 const SLICES_PER_SECOND: usize = 4;

@@ -209,7 +209,8 @@ mod tests {
     use super::*;
 
     const SAID: &str = "Running 2s test @ http://127.0.0.1:1/\n  Latency Distribution\n     50%  812.00us\n     \
-                        75%    1.02ms\n     90%    1.20ms\n     99%    1.93ms\n  130712 requests in 2.00s, 158.08MB read\n\
+                        75%    1.02ms\n     90%    1.20ms\n     99%    1.93ms\n  130712 requests in 2.00s, 158.08MB \
+                        read\n\
                         Requests/sec:  65356.12\nTransfer/sec:     79.04MB\n";
 
     #[test]

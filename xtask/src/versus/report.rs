@@ -98,8 +98,8 @@ impl Report {
         Self { machine, rows: Vec::new() }
     }
 
-    /// Prints a table. Its first column is the one that ratios and spread are of; lower is better. A ratio is the median
-    /// of the rounds' ratios. Both have the interval of a median of more rounds; of less than six, the extremes.
+    /// Prints a table. Its first column is the one that ratios and spread are of; lower is better. A ratio is the
+    /// median of the rounds' ratios. Both have the interval of a median of more rounds; of less than six, the extremes.
     pub(super) fn table(&mut self, title: &str, case: &str, columns: &[Column], rows: &[Row]) {
         println!("\n{title}");
         print!("  {:<9}", "");

@@ -57,7 +57,11 @@ impl Converter<'_> {
     /// A `SocketAddress`.
     pub(super) fn socket_address(&mut self, socket: &Message) -> Option<Written> {
         if socket.has("named_port") {
-            self.report.problem(socket.at("named_port"), "a port by name needs a resolver, and the default one takes none; write `port_value`");
+            self.report.problem(
+                socket.at("named_port"),
+                "a port by name needs a resolver, and the default one takes \
+                none; write `port_value`",
+            );
             return None;
         }
         let port = u16::try_from(socket.number("port_value")?).ok()?;

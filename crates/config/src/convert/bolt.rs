@@ -155,7 +155,8 @@ impl Converter<'_> {
                 && cluster.bolt.is_none()
             {
                 let text = format!(
-                    "cluster '{}' does not speak Bolt: its typed_extension_protocol_options need `{BOLT_OPTIONS}`, or a Bolt route its `http`",
+                    "cluster '{}' does not speak Bolt: its typed_extension_protocol_options need `{BOLT_OPTIONS}`, or \
+                     a Bolt route its `http`",
                     cluster.name
                 );
                 self.report.problem(&at, text);
@@ -166,7 +167,8 @@ impl Converter<'_> {
                 && cluster.bolt.is_some()
             {
                 let text = format!(
-                    "cluster '{}' speaks Bolt, not HTTP: an HTTP route to it needs typed_per_filter_config `{BOLT_BRIDGE_NAME}`, a Bolt route no `http`",
+                    "cluster '{}' speaks Bolt, not HTTP: an HTTP route to it needs typed_per_filter_config \
+                     `{BOLT_BRIDGE_NAME}`, a Bolt route no `http`",
                     cluster.name
                 );
                 self.report.problem(&at, text);

@@ -17,7 +17,8 @@ const BOLT_BRIDGE: &str = "towpath.extensions.bolt.v1.BoltBridge";
 pub(super) const BOLT_BRIDGE_NAME: &str = "towpath.filters.http.bolt_bridge";
 
 impl Converter<'_> {
-    /// An HTTP route's action, with its bridge to Bolt if it has one. `before` is how many clusters HTTP was sent to before it.
+    /// An HTTP route's action, with its bridge to Bolt if it has one. `before` is how many clusters HTTP was sent to
+    /// before it.
     pub(super) fn bridged(
         &mut self,
         route: &Message,
@@ -53,7 +54,8 @@ impl Converter<'_> {
                 Some(_) | None => self.report.unsupported(
                     &item.at,
                     format!(
-                        "`{name}` of type `{}` is not configured by route; `{BOLT_BRIDGE_NAME}` of type `{BOLT_BRIDGE}` is",
+                        "`{name}` of type `{}` is not configured by route; `{BOLT_BRIDGE_NAME}` of type \
+                         `{BOLT_BRIDGE}` is",
                         any.name
                     ),
                 ),

@@ -104,7 +104,13 @@ impl Converter<'_> {
                 });
             }
             (Some(Written::Name(name, _)), Discovery::Static) => {
-                self.report.problem(&address.at, format!("malformed IP address: {name}; names need a STRICT_DNS or LOGICAL_DNS cluster"));
+                self.report.problem(
+                    &address.at,
+                    format!(
+                        "malformed IP address: {name}; names need a STRICT_DNS or \
+                    LOGICAL_DNS cluster"
+                    ),
+                );
             }
             (Some(Written::Address(ip)), Discovery::Dns(_)) => match ip.ip() {
                 // An address resolves to itself.

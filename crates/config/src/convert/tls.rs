@@ -222,8 +222,8 @@ impl Converter<'_> {
         Some((least?, most?))
     }
 
-    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good, which a client
-    /// has no use for.
+    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good, which a
+    /// client has no use for.
     fn cipher_suites(&mut self, parameters: Option<&Message>) -> Option<Vec<CipherSuite>> {
         self.named(parameters, "cipher_suites", &[':', '|', '[', ']'], CipherSuite::named)
     }

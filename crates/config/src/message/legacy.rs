@@ -90,7 +90,8 @@ fn untyped_config(
     decoder.report.note(
         at,
         format!(
-            "`config` is of the v2 API; write `name: {}` and `typed_config: {{\"@type\": type.googleapis.com/{type_name}, …}}`",
+            "`config` is of the v2 API; write `name: {}` and `typed_config: \
+             {{\"@type\": type.googleapis.com/{type_name}, …}}`",
             extension.new
         ),
     );
@@ -246,7 +247,8 @@ const REMOVED: &[(&str, &str, &str)] = &[
     (
         "envoy.config.route.v3.HeaderMatcher",
         "regex_match",
-        "`regex_match` is of the v2 API and has another grammar; write `string_match: {safe_regex: {regex: …}}` and check the expression",
+        "`regex_match` is of the v2 API and has another grammar; write `string_match: {safe_regex: {regex: …}}` and \
+         check the expression",
     ),
     (
         "envoy.config.cluster.v3.Cluster",

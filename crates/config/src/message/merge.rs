@@ -1,5 +1,5 @@
-//! `--config-yaml` over the file, by protobuf's `MergeFrom`: lists append, maps take the new keys, messages merge, and a
-//! scalar without presence overrides only when it is not its default.
+//! `--config-yaml` over the file, by protobuf's `MergeFrom`: lists append, maps take the new keys, messages merge, and
+//! a scalar without presence overrides only when it is not its default.
 
 use super::{Field, Message, Nanos, Value};
 use crate::tree::{Node, Value as Tree};

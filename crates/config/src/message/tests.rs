@@ -101,8 +101,10 @@ fn lists_append_messages_merge_and_scalars_override() {
 
 #[test]
 fn defaults_without_presence_do_not_override() {
-    let base = "node: {id: a}\nstats_flush_interval: 5.5s\nstats_server_version_override: 7\nenable_dispatcher_stats: true";
-    let over = "node: {id: ''}\nstats_flush_interval: 3s\nstats_server_version_override: 0\nenable_dispatcher_stats: false";
+    let base = "node: {id: a}\nstats_flush_interval: 5.5s\nstats_server_version_override: 7\nenable_dispatcher_stats: \
+        true";
+    let over = "node: {id: ''}\nstats_flush_interval: 3s\nstats_server_version_override: 0\nenable_dispatcher_stats: \
+        false";
     let expected = json!({
         "node": {"id": "a"}, "stats_flush_interval": "3.500s", "stats_server_version_override": 7,
         "enable_dispatcher_stats": true,

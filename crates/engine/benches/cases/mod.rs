@@ -4,7 +4,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
-    reason = "as in the tests whose scene this is: what cannot go on has failed, and a script answers to what it cares about"
+    reason = "as in the tests whose scene this is: what cannot go on has failed, and a script answers to what it cares \
+        about"
 )]
 
 use std::hint::black_box;

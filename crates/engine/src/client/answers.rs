@@ -1,7 +1,7 @@
 //! What names were answered with, network by network: for origins that have not asked yet, in this life or the next.
 //!
-//! Arrives: the resolver's answers, with the label of the network that they came on. Leaves: addresses to begin with while a new question is under
-//! way. A failure takes nothing away: the resolver may be what is broken.
+//! Arrives: the resolver's answers, with the label of the network that they came on. Leaves: addresses to begin with
+//! while a new question is under way. A failure takes nothing away: the resolver may be what is broken.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -2,17 +2,18 @@
 //!
 //! Arrives: each request with a number that stands for all of it, and the bytes that leave. Leaves: yes, or no.
 //!
-//! An app with a mistake in a loop, on a million phones, is an attack on its own servers. Mars refuses an identical request
-//! after 105 in an hour (`mars/stn/src/frequency_limit.cc`) and holds mobile traffic to 80 MB an hour (`flow_limit.cc`). Here
-//! both windows slide: in no stretch of time of a window's length is more let through than its limit.
+//! An app with a mistake in a loop, on a million phones, is an attack on its own servers. Mars refuses an identical
+//! request after 105 in an hour (`mars/stn/src/frequency_limit.cc`) and holds mobile traffic to 80 MB an hour
+//! (`flow_limit.cc`). Here both windows slide: in no stretch of time of a window's length is more let through than its
+//! limit.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use towpath_proto::Instant;
 
-/// An amount in a sliding window of time, counted by eighths of it: what has been let through is forgotten at most an eighth of
-/// the window late, and never early.
+/// An amount in a sliding window of time, counted by eighths of it: what has been let through is forgotten at most an
+/// eighth of the window late, and never early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     amounts: [u64; SLOTS],
@@ -78,7 +79,8 @@ impl Identical {
         self.most > 0
     }
 
-    /// Lets a request through, or not; `identity` stands for its method, address and body. What is refused does not count.
+    /// Lets a request through, or not; `identity` stands for its method, address and body. What is refused does not
+    /// count.
     pub fn take(&mut self, identity: u64, now: Instant) -> bool {
         if !self.is_on() {
             return true;

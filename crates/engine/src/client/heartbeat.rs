@@ -1,14 +1,16 @@
 //! How long a connection may be silent before the network forgets it, learned network by network.
 //!
-//! Arrives: what became of connections after silences, with the time. Leaves: how long to be silent before the next beat.
+//! Arrives: what became of connections after silences, with the time. Leaves: how long to be silent before the next
+//! beat.
 //!
-//! Address translators (NATs) forget a silent connection after a time that is not announced; RFC 5382 §5 asks for two hours, and many
-//! give minutes. The longest silence that is survived is searched for: doubled until one is not, then halved between the two
-//! until they are close. Whatever comes over a connection after a silence is evidence, not only an answered beat.
+//! Address translators (NATs) forget a silent connection after a time that is not announced; RFC 5382 §5 asks for two
+//! hours, and many give minutes. The longest silence that is survived is searched for: doubled until one is not, then
+//! halved between the two until they are close. Whatever comes over a connection after a silence is evidence, not only
+//! an answered beat.
 //!
-//! A silence that was not survived shortens the next one at once, and is believed when it, or a shorter one, is not survived either:
-//! the connection may have ended for reasons of its own. It is no evidence at all unless the server was reached anew soon,
-//! on the same network. What was found is used less a margin, and questioned after some days.
+//! A silence that was not survived shortens the next one at once, and is believed when it, or a shorter one, is not
+//! survived either: the connection may have ended for reasons of its own. It is no evidence at all unless the server
+//! was reached anew soon, on the same network. What was found is used less a margin, and questioned after some days.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ pub struct Settings {
     pub foreground: Duration,
     /// By how much less than the longest silence survived is used in the end; at most an eighth of it. Default 20 s.
     pub margin: Duration,
-    /// How close the longest survived and the shortest not survived come; at most an eighth of the latter. Default 30 s, at least 1 s.
+    /// How close the longest survived and the shortest not survived come; at most an eighth of the latter. Default 30
+    /// s, at least 1 s.
     pub resolution: Duration,
     /// After what time the shortest silence that was not survived is tried once more: default 7 days.
     pub relearn: Duration,
@@ -145,7 +148,8 @@ impl Heartbeat {
         self.lost = Some((silence, now));
     }
 
-    /// The server was reached anew. What was found before is believed to be the silence's fault, if that was not long ago.
+    /// The server was reached anew. What was found before is believed to be the silence's fault, if that was not long
+    /// ago.
     pub fn reached(&mut self, now: Instant) {
         let Some((silence, at)) = self.lost.take() else { return };
         if now - at <= SOON && silence >= self.settings.shortest {
@@ -577,7 +581,8 @@ mod tests {
         }
     }
 
-    /// Mars, read in its favour: three beats at 210 s, five for each 60 s more, two that fail; none above 580 s is tried.
+    /// Mars, read in its favour: three beats at 210 s, five for each 60 s more, two that fail; none above 580 s is
+    /// tried.
     fn mars_beats(timeout: Duration) -> u32 {
         let steps = (270..=580).step_by(60).take_while(|s| SECOND * *s < timeout).count();
         let fails = if timeout > SECOND * 580 { 0 } else { 2 };

@@ -71,7 +71,8 @@ impl Memory {
         Self { network: Arc::from(""), facts: HashMap::new() }
     }
 
-    /// From here on attempts are made on the network of this name (an SSID's hash, a carrier: at the platform's choice).
+    /// From here on attempts are made on the network of this name (an SSID's hash, a carrier: at the platform's
+    /// choice).
     pub fn set_network(&mut self, label: &str) {
         if *self.network != *label {
             self.network = Arc::from(label);

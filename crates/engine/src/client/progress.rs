@@ -21,9 +21,9 @@ pub enum Verdict {
     Suspect(Duration),
 }
 
-/// What an app's connections are made with: the kernel sends again what is not acknowledged 50 ms after a round trip, where it lets
-/// itself be told (Linux 6.15), instead of 200. That is a little more than the 40 ms for which a server's kernel may keep an acknowledgement
-/// back in the hope of an answer to send it with.
+/// What an app's connections are made with: the kernel sends again what is not acknowledged 50 ms after a round trip,
+/// where it lets itself be told (Linux 6.15), instead of 200. That is a little more than the 40 ms for which a server's
+/// kernel may keep an acknowledgement back in the hope of an answer to send it with.
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
     ConnectOptions { least_rto: Some(LEAST_RTO), ..ConnectOptions::default() }

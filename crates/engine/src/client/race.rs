@@ -346,8 +346,9 @@ impl Race {
         hoped_for < wanted.min(self.options.parallel)
     }
 
-    /// Gives up one of the attempts, so that the ages of those that stay grow by a factor rather than by a step: whatever
-    /// a round trip takes, one that is about as old as that is still under way. Neither the oldest nor the newest goes.
+    /// Gives up one of the attempts, so that the ages of those that stay grow by a factor rather than by a step:
+    /// whatever a round trip takes, one that is about as old as that is still under way. Neither the oldest nor the
+    /// newest goes.
     fn make_room(&mut self, why: Why, now: Instant) -> Option<Order> {
         let age = |at: usize| (now - self.running[at].since).as_secs_f64() + 1e-3;
         let inner = 1..self.running.len().saturating_sub(1);

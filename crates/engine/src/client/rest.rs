@@ -1,14 +1,14 @@
 //! How long an origin that says it has too much to do is left alone.
 //!
-//! Arrives: answers 429 and 503, with or without `Retry-After`, and answers that say it is well again. Leaves: when a request
-//! to it may begin.
+//! Arrives: answers 429 and 503, with or without `Retry-After`, and answers that say it is well again. Leaves: when a
+//! request to it may begin.
 //!
 //! Limits belong to routes behind most gateways: what one target (method, and path without its query) was answered
 //! holds up requests to the same target, and to all others only while several targets were so answered.
 //!
-//! No request comes back at the moment that the server named: each request draws its own delay behind it, so that those who were
-//! sent away together do not return together. Where the server names no time the wait is drawn below a bound that doubles
-//! with each such answer in a row (full jitter).
+//! No request comes back at the moment that the server named: each request draws its own delay behind it, so that those
+//! who were sent away together do not return together. Where the server names no time the wait is drawn below a bound
+//! that doubles with each such answer in a row (full jitter).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,8 +76,8 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// A request that was sent at `sent` was answered 429 or 503; `asked` is what `Retry-After` said. No rest is longer than
-    /// `most`. `random` is any number.
+    /// A request that was sent at `sent` was answered 429 or 503; `asked` is what `Retry-After` said. No rest is longer
+    /// than `most`. `random` is any number.
     pub fn begin(
         &mut self,
         sent: Instant,

@@ -1,11 +1,11 @@
 //! Whether a response that broke off can go on where it stopped, on another connection.
 //!
-//! Arrives: the heads of the request and of its response, how much came of the body, and the head of the answer to the request
-//! for the rest. Leaves: the fields that ask for the rest, and whether the answer is exactly that.
+//! Arrives: the heads of the request and of its response, how much came of the body, and the head of the answer to the
+//! request for the rest. Leaves: the fields that ask for the rest, and whether the answer is exactly that.
 //!
-//! Only a strong validator promises that what comes later belongs to the same bytes (RFC 9110 §8.8.1), so nothing goes on
-//! without one: GET, 200, a strong `etag`, a known length. `if-range` lets the server send everything anew where its content
-//! has changed (§13.1.5); then the response is not joined.
+//! Only a strong validator promises that what comes later belongs to the same bytes (RFC 9110 §8.8.1), so nothing goes
+//! on without one: GET, 200, a strong `etag`, a known length. `if-range` lets the server send everything anew where its
+//! content has changed (§13.1.5); then the response is not joined.
 
 use towpath_proto::head::{Head, Method};
 use towpath_proto::name::Name;

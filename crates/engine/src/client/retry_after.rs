@@ -1,12 +1,12 @@
 //! How long a server asks to be left alone: `Retry-After` (RFC 9110 §10.2.3).
 //!
-//! Arrives: the field's value, what the server's own clock says, and ours. Leaves: a [`Duration`] from now on, or nothing
-//! where the value is neither a number of seconds nor a date.
+//! Arrives: the field's value, what the server's own clock says, and ours. Leaves: a [`Duration`] from now on, or
+//! nothing where the value is neither a number of seconds nor a date.
 
 use std::time::{Duration, SystemTime};
 
-/// The wait that a value asks for. A date counts from the response's own `date`, so that neither clock need be right; without
-/// one, from `unix_s`, which is our time in seconds since 1970. A date that has passed is no wait at all.
+/// The wait that a value asks for. A date counts from the response's own `date`, so that neither clock need be right;
+/// without one, from `unix_s`, which is our time in seconds since 1970. A date that has passed is no wait at all.
 #[must_use]
 pub fn parse(value: &[u8], date: Option<&[u8]>, unix_s: u64) -> Option<Duration> {
     let value = value.trim_ascii();
@@ -20,8 +20,8 @@ pub fn parse(value: &[u8], date: Option<&[u8]>, unix_s: u64) -> Option<Duration>
     Some(Duration::from_secs(until.saturating_sub(from)))
 }
 
-/// An HTTP date in any of the three forms that a recipient has to take (RFC 9110 §5.6.7), in seconds since 1970. Years of
-/// two digits are 1970 to 2069.
+/// An HTTP date in any of the three forms that a recipient has to take (RFC 9110 §5.6.7), in seconds since 1970. Years
+/// of two digits are 1970 to 2069.
 fn http_date(value: &[u8]) -> Option<u64> {
     let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     date.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())

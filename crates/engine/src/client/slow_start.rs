@@ -1,19 +1,19 @@
 //! Keeps slow start from overflowing the queue of a slow path.
 //!
-//! Arrives: how long a connect took, the bytes that come, what the kernel measured of those that went. Leaves: how much the
-//! peer may have under way, and how fast to send.
+//! Arrives: how long a connect took, the bytes that come, what the kernel measured of those that went. Leaves: how much
+//! the peer may have under way, and how fast to send.
 //!
-//! Slow start doubles what is under way with each round trip until something is lost. Where a path bears little, that happens in
-//! the last flight of an ordinary transfer, and what was lost comes a round trip later.
+//! Slow start doubles what is under way with each round trip until something is lost. Where a path bears little, that
+//! happens in the last flight of an ordinary transfer, and what was lost comes a round trip later.
 //!
-//! What comes is limited by the receiver's window (as in rLEDBAT, RFC 9840): a connection over a long way begins with [`WINDOW`] bytes,
-//! and gets what the kernel thinks right as soon as the path shows that it bears more. A bucket that runs empty somewhat below the rate at
-//! which that window would be the limit says so: on a fast path the first flight of ten segments (RFC 6928) makes it run over, two round trips
-//! before the window can be in the way.
+//! What comes is limited by the receiver's window (as in rLEDBAT, RFC 9840): a connection over a long way begins with
+//! [`WINDOW`] bytes, and gets what the kernel thinks right as soon as the path shows that it bears more. A bucket that
+//! runs empty somewhat below the rate at which that window would be the limit says so: on a fast path the first flight
+//! of ten segments (RFC 6928) makes it run over, two round trips before the window can be in the way.
 //!
 //! What goes is paced, once a round trip half longer than the shortest says that a queue stands: as fast as the kernel
-//! measured that the path delivers (as BBR does), so that the queue stays as it is. Both end after [`PROTECTED`] bytes: what is lost
-//! in a longer transfer is made good before its end.
+//! measured that the path delivers (as BBR does), so that the queue stays as it is. Both end after [`PROTECTED`] bytes:
+//! what is lost in a longer transfer is made good before its end.
 
 use std::time::Duration;
 
@@ -127,7 +127,8 @@ fn micros(time: Duration) -> u64 {
 /// What the peer may have under way at first, bytes. A kernel doubles it for its own bookkeeping and offers between
 /// one and two times as much.
 pub const WINDOW: u32 = 32 << 10;
-/// What may come for good in a round trip without saying so, bytes: less than the kernel offers of that window, more than 2G bears.
+/// What may come for good in a round trip without saying so, bytes: less than the kernel offers of that window, more
+/// than 2G bears.
 const LEAK: u64 = 28 << 10;
 /// What may come at once without saying that the path is fast, bytes: less than the first flight.
 const BUCKET: u64 = 10 << 10;
@@ -135,8 +136,8 @@ const BUCKET: u64 = 10 << 10;
 const INITIAL_WINDOW: u64 = 14_480;
 /// So many bytes of a connection are looked after, in either direction.
 pub const PROTECTED: u64 = 256 << 10;
-/// A way is long from here on. On a shorter one a path that is too slow for the window has less than 5 Mbit/s, and what is lost is
-/// made good at once.
+/// A way is long from here on. On a shorter one a path that is too slow for the window has less than 5 Mbit/s, and what
+/// is lost is made good at once.
 const LONG_WAY: Duration = Duration::from_millis(50);
 const SOONEST: Duration = Duration::from_millis(25);
 
@@ -150,8 +151,8 @@ mod tests {
         Instant::ZERO + Duration::from_secs_f64(time_s)
     }
 
-    /// A download over a path of that rate and round trip: seconds, and the most bytes that waited for the rate. The sender is in
-    /// slow start; the window is what Linux offers of `WINDOW` as long as it is held.
+    /// A download over a path of that rate and round trip: seconds, and the most bytes that waited for the rate. The
+    /// sender is in slow start; the window is what Linux offers of `WINDOW` as long as it is held.
     fn download(rate: f64, round_trip: f64, segments: usize, holds: bool) -> (f64, f64) {
         const SEGMENT: f64 = 1448.0;
         let mut state = SlowStart::new(Duration::from_secs_f64(round_trip), at(0.0));

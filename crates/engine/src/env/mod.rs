@@ -92,8 +92,8 @@ impl Env {
 }
 
 /// What one part of the worker leaves for another to do, where a call could come back to the caller: a stream that ends
-/// frees a connection, which takes another stream, which may end at once. How often that goes on is up to peers, so it must
-/// not go on in calls.
+/// frees a connection, which takes another stream, which may end at once. How often that goes on is up to peers, so it
+/// must not go on in calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A connection's parsed input was held back and may go on.

@@ -44,7 +44,8 @@ impl Exchange {
         self.answer(index, head, body.to_vec(), details, now);
     }
 
-    /// Sends an answer of our own, worded as the listener wants it (`local_reply_config`) and as the client can read it.
+    /// Sends an answer of our own, worded as the listener wants it (`local_reply_config`) and as the client can read
+    /// it.
     pub(crate) fn answer(
         &mut self,
         index: StreamIndex,

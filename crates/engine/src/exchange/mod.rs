@@ -1,7 +1,7 @@
 //! The life of streams, from head to record, with all that it needs beside it.
 //!
-//! Arrives: events of connections, and timers. Leaves: what the owners below make of it. This is the top of the worker: it
-//! may use every owner, and none of them knows of it.
+//! Arrives: events of connections, and timers. Leaves: what the owners below make of it. This is the top of the worker:
+//! it may use every owner, and none of them knows of it.
 
 pub(crate) mod accept;
 pub(crate) mod app;

@@ -46,8 +46,8 @@ impl Exchange {
         }
     }
 
-    /// Takes another configuration for a cluster: pools of addresses that stay are kept, and connections where they would be
-    /// made alike now; the others end with their streams.
+    /// Takes another configuration for a cluster: pools of addresses that stay are kept, and connections where they
+    /// would be made alike now; the others end with their streams.
     pub(crate) fn replace_cluster(&mut self, id: ClusterId, config: &Arc<Cluster>, now: Instant) {
         let tls = config.tls.as_ref();
         let tls = tls.map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));

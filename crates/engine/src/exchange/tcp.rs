@@ -170,8 +170,8 @@ impl Exchange {
                 | ResetReason::Status(_) => {}
             }
         }
-        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean end;
-        // but behind all that came.
+        // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean
+        // end; but behind all that came.
         let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
         let how = if broken || stream.body.len > 0 { Close::FlushReset } else { Close::Flush };
         self.close_tcp(index, how, now);

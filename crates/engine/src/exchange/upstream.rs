@@ -448,8 +448,8 @@ impl Exchange {
         self.leave_upstream(index, leg, false, how, now);
     }
 
-    /// A stream is through with its connection, which goes back to its pool if the exchange was `complete` and it can carry
-    /// another; one that other streams are on goes on in any case.
+    /// A stream is through with its connection, which goes back to its pool if the exchange was `complete` and it can
+    /// carry another; one that other streams are on goes on in any case.
     pub(crate) fn leave_upstream(
         &mut self,
         index: StreamIndex,

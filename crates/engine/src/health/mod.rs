@@ -3,9 +3,9 @@
 //! Arrives: the clusters and their endpoints, time, and what hosts answer. Leaves: the [`Standing`] of a cluster's
 //! hosts, whole, whenever one of them changes.
 //!
-//! A monitor is a [`Machine`] of its own, beside the workers: one check of a host serves all of them, a busy worker makes no
-//! host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by a finished
-//! list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
+//! A monitor is a [`Machine`] of its own, beside the workers: one check of a host serves all of them, a busy worker
+//! makes no host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by
+//! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
 mod outlier;
 mod probe;

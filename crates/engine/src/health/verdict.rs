@@ -1,8 +1,8 @@
 //! What the outcomes of a host's checks come to, and when it is checked next.
 //!
-//! Arrives: the outcome of each check. Leaves: whether the host is healthy, and the pause. The rules are those of Envoy's
-//! health checkers: the first success makes a host healthy at once, a definite failure unhealthy at once; otherwise
-//! the thresholds decide.
+//! Arrives: the outcome of each check. Leaves: whether the host is healthy, and the pause. The rules are those of
+//! Envoy's health checkers: the first success makes a host healthy at once, a definite failure unhealthy at once;
+//! otherwise the thresholds decide.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Limits on what the app sends: identical requests, and bytes.
 //!
-//! Arrives: requests that begin, pieces of their bodies, repetitions. Leaves: a request refused with the limit's name, before
-//! anything of it was sent or in the middle of a body of unknown length.
+//! Arrives: requests that begin, pieces of their bodies, repetitions. Leaves: a request refused with the limit's name,
+//! before anything of it was sent or in the middle of a body of unknown length.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};

@@ -105,17 +105,18 @@ pub struct Settings {
     pub max_repetitions: u32,
     /// How much of a request's body is kept to be sent again: default 64 KiB.
     pub replay_bytes: usize,
-    /// The longest that an origin is left alone after it answered 429 or 503, whatever it asks for: default 5 min. With zero
-    /// such answers are like any other.
+    /// The longest that an origin is left alone after it answered 429 or 503, whatever it asks for: default 5 min. With
+    /// zero such answers are like any other.
     pub max_rest: Duration,
-    /// Identical requests (method, address, body) in any stretch of [`Settings::identical_window`]; one more is refused. By
-    /// default 0: no limit. Mars has 105 an hour. A request whose body follows in pieces is identical to none.
+    /// Identical requests (method, address, body) in any stretch of [`Settings::identical_window`]; one more is
+    /// refused. By default 0: no limit. Mars has 105 an hour. A request whose body follows in pieces is identical to
+    /// none.
     pub max_identical: u32,
     /// Default 1 h.
     pub identical_window: Duration,
-    /// Bytes that leave in any stretch of [`Settings::flow_window`]: heads and bodies, without TLS. A request that would send
-    /// more is refused, or ended where its length was not known. What is repeated counts, and is not refused. By default 0: no
-    /// limit. Mars has 80 MB an hour, on mobile networks.
+    /// Bytes that leave in any stretch of [`Settings::flow_window`]: heads and bodies, without TLS. A request that
+    /// would send more is refused, or ended where its length was not known. What is repeated counts, and is not
+    /// refused. By default 0: no limit. Mars has 80 MB an hour, on mobile networks.
     pub max_flow_bytes: u64,
     /// Default 1 h.
     pub flow_window: Duration,
@@ -254,18 +255,18 @@ pub struct Options {
     pub repeat: Repeat,
     /// Whether it waits when the platform says that there is no network.
     pub waits: bool,
-    /// Whether it fails at once while its origin rests ([`Settings::max_rest`]); by default it waits. Then it is not repeated for
-    /// an answer 429 or 503 either.
+    /// Whether it fails at once while its origin rests ([`Settings::max_rest`]); by default it waits. Then it is not
+    /// repeated for an answer 429 or 503 either.
     pub fails_at_rest: bool,
     /// Whether the limits on identical requests and on bytes hold for it; they do by default.
     pub limited: bool,
     /// How urgent it is among those that wait for a connection to the same origin.
     pub priority: Priority,
-    /// Whether its response, once begun, may go on on another connection, where a strong `etag` and a known length allow it: by
-    /// default it may.
+    /// Whether its response, once begun, may go on on another connection, where a strong `etag` and a known length
+    /// allow it: by default it may.
     pub resumes: bool,
-    /// Whether it is sent a second time, on another connection, when it takes longer than 95 of 100 requests of its size to the
-    /// same origin did; the first answer counts. Only what may be repeated. By default not.
+    /// Whether it is sent a second time, on another connection, when it takes longer than 95 of 100 requests of its
+    /// size to the same origin did; the first answer counts. Only what may be repeated. By default not.
     pub hedges: bool,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
@@ -326,7 +327,8 @@ pub struct NetworkChange {
     pub kind: Network,
     /// Whether there is one.
     pub online: bool,
-    /// Origins on this machine itself are not concerned: they are reached without a network, and stay with their connections.
+    /// Origins on this machine itself are not concerned: they are reached without a network, and stay with their
+    /// connections.
     pub spares_loopback: bool,
 }
 
@@ -416,8 +418,8 @@ pub enum Error {
     NoTls,
     /// Too many requests are under way, or too many origins are known.
     Overflow,
-    /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time would
-    /// be over before.
+    /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time
+    /// would be over before.
     Resting(Duration),
     /// A limit that the app has set on itself.
     Limited(Limit),

@@ -1,4 +1,5 @@
-//! How Bolt is spoken, on both sides. Towpath's own network filter and cluster options; `docs/bolt.md` has their schema.
+//! How Bolt is spoken, on both sides. Towpath's own network filter and cluster options; `docs/bolt.md` has their
+//! schema.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -20,17 +21,17 @@ pub struct BoltProxy {
     pub matches: Vec<BoltMatch>,
     /// What a client may send.
     pub options: Options,
-    /// `max_requests_in_flight`: requests of one connection that are not answered; above it, the connection is not read.
-    /// Default 1024, at least 1.
+    /// `max_requests_in_flight`: requests of one connection that are not answered; above it, the connection is not
+    /// read. Default 1024, at least 1.
     pub max_in_flight: u32,
     /// `max_unread_bytes`: answers that wait for a client that does not read them; above it, the client is cut off.
     /// Default 16 MiB.
     pub max_unread: usize,
-    /// `max_held_bytes`: requests of one connection that are not answered; above it, the connection is not read. Likewise
-    /// bodies that are collected for it over HTTP; above it, a call is answered with an error. Default 16 MiB.
+    /// `max_held_bytes`: requests of one connection that are not answered; above it, the connection is not read.
+    /// Likewise bodies that are collected for it over HTTP; above it, a call is answered with an error. Default 16 MiB.
     pub max_held: usize,
-    /// `go_away`: clients understand MOSN's `GoAway` and are told so before their connection ends. Default false: sofa-bolt
-    /// takes it for a protocol error.
+    /// `go_away`: clients understand MOSN's `GoAway` and are told so before their connection ends. Default false:
+    /// sofa-bolt takes it for a protocol error.
     pub go_away: bool,
 }
 

@@ -42,7 +42,8 @@ pub struct Pauses {
     pub healthy_edge: Duration,
     /// `unhealthy_interval`: after a failure. Default: `interval`.
     pub unhealthy: Duration,
-    /// `unhealthy_edge_interval`: after a failure that does not make the host unhealthy yet. Default: `unhealthy_interval`.
+    /// `unhealthy_edge_interval`: after a failure that does not make the host unhealthy yet. Default:
+    /// `unhealthy_interval`.
     pub unhealthy_edge: Duration,
     /// `no_traffic_interval`: while the cluster was never connected to. Default 60 s.
     pub no_traffic: Duration,

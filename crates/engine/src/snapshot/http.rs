@@ -44,7 +44,8 @@ pub struct Http {
     pub request_timeout: Option<Duration>,
     /// `request_headers_timeout`: from the first byte until the head is in. Default none.
     pub request_headers_timeout: Option<Duration>,
-    /// `delayed_close_timeout`: how long a connection that we ended waits for the peer's FIN. Default 1 s; zero closes at once.
+    /// `delayed_close_timeout`: how long a connection that we ended waits for the peer's FIN. Default 1 s; zero closes
+    /// at once.
     pub delayed_close_timeout: Duration,
     /// `access_log`.
     pub access_logs: Vec<AccessLog>,

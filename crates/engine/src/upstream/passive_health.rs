@@ -1,7 +1,7 @@
 //! What a worker counts of a host's errors, for outlier detection.
 //!
-//! Arrives: statuses of answers, connects that were made or failed, streams that came to nothing. Leaves: word to the monitor
-//! when a run of errors reaches its threshold. What is an error follows Envoy's router and TCP proxy.
+//! Arrives: statuses of answers, connects that were made or failed, streams that came to nothing. Leaves: word to the
+//! monitor when a run of errors reaches its threshold. What is an error follows Envoy's router and TCP proxy.
 
 use crate::env::Env;
 use crate::ids::PoolKey;

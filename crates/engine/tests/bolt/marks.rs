@@ -38,7 +38,8 @@ fn no_answer_is_lost_or_crossed_in_many_worlds() {
         }
     });
     println!(
-        "{total} simulated calls: {answered} answered, {failed} told of an error, {ended} without their client's connection; 0 lost, 0 crossed"
+        "{total} simulated calls: {answered} answered, {failed} told of an error, {ended} without their client's \
+         connection; 0 lost, 0 crossed"
     );
     assert!(answered > 0, "of {total}");
 }

@@ -61,7 +61,8 @@ fn a_short_way_is_let_alone() {
     assert_eq!(limits(&app, call), []);
 }
 
-/// Tells the engine of a path on which a queue stands for so many looks, and writes down what it bounds and when it looks.
+/// Tells the engine of a path on which a queue stands for so many looks, and writes down what it bounds and when it
+/// looks.
 struct Queued {
     worker: Worker,
     until: u64,

@@ -1,4 +1,5 @@
-//! The kernel's messages (rtnetlink(7)), as far as a picture of the network needs them. All numbers are of the machine's own order.
+//! The kernel's messages (rtnetlink(7)), as far as a picture of the network needs them. All numbers are of the
+//! machine's own order.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -83,8 +83,8 @@ pub(super) struct Written {
 const MAX_SLICES: usize = 64;
 /// A smaller chunk that waits is copied: the buffer that it pins has up to 64 KiB.
 const SMALL_BYTES: usize = 16 * 1024;
-/// Turns at the read limit until it is lifted. With 64 KiB that is 8 MiB: more than the kernels' buffers take for a peer
-/// that never reads (`tcp_wmem` ends at 4 MiB, and a receive buffer grows only while it is read).
+/// Turns at the read limit until it is lifted. With 64 KiB that is 8 MiB: more than the kernels' buffers take for a
+/// peer that never reads (`tcp_wmem` ends at 4 MiB, and a receive buffer grows only while it is read).
 const GROWN_AFTER: u8 = 128;
 /// Turns until it is lifted again after the first pause: 2 MiB, more than the third of a send buffer that is free when
 /// a slow peer's socket takes something again.

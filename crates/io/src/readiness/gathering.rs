@@ -1,9 +1,11 @@
-//! A moment's pause before asking for events, when many sockets have some: what comes meanwhile is taken in the same turn.
+//! A moment's pause before asking for events, when many sockets have some: what comes meanwhile is taken in the same
+//! turn.
 //!
-//! A driver that is faster than those around it wakes up for an event or two, and waking up costs as much as the work. Where at least
-//! [`Options::gather_from`](super::Options::gather_from) different sockets were ready for each millisecond of late, a pause of
-//! [`Options::gather`](super::Options::gather) gathers several events, as network cards do it before they interrupt. Different sockets are
-//! counted, not events: a few peers that wait for each answer before they ask again would only be slowed down.
+//! A driver that is faster than those around it wakes up for an event or two, and waking up costs as much as the work.
+//! Where at least [`Options::gather_from`](super::Options::gather_from) different sockets were ready for each
+//! millisecond of late, a pause of [`Options::gather`](super::Options::gather) gathers several events, as network cards
+//! do it before they interrupt. Different sockets are counted, not events: a few peers that wait for each answer before
+//! they ask again would only be slowed down.
 
 use std::time::Duration;
 

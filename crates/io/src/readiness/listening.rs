@@ -100,8 +100,8 @@ where
             // A duplicate elsewhere keeps the open file, and with it the registration, alive.
             let _ = self.poller.deregister(&listener.socket);
             let asked = listener.asked.clone();
-            // A client that got in between the last accept and the close would be lost: none begins to connect any more, and
-            // handshakes that other cores are in the middle of are waited for.
+            // A client that got in between the last accept and the close would be lost: none begins to connect any
+            // more, and handshakes that other cores are in the middle of are waited for.
             if listener.options.reuse_port && listener.bound.ip().is_some() {
                 socket::ignore_new(&listener.socket);
                 self.take_waiting(&listener);

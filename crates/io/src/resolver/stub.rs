@@ -2,8 +2,8 @@
 //! soon after the other, each with sockets of its own.
 //!
 //! Arrives: a name and a [`Config`]. Leaves: its addresses as soon as both families have answered, or one has and
-//! the other had its time. It blocks, for [`LONGEST`] at most. `getaddrinfo` waits 5 s for a server that is dead, or for
-//! the answer of a family that a router drops.
+//! the other had its time. It blocks, for [`LONGEST`] at most. `getaddrinfo` waits 5 s for a server that is dead, or
+//! for the answer of a family that a router drops.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -140,8 +140,8 @@ impl Frame {
     /// The headers, in their order.
     ///
     /// # Errors
-    /// [`Malformed`] when the block is not made of whole pairs. The frame as a whole is sound all the same: a reader that
-    /// need not look into the block can pass it on.
+    /// [`Malformed`] when the block is not made of whole pairs. The frame as a whole is sound all the same: a reader
+    /// that need not look into the block can pass it on.
     pub fn headers(&self) -> Result<Headers<'_>, Malformed> {
         Headers::parse(&self.bytes[self.headers_range()])
     }

@@ -22,11 +22,11 @@ impl Frame {
         headers.get(METHOD_NAME).or_else(|| headers.get(METHOD))
     }
 
-    /// The same as a [`Head`]: a request is `POST /<service>/<method>`, a response has the HTTP status that stands for its
-    /// own; the block's pairs are the fields.
+    /// The same as a [`Head`]: a request is `POST /<service>/<method>`, a response has the HTTP status that stands for
+    /// its own; the block's pairs are the fields.
     ///
-    /// Pairs whose key cannot be a field's name are left out, and what could end a line is replaced in values, as by the
-    /// head's own setters. No pair is taken for a well-known field: `connection` means nothing here. By a
+    /// Pairs whose key cannot be a field's name are left out, and what could end a line is replaced in values, as by
+    /// the head's own setters. No pair is taken for a well-known field: `connection` means nothing here. By a
     /// [`HeaderName`](crate::head::HeaderName) each is found.
     ///
     /// # Errors

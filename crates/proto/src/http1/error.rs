@@ -38,11 +38,13 @@ macro_rules! errors {
 errors! {
     BadRequestLine => 400, "http1.codec_error", "the request line is not `method SP target SP version` (RFC 9112 §3)";
     BadMethod => 400, "http1.codec_error", "the method is not a token (RFC 9110 §9.1)";
-    UnknownMethod => 400, "http1.codec_error", "the method is not a registered one and custom methods are not allowed (RFC 9110 §9.1)";
+    UnknownMethod => 400, "http1.codec_error", "the method is not a registered one and custom methods are not allowed \
+        (RFC 9110 §9.1)";
     BadTarget => 400, "http1.invalid_url", "the request target has none of the four forms (RFC 9112 §3.2)";
     FragmentInTarget => 400, "path_normalization_failed", "the request target has a fragment (RFC 9112 §3.2.1)";
     BadScheme => 400, "http1.invalid_scheme", "the scheme of the target is neither http nor https (RFC 9110 §4.2)";
-    AbsoluteTargetNotAllowed => 400, "http1.invalid_url", "an absolute-form target is not allowed here (RFC 9112 §3.2.2)";
+    AbsoluteTargetNotAllowed => 400, "http1.invalid_url", "an absolute-form target is not allowed here (RFC 9112 \
+        §3.2.2)";
     BadVersion => 400, "http1.codec_error", "the version is not `HTTP/` digit `.` digit (RFC 9112 §2.3)";
     UnsupportedVersion => 505, "http1.codec_error", "the version is neither HTTP/1.0 nor HTTP/1.1 (RFC 9110 §15.6.6)";
     LowVersion => 426, "low_version", "HTTP/1.0 is not accepted here (RFC 9110 §15.5.22)";
@@ -56,28 +58,38 @@ errors! {
     ObsoleteFolding => 400, "http1.codec_error", "a field line begins with white space (RFC 9112 §5.2)";
     MissingColon => 400, "http1.codec_error", "a field line has no colon (RFC 9112 §5)";
     EmptyName => 400, "http1.codec_error", "a field has no name (RFC 9112 §5)";
-    SpaceBeforeColon => 400, "http1.codec_error", "white space stands between a field name and its colon (RFC 9112 §5.1)";
+    SpaceBeforeColon => 400, "http1.codec_error", "white space stands between a field name and its colon (RFC 9112 \
+        §5.1)";
     BadName => 400, "http1.codec_error", "a field name is not a token (RFC 9110 §5.1)";
     Underscore => 400, "http1.unexpected_underscore", "a field name has an underscore and those are refused here";
     HeadTooLarge => 431, "http1.headers_too_large", "the head is larger than allowed (RFC 6585 §5)";
     TooManyFields => 431, "http1.too_many_headers", "the head has more fields than allowed (RFC 6585 §5)";
     BadContentLength => 400, "http1.codec_error", "Content-Length is not a decimal number below 2⁶³ (RFC 9110 §8.6)";
     DuplicateContentLength => 400, "http1.codec_error", "there is more than one Content-Length (RFC 9112 §6.3)";
-    ContentLengthWithChunked => 400, "http1.content_length_and_chunked_not_allowed", "Content-Length and Transfer-Encoding stand together (RFC 9112 §6.3)";
-    BadTransferEncoding => 400, "http1.invalid_transfer_encoding", "chunked is not the last transfer coding, or stands twice (RFC 9112 §6.3)";
-    UnsupportedTransferEncoding => 501, "http1.invalid_transfer_encoding", "there is a transfer coding other than chunked (RFC 9112 §6.1)";
-    TransferEncodingNotAllowed => 400, "http1.transfer_encoding_not_allowed", "Transfer-Encoding stands where none may (RFC 9112 §6.1)";
+    ContentLengthWithChunked => 400, "http1.content_length_and_chunked_not_allowed", "Content-Length and \
+        Transfer-Encoding stand together (RFC 9112 §6.3)";
+    BadTransferEncoding => 400, "http1.invalid_transfer_encoding", "chunked is not the last transfer coding, or stands \
+        twice (RFC 9112 §6.3)";
+    UnsupportedTransferEncoding => 501, "http1.invalid_transfer_encoding", "there is a transfer coding other than \
+        chunked (RFC 9112 §6.1)";
+    TransferEncodingNotAllowed => 400, "http1.transfer_encoding_not_allowed", "Transfer-Encoding stands where none may \
+        (RFC 9112 §6.1)";
     ContentOnConnect => 400, "http1.body_disallowed", "CONNECT has content (RFC 9110 §9.3.6)";
-    ContentLengthNotAllowed => 400, "http1.content_length_not_allowed", "Content-Length stands where none may (RFC 9110 §8.6)";
-    BadConnectionOption => 400, "http1.connection_header_rejected", "Connection is not a list of tokens, or names a field that is for every recipient (RFC 9110 §7.6.1)";
-    BadChunkSize => 400, "http1.codec_error", "a chunk size is not a hexadecimal number followed by CRLF or an extension (RFC 9112 §7.1)";
+    ContentLengthNotAllowed => 400, "http1.content_length_not_allowed", "Content-Length stands where none may (RFC \
+        9110 §8.6)";
+    BadConnectionOption => 400, "http1.connection_header_rejected", "Connection is not a list of tokens, or names a \
+        field that is for every recipient (RFC 9110 §7.6.1)";
+    BadChunkSize => 400, "http1.codec_error", "a chunk size is not a hexadecimal number followed by CRLF or an \
+        extension (RFC 9112 §7.1)";
     ChunkTooLarge => 400, "http1.codec_error", "a chunk size is 2⁶³ or more (RFC 9112 §7.1)";
-    ChunkExtensionTooLarge => 400, "http1.codec_error", "the chunk extensions are longer than allowed (RFC 9112 §7.1.1)";
+    ChunkExtensionTooLarge => 400, "http1.codec_error", "the chunk extensions are longer than allowed (RFC 9112 \
+        §7.1.1)";
     BadChunkEnd => 400, "http1.codec_error", "a chunk does not end in CRLF (RFC 9112 §7.1)";
     Truncated => 400, "http1.codec_error", "the connection ended inside the message (RFC 9112 §8)";
     ClosedBeforeResponse => 502, "http1.codec_error", "the connection ended before a response began (RFC 9112 §9.5)";
     UnexpectedBytes => 502, "http1.codec_error", "bytes came that answer no request (RFC 9112 §9.2)";
-    UnexpectedUpgrade => 502, "http1.codec_error", "the protocol was switched though that was not asked for (RFC 9110 §7.8)";
+    UnexpectedUpgrade => 502, "http1.codec_error", "the protocol was switched though that was not asked for (RFC 9110 \
+        §7.8)";
 }
 
 impl Error {

@@ -27,7 +27,8 @@ pub struct Options {
     pub underscores: Underscores,
     /// How names are written. Envoy `header_key_format`.
     pub name_case: NameCase,
-    /// Whether methods pass that are neither in RFC 9110 or 5789 nor WebDAV's and their kin. Envoy `allow_custom_methods`.
+    /// Whether methods pass that are neither in RFC 9110 or 5789 nor WebDAV's and their kin. Envoy
+    /// `allow_custom_methods`.
     pub allow_custom_methods: bool,
 }
 

@@ -244,8 +244,8 @@ impl Receiver {
         self.refuse(head, error, pool);
     }
 
-    /// Reads a head of which nothing is wrong but the fragment in its target: all of it if it is there, else its request
-    /// line. Answers whether there is nothing else wrong.
+    /// Reads a head of which nothing is wrong but the fragment in its target: all of it if it is there, else its
+    /// request line. Answers whether there is nothing else wrong.
     fn read_with_fragment(&self, mut bytes: &[u8], head: &mut Head) -> bool {
         while let Some(behind) = bytes.strip_prefix(b"\r\n") {
             bytes = behind;

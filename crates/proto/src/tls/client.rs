@@ -212,7 +212,8 @@ impl ServerName {
     }
 }
 
-/// The wall time as a worker is told it: by it certificates and tickets are judged. Until it is told once, none is valid.
+/// The wall time as a worker is told it: by it certificates and tickets are judged. Until it is told once, none is
+/// valid.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Arc<Told>);
 

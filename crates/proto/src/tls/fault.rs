@@ -12,7 +12,8 @@ pub enum Fault {
     /// The peer refused us with this alert (RFC 8446 §6.2).
     #[error("the peer sent alert {0}")]
     Alert(u8),
-    /// The server refused our first message with the alert `handshake_failure`: most often nothing that we offer suits it.
+    /// The server refused our first message with the alert `handshake_failure`: most often nothing that we offer suits
+    /// it.
     #[error("the server refused the ClientHello")]
     HelloRefused,
     /// What the peer sent is no TLS record.

@@ -66,8 +66,8 @@ impl Layer {
     /// Takes what arrived and appends what it says to `plain`. Afterwards [`Layer::take_output`] may have something.
     ///
     /// # Errors
-    /// When the connection is of no more use. What was said before the fault is in `plain`, and an alert for the peer in
-    /// the output.
+    /// When the connection is of no more use. What was said before the fault is in `plain`, and an alert for the peer
+    /// in the output.
     pub fn receive(&mut self, chunk: &[u8], plain: &mut BytesMut) -> Result<(), Fault> {
         if let Stage::Failed(fault) = self.stage {
             return Err(fault);

@@ -10,8 +10,8 @@ use towpath_trace::{Options, Stamp, StartError};
 use super::Tracing;
 use crate::log;
 
-/// A recording that is written while it runs: a worker that is never idle fills its ring in a tenth of a second, and the
-/// writer comes ten times as often.
+/// A recording that is written while it runs: a worker that is never idle fills its ring in a tenth of a second, and
+/// the writer comes ten times as often.
 pub(super) fn options() -> Options {
     Options::new().ring_bytes(4 << 20).drain_every(Duration::from_millis(10))
 }

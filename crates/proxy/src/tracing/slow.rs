@@ -1,7 +1,7 @@
 //! `--trace-slow`: a flight recorder, and a file for a request that was slow.
 //!
-//! Workers tell of slow requests without ever waiting; a thread of its own copies the rings and writes. At most one file
-//! each [`APART`] is written, and the folder keeps the latest [`MOST_FILES`] within [`MOST_BYTES`].
+//! Workers tell of slow requests without ever waiting; a thread of its own copies the rings and writes. At most one
+//! file each [`APART`] is written, and the folder keeps the latest [`MOST_FILES`] within [`MOST_BYTES`].
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};

@@ -85,6 +85,7 @@ pub(crate) fn cluster(name: &str, address: SocketAddr, rest: &str) -> String {
     connect_timeout: 1s{rest}
     load_assignment:
       cluster_name: {name}
-      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]"
+      endpoints: [ \
+      {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]"
     )
 }

@@ -22,7 +22,8 @@ const HTTP_LOG: &str = "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTO
 /// What TCP listeners log.
 const TCP_LOG: &str = "%RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% in %BYTES_RECEIVED% \
     out %BYTES_SENT% to %UPSTREAM_CLUSTER% %UPSTREAM_HOST% %UPSTREAM_TRANSPORT_FAILURE_REASON%";
-const ALL_TO_APP: &str = "- { name: all, domains: [\"*\"], routes: [ { match: { prefix: / }, route: { cluster: app } } ] }";
+const ALL_TO_APP: &str = "- \
+    { name: all, domains: [\"*\"], routes: [ { match: { prefix: / }, route: { cluster: app } } ] }";
 
 /// The whole text.
 pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log: &Path) -> String {
@@ -36,7 +37,8 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         listener(&mut text, name, &http.listener);
         let _ = write!(
             text,
-            "      - name: http\n        typed_config:\n          \"@type\": {CONNECTION_MANAGER}\n          stat_prefix: {name}\n"
+            "      - name: http\n        typed_config:\n          \"@type\": {CONNECTION_MANAGER}\n          \
+             stat_prefix: {name}\n"
         );
         text.push_str(&indented(&http.manager, 10));
         if !has(&http.manager, "access_log") {
@@ -57,7 +59,8 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         listener(&mut text, name, "");
         let _ = write!(
             text,
-            "      - name: tcp\n        typed_config:\n          \"@type\": {TCP_PROXY}\n          stat_prefix: {name}\n"
+            "      - name: tcp\n        typed_config:\n          \"@type\": {TCP_PROXY}\n          stat_prefix: \
+             {name}\n"
         );
         text.push_str(&indented(&tcp.proxy, 10));
         text.push_str(&access_log(&format!("{name} {TCP_LOG}"), 10));

@@ -60,7 +60,8 @@ fn order_of(order: &str) -> Step {
     }
 }
 
-/// The bytes of a text: a line break is CRLF unless it is one already, `${N*text}` is N times the text, and `\xHH` a byte.
+/// The bytes of a text: a line break is CRLF unless it is one already, `${N*text}` is N times the text, and `\xHH` a
+/// byte.
 pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;

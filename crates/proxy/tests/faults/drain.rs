@@ -33,10 +33,12 @@ fn a_drain_loses_no_request() {
 fn it_starts_again_where_it_was() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let fixed = format!(
-        "name: ingress\n    traffic_direction: INBOUND\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}"
+        "name: ingress\n    traffic_direction: INBOUND\n    address: \
+         {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}"
     );
     let config = bootstrap(origin(Duration::ZERO)).replace(
-        "name: ingress\n    traffic_direction: INBOUND\n    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }",
+        "name: ingress\n    traffic_direction: INBOUND\n    address: \
+         { socket_address: { address: 127.0.0.1, port_value: 0 } }",
         &fixed,
     );
     assert!(config.contains(&fixed));

@@ -114,7 +114,8 @@ fn a_flood_beyond_the_listener_limit_is_turned_away_and_counted() {
 
 #[test]
 fn as_many_clients_as_requests_are_allowed_are_served_by_any_number_of_workers() {
-    let breaker = "    circuit_breakers: { thresholds: [ { max_requests: 12, track_remaining: true } ] }\n    connect_timeout: 1s\n";
+    let breaker = "    circuit_breakers: { thresholds: [ { max_requests: 12, track_remaining: true } ] }\n    \
+        connect_timeout: 1s\n";
     let config =
         bootstrap(origin(Duration::from_millis(20))).replace("    connect_timeout: 1s\n", breaker);
     for workers in ["2", "4"] {

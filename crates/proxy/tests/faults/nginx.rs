@@ -21,7 +21,8 @@ impl Nginx {
 
     /// The same under TLS.
     pub fn start_secure(chain: &str, key: &str) -> Option<Self> {
-        let options = " ssl;\n        ssl_protocols TLSv1.2 TLSv1.3;\n        ssl_certificate ROOT/chain.pem;\n        ssl_certificate_key ROOT/key.pem";
+        let options = " ssl;\n        ssl_protocols TLSv1.2 TLSv1.3;\n        ssl_certificate ROOT/chain.pem;\n        \
+            ssl_certificate_key ROOT/key.pem";
         Self::start_with(options, &[("chain.pem", chain), ("key.pem", key)])
     }
 

@@ -143,7 +143,8 @@ fn turn(base: &str, turn: u32) -> String {
     }
     let cluster = format!(
         "  - {{ name: extra-{turn}, type: STATIC, health_checks: [ {{ timeout: 1s, interval: 1s, unhealthy_threshold: 1, \
-         healthy_threshold: 1, tcp_health_check: {{}} }} ], load_assignment: {{ cluster_name: e, endpoints: [ {{ lb_endpoints: [ \
+         healthy_threshold: 1, tcp_health_check: {{}} }} ], load_assignment: \
+         {{ cluster_name: e, endpoints: [ {{ lb_endpoints: [ \
          {{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 9 }} }} }} }} ] }} ] }} }}\n"
     );
     if turn % 4 < 2 {
@@ -151,7 +152,8 @@ fn turn(base: &str, turn: u32) -> String {
     }
     if turn % 5 < 2 {
         let listener = format!(
-            "  - name: extra-{turn}\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }}\n    filter_chains: \
+            "  - name: extra-{turn}\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }}\n    \
+             filter_chains: \
              [ {{ filters: [ {{ name: tcp, typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.network.\
              tcp_proxy.v3.TcpProxy, stat_prefix: extra, cluster: origin }} }} ] }} ]\n  clusters:\n"
         );

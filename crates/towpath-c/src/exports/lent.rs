@@ -65,7 +65,8 @@ pub unsafe extern "C" fn towpath_runner_free(runner: *mut Runner) -> i32 {
         // SAFETY: the header's rules for handles.
         let Some(open) = (unsafe { runner.as_ref() }) else { return Ok(()) };
         open.check("towpath_runner_free")?;
-        // SAFETY: it came out of a box in `towpath_engine_lend`, and is given back once, on the thread that it belongs to.
+        // SAFETY: it came out of a box in `towpath_engine_lend`, and is given back once, on the thread that it belongs
+        // to.
         drop(unsafe { Box::from_raw(runner) });
         Ok(())
     })

@@ -199,7 +199,8 @@ pub unsafe extern "C" fn towpath_answer_header(
     value: *mut Bytes,
 ) -> i32 {
     guard(|| {
-        // SAFETY: the header's rules for handles and texts; what an answer points to is there during the call that it is given to.
+        // SAFETY: the header's rules for handles and texts; what an answer points to is there during the call that it
+        // is given to.
         let (answer, name) = unsafe { (borrow(answer, "answer")?, text(name, "name")?) };
         let name = name.ok_or_else(|| Failure::argument("name is NULL"))?;
         // SAFETY: it is null or the library's own, as the header forbids to change it; and the rules for results.

@@ -1,5 +1,5 @@
-//! Digest (RFC 7616): a proof that the password is known, without telling it. `auth` is spoken, and what RFC 2069 servers want;
-//! `auth-int` is not.
+//! Digest (RFC 7616): a proof that the password is known, without telling it. `auth` is spoken, and what RFC 2069
+//! servers want; `auth-int` is not.
 
 use std::fmt::Write as _;
 

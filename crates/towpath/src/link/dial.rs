@@ -1,7 +1,7 @@
 //! One round of attempts to connect: addresses come, as they are found; a usable connection leaves.
 //!
-//! The addresses have their turns in the order of the engine's memory. An attempt that fails gives the next its turn at once. Under
-//! TLS a connection is usable when its handshake is over.
+//! The addresses have their turns in the order of the engine's memory. An attempt that fails gives the next its turn at
+//! once. Under TLS a connection is usable when its handshake is over.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A link whose server says and does anything: each request ends once, whatever comes is answered within bounds, and time goes on.
+//! A link whose server says and does anything: each request ends once, whatever comes is answered within bounds, and
+//! time goes on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

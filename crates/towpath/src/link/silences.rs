@@ -17,7 +17,8 @@ struct Known {
 }
 
 impl Silences {
-    /// The newest word on a network. The one that nothing was heard of for longest gives way to one more than are remembered.
+    /// The newest word on a network. The one that nothing was heard of for longest gives way to one more than are
+    /// remembered.
     pub(crate) fn learn(&self, saved: Saved) {
         let mut known = self.known();
         if !known.contains_key(&saved.network) && known.len() >= MOST_NETWORKS {

@@ -1,4 +1,5 @@
-//! The link's connection as a machine: when to connect, what to send, which answer is whose, whether the peer is still there.
+//! The link's connection as a machine: when to connect, what to send, which answer is whose, whether the peer is still
+//! there.
 //!
 //! Arrives: orders of the app's threads, bytes, time. Leaves: frames, ends of calls, what the server sends on its own.
 
@@ -256,7 +257,8 @@ impl Wire {
         }
     }
 
-    /// The connection is gone; the next one is opened after a time below `pause`, or later where nothing came on this one.
+    /// The connection is gone; the next one is opened after a time below `pause`, or later where nothing came on this
+    /// one.
     fn lost(&mut self, pause: Duration, now: Instant) {
         let Phase::Up(up) = &self.phase else { return };
         let alive = up.alive;

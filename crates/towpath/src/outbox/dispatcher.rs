@@ -1,7 +1,7 @@
 //! The outbox's own thread: sends what is due, hears what became of it, tells the ends.
 //!
-//! Arrives: orders, of the app's threads and of requests on the engine's. Leaves: requests, records of ends, and calls of the app.
-//! Requests never wait for the file: what they have to say goes through the inbox.
+//! Arrives: orders, of the app's threads and of requests on the engine's. Leaves: requests, records of ends, and calls
+//! of the app. Requests never wait for the file: what they have to say goes through the inbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! The outbox's file: what was put and what became of it, appended line by line.
 //!
-//! Arrives: records. Leaves: the same, after whatever a crash left of the file. A record that [`Log::append`] has written with
-//! [`Sync::Now`] is on the disk when it returns. When too much of the file is of no use any more what is left is written beside it,
-//! brought to the disk and renamed over it.
+//! Arrives: records. Leaves: the same, after whatever a crash left of the file. A record that [`Log::append`] has
+//! written with [`Sync::Now`] is on the disk when it returns. When too much of the file is of no use any more what is
+//! left is written beside it, brought to the disk and renamed over it.
 //!
-//! A crash leaves a part of the last record at most: it is cut off. Where the disk has damaged the middle, what follows is still found,
-//! by its marker and checksum. A lock in a file beside it keeps a second process out.
+//! A crash leaves a part of the last record at most: it is cut off. Where the disk has damaged the middle, what follows
+//! is still found, by its marker and checksum. A lock in a file beside it keeps a second process out.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -325,7 +325,8 @@ impl Found {
 
 const MAGIC: [u8; 16] = *b"towpath-outbox\0\x01";
 const HEADER_BYTES: usize = 28;
-/// No file that was written here is larger: what is of use is at most `MOST_BYTES` of the outbox, and the rest hardly more.
+/// No file that was written here is larger: what is of use is at most `MOST_BYTES` of the outbox, and the rest hardly
+/// more.
 const MOST_BYTES: u64 = 1 << 30;
 /// What a file may have of no use, beside as much as is of use.
 const WASTE_BYTES: u64 = 64 * 1024;

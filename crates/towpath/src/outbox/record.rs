@@ -1,8 +1,9 @@
 //! What a line of the log says, and its bytes.
 //!
-//! A frame is a marker, the payload's length and its checksum (CRC-32, begun with the file's own salt and the length), each in four
-//! bytes, little-endian; then the payload: a kind, the entry's number, and what the kind has. The marker is a part of the salt, which
-//! is random for each file: what a body has in it is never taken for a frame where a file was damaged.
+//! A frame is a marker, the payload's length and its checksum (CRC-32, begun with the file's own salt and the length),
+//! each in four bytes, little-endian; then the payload: a kind, the entry's number, and what the kind has. The marker
+//! is a part of the salt, which is random for each file: what a body has in it is never taken for a frame where a file
+//! was damaged.
 
 use bytes::Bytes;
 use crc32fast::Hasher;

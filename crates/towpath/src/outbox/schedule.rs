@@ -1,7 +1,7 @@
 //! Which entry is sent when: lanes, back-off, origins that are to be left alone.
 //!
-//! Arrives: entries, what became of each attempt, the time. Leaves: the next entry to send, and when to look again. No clock, no
-//! file, no socket.
+//! Arrives: entries, what became of each attempt, the time. Leaves: the next entry to send, and when to look again. No
+//! clock, no file, no socket.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -193,7 +193,8 @@ impl Schedule {
 }
 
 impl Pause {
-    /// Drawn from the upper half of a bound that doubles, so that many clients that failed together do not come back together.
+    /// Drawn from the upper half of a bound that doubles, so that many clients that failed together do not come back
+    /// together.
     fn lengthen(&mut self, limits: &Limits, at_least: Option<Duration>, random: u64, now: Instant) {
         let doublings = self.failures.min(20);
         let bound = limits.first_pause.saturating_mul(1 << doublings).min(limits.longest_pause);

@@ -1,4 +1,5 @@
-//! Any file of what is remembered: it is refused, or bounded, understood by those who remember, and written again as it was read.
+//! Any file of what is remembered: it is refused, or bounded, understood by those who remember, and written again as it
+//! was read.
 
 use std::time::Duration;
 

@@ -56,7 +56,8 @@ fn a_server_that_ends_its_direction_without_an_answer_is_asked_again_where_that_
 fn bytes_beyond_the_length_of_a_response_are_no_other_one() {
     let server = Server::new(|stream, number| {
         while read_request(stream).is_some() {
-            let late = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+            let late = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: \
+                4\r\n\r\nevil";
             if number == 0 {
                 let _ = stream.write_all(late);
             } else {

@@ -1,4 +1,5 @@
-//! What the kernel tells of the network, in a network namespace that the test makes: interfaces, addresses and routes come and go.
+//! What the kernel tells of the network, in a network namespace that the test makes: interfaces, addresses and routes
+//! come and go.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

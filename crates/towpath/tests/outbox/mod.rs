@@ -233,7 +233,8 @@ fn a_process_that_is_killed_at_any_time_loses_nothing_and_repeats_nothing() {
     for round in 0..ROUNDS {
         let mut child = folder.child(&server, &format!("puts {}", round * PUTS), PUTS);
         let output = BufReader::new(child.stdout.take().unwrap());
-        // A third of them dies by what it says, the others when the server has a request, before or after it is processed.
+        // A third of them dies by what it says, the others when the server has a request, before or after it is
+        // processed.
         let words = (round % 3 == 0).then_some(round / 3 % (PUTS + 1));
         let dies_at = if words.is_some() { usize::MAX } else { round / 3 % 6 };
         ledger.lock().unwrap().watch(child, dies_at, round % 3 == 1);

@@ -132,8 +132,8 @@ impl Client {
         self.slots.lose();
     }
 
-    /// Whether no call will begin again: the server wants none, or so many answers are overdue that the connection should
-    /// not be used any longer.
+    /// Whether no call will begin again: the server wants none, or so many answers are overdue that the connection
+    /// should not be used any longer.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.gone_away || self.slots.abandoned() >= EXHAUSTED
     }

@@ -178,8 +178,8 @@ impl Server {
         fits
     }
 
-    /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full upstream
-    /// fairly: queues are first come, first served, and no client stands in them more than so often.
+    /// Whether no further request is to be taken now. That a client has few calls in queues is what shares a full
+    /// upstream fairly: queues are first come, first served, and no client stands in them more than so often.
     pub(crate) fn is_full(&self) -> bool {
         self.numbers.taken() >= self.config.max_in_flight as usize
             || self.waiting >= WAITING_AT_MOST

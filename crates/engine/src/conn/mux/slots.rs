@@ -1,8 +1,9 @@
 //! The numbers of calls on one upstream connection.
 //!
-//! A call's number is a slot. Its peer knows it by an identifier: the slot (its low half) and how often that has been used
-//! (its high half). A slot whose call was given up is not used again before the late answer has come: an answer can only
-//! ever reach the call that asked for it. Free slots are used in turn, so that a number comes back as late as possible.
+//! A call's number is a slot. Its peer knows it by an identifier: the slot (its low half) and how often that has been
+//! used (its high half). A slot whose call was given up is not used again before the late answer has come: an answer
+//! can only ever reach the call that asked for it. Free slots are used in turn, so that a number comes back as late as
+//! possible.
 
 use std::collections::VecDeque;
 

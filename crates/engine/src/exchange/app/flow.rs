@@ -1,7 +1,7 @@
 //! What an app's connection over a long way has under way: little at first.
 //!
-//! Arrives: a connection that took long to make, pieces of responses, looks at bodies on their way. Leaves: bounds for the
-//! driver, as [`SlowStart`] wants them, each with a note in the report.
+//! Arrives: a connection that took long to make, pieces of responses, looks at bodies on their way. Leaves: bounds for
+//! the driver, as [`SlowStart`] wants them, each with a note in the report.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ impl Exchange {
         }
     }
 
-    /// What the kernel says of a connection on which a request is; answers when to look again, where that is sooner than
-    /// otherwise.
+    /// What the kernel says of a connection on which a request is; answers when to look again, where that is sooner
+    /// than otherwise.
     pub(crate) fn pace(
         &mut self,
         index: StreamIndex,

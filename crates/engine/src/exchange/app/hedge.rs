@@ -1,10 +1,11 @@
 //! A second try beside the first, where the first takes longer than its origin usually does.
 //!
-//! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its duplicate, a stream of its own that is mute: the app
-//! hears nothing of it until its answer comes first, or the first one fails. From then on it is the request.
+//! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its duplicate, a stream of its own that
+//! is mute: the app hears nothing of it until its answer comes first, or the first one fails. From then on it is the
+//! request.
 //!
-//! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that there
-//! is one end. The other is given up, and what it went through is told in the report of the one that stays.
+//! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that
+//! there is one end. The other is given up, and what it went through is told in the report of the one that stays.
 
 use std::time::Duration;
 
@@ -72,8 +73,8 @@ impl Exchange {
         self.place_stream(second, now);
     }
 
-    /// The network was away, and is back: the request begins anew, and the one that is out is its mute duplicate from here on.
-    /// The server may have had that one, and its kernel may be about to repeat the answer.
+    /// The network was away, and is back: the request begins anew, and the one that is out is its mute duplicate from
+    /// here on. The server may have had that one, and its kernel may be about to repeat the answer.
     pub(crate) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
         if !self.may_have_twin(index) {
             return None;

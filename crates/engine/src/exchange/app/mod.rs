@@ -287,9 +287,9 @@ impl Exchange {
         streams.then_some((id, index))
     }
 
-    /// Whether an app's body is more than a new connection takes at once. The head travels in a packet of its own then: its
-    /// acknowledgement is the only one that measures the path without the body's own queue, and by that measure the kernel
-    /// ends slow start before the queue overflows (RFC 9406, HyStart).
+    /// Whether an app's body is more than a new connection takes at once. The head travels in a packet of its own then:
+    /// its acknowledgement is the only one that measures the path without the body's own queue, and by that measure the
+    /// kernel ends slow start before the queue overflows (RFC 9406, HyStart).
     pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
         self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
     }

@@ -86,7 +86,8 @@ impl Exchange {
         self.upstreams.advance_origin(id, &mut self.conns, &mut self.env, now);
     }
 
-    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last word.
+    /// Ends the wait where all addresses have refused, unless others may be on their way: old answers are not the last
+    /// word.
     pub(crate) fn fail_if_refused(&mut self, id: ClusterId, error: Option<Error>, now: Instant) {
         let Some(origin) = self.upstreams.app.origins.get(&id) else { return };
         let asks = match origin.names {

@@ -7,10 +7,11 @@
 //! Every repetition but one spends a token of the engine's budget: the exception is a reused connection that its
 //! server was closing as we used it.
 //!
-//! A connection is suspected on the kernel's evidence: bytes that are not acknowledged. Where all is acknowledged and no
-//! answer comes, the server may be slow or its answer lost; a standby connection tells them apart. If it is usable at
-//! once the network is well, and the request stays where it is; if it had to wait, so had everything else. Then it is
-//! sent anew beside the one that is out, for the server's kernel may be about to repeat the answer: the first one counts.
+//! A connection is suspected on the kernel's evidence: bytes that are not acknowledged. Where all is acknowledged and
+//! no answer comes, the server may be slow or its answer lost; a standby connection tells them apart. If it is usable
+//! at once the network is well, and the request stays where it is; if it had to wait, so had everything else. Then it
+//! is sent anew beside the one that is out, for the server's kernel may be about to repeat the answer: the first one
+//! counts.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! A response that broke off goes on where it stopped, on another connection.
 //!
-//! Arrives: the heads of responses, and resets of those that have begun. Leaves: the request changed into one for the rest,
-//! the rest joined to what the app has already, or the request ended as if it had not been tried.
+//! Arrives: the heads of responses, and resets of those that have begun. Leaves: the request changed into one for the
+//! rest, the rest joined to what the app has already, or the request ended as if it had not been tried.
 //!
-//! A connection on which a response stands still tells nothing: the server sends, and we acknowledge what comes. As with a
-//! silent server a standby connection tells whether the network is there.
+//! A connection on which a response stands still tells nothing: the server sends, and we acknowledge what comes. As
+//! with a silent server a standby connection tells whether the network is there.
 
 use towpath_proto::Instant;
 

@@ -1,11 +1,11 @@
 //! Between HTTP and Bolt, by route: path and fields against service, method and block of headers, body against content.
 //!
-//! Arrives: a stream whose route leads to a cluster of the other protocol, and what the forwarding loop has for it. Leaves:
-//! the same stream with a head, a frame or a body of the other protocol, which goes on like any other.
+//! Arrives: a stream whose route leads to a cluster of the other protocol, and what the forwarding loop has for it.
+//! Leaves: the same stream with a head, a frame or a body of the other protocol, which goes on like any other.
 //!
-//! A frame is written whole. What HTTP sends in pieces is therefore kept here until its end, up to the route's limit; a frame
-//! that came needs no such thing. The request is not placed on a host before all of it is here, and the client has
-//! seen nothing of an answer before that is whole: until then it can still be told of an error.
+//! A frame is written whole. What HTTP sends in pieces is therefore kept here until its end, up to the route's limit; a
+//! frame that came needs no such thing. The request is not placed on a host before all of it is here, and the client
+//! has seen nothing of an answer before that is whole: until then it can still be told of an error.
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Instant;

@@ -134,8 +134,8 @@ impl Exchange {
         }
     }
 
-    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that, because a
-    /// reset would take answers with it that it has not read.
+    /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that,
+    /// because a reset would take answers with it that it has not read.
     pub(crate) fn leave(&mut self, id: ConnectionId, now: Instant) {
         self.listeners.close_within(id, LINGER, Closer::Local, &mut self.conns, &mut self.env, now);
     }
@@ -210,7 +210,8 @@ impl Exchange {
     }
 }
 
-/// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the rest.
+/// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the
+/// rest.
 pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
     !stream.context.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
 }

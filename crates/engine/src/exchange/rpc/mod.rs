@@ -1,6 +1,7 @@
 //! Streams of Bolt, on connections that carry many of them at once.
 //!
-//! Each request frame becomes a stream like any other and goes through the one forwarding loop. What differs is in here:
+//! Each request frame becomes a stream like any other and goes through the one forwarding loop. What differs is in
+//! here:
 //!
 //! - `downstream.rs`, `upstream.rs`: calls of clients, and calls on the connections that they share.
 //! - `answer.rs`: answers, the upstream's and our own.
@@ -8,8 +9,8 @@
 //!
 //! What is spoken on the connections is in `conn/mux`, which of them has room in `upstream/shared.rs`.
 //!
-//! A frame is judged whole and written whole: no client sees half an answer. Of what a client sent, the fixed part is written
-//! afresh; class, block of headers and content go on as they came, each behind its length.
+//! A frame is judged whole and written whole: no client sees half an answer. Of what a client sent, the fixed part is
+//! written afresh; class, block of headers and content go on as they came, each behind its length.
 
 pub(crate) mod answer;
 pub(crate) mod bridge;

@@ -1,7 +1,7 @@
 //! Connections to servers that all clients share.
 //!
-//! Arrives: a stream that knows its host, connections that are open, idle, lost or full. Leaves: a lease of a connection that
-//! has room, numbers for calls, heartbeats, and each pending call failed when its connection is lost.
+//! Arrives: a stream that knows its host, connections that are open, idle, lost or full. Leaves: a lease of a
+//! connection that has room, numbers for calls, heartbeats, and each pending call failed when its connection is lost.
 
 use towpath_proto::bolt::Error;
 use towpath_proto::{Close, ConnectionId, Instant};
@@ -85,8 +85,8 @@ impl Exchange {
         }
     }
 
-    /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want again,
-    /// are let go. (A try is repeated unasked only where none of its bytes were taken.)
+    /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want
+    /// again, are let go. (A try is repeated unasked only where none of its bytes were taken.)
     pub(crate) fn release_frames(&mut self, id: ConnectionId) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         while let Some(number) = connection.mux.next_sent(connection.bytes_sent) {

@@ -6,7 +6,8 @@ use super::{Kept, Log, header};
 use crate::file::beside;
 use crate::outbox::record::Record;
 
-/// Payloads of frames, each behind its length in two bytes, up to an empty one; then damage: a place in two bytes and what is there instead.
+/// Payloads of frames, each behind its length in two bytes, up to an empty one; then damage: a place in two bytes and
+/// what is there instead.
 pub(crate) fn check(mut bytes: &[u8]) {
     let mut file = header(SALT);
     while let Some(payload) = piece(&mut bytes) {
