@@ -21,8 +21,9 @@ struct Words {
 fn written(words: &[&str]) -> Value {
     let path =
         std::env::temp_dir().join(format!("towpath-json-{}-{}", std::process::id(), words[0]));
-    let words = ["lab"].iter().chain(words).copied().chain(["--json", path.to_str().unwrap()]);
-    run(Words::parse_from(words).command);
+    let (command, others) = words.split_first().unwrap();
+    let words = ["lab", command, "--json", path.to_str().unwrap()];
+    run(Words::parse_from(words.iter().chain(others)).command);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -156,4 +157,56 @@ fn the_members_of_the_others_are_those_of_the_page() {
     for key in keys(&lint["findings"][0]) {
         assert!(documented("lint").contains(key), "findings: {key}");
     }
+}
+
+/// Like [`assert_documented`], for the members of what lies in the object as well.
+fn assert_deep(section: &str, value: &Value, inner: &[&str]) {
+    assert_documented(section, value);
+    let own = documented(section);
+    for pointer in inner {
+        let inner = value.pointer(pointer).unwrap_or_else(|| panic!("{section}{pointer}: {value}"));
+        for key in keys(inner) {
+            assert!(own.contains(key), "{section}{pointer}: {key} is not in docs/lab-json.md");
+        }
+    }
+}
+
+#[test]
+fn the_members_of_comparisons_are_those_of_the_page() {
+    let commands = written(&["compare", "--a", "true", "--b", "true", "--pairs", "3"]);
+    assert_deep("commands", &commands, &["/effect", "/effect/ratio", "/noise", "/runs/0"]);
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/results");
+    let [one, other] = ["wrk.txt", "wrk-plain.txt"].map(|name| format!("{results}/{name}"));
+    let recorded = written(&["compare", "--a-results", &one, "--b-results", &other]);
+    assert_deep("results", &recorded, &["/figures/0"]);
+}
+
+#[test]
+fn the_members_of_a_replay_are_those_of_the_page() {
+    let row = serde_json::json!({
+        "table": "1", "case": "plain", "who": "Towpath", "metric": "time", "value": 1.0, "unit": "s",
+        "low": null, "high": null, "published": 2.0
+    });
+    let earlier = std::env::temp_dir().join(format!("towpath-earlier-{}", std::process::id()));
+    let figures = serde_json::json!({ "rows": [row], "notes": ["one"] });
+    std::fs::write(&earlier, figures.to_string()).unwrap();
+    let replay = written(&["replay", "mosn", "--from", earlier.to_str().unwrap()]);
+    std::fs::remove_file(&earlier).unwrap();
+    assert_deep("replay", &replay, &["/rows/0"]);
+    assert_eq!(replay["rows"][0], row);
+}
+
+#[test]
+fn the_members_of_a_link_are_those_of_the_page() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let recording = written(&["link", "--record", &address, "--record-for", "300ms"]);
+    assert_deep("link-recording", &recording, &["/recording"]);
+    // A process with threads may not make itself a user namespace's root: this needs the real one.
+    if !rustix::process::geteuid().is_root() {
+        return assert!(std::env::var_os("CI").is_none(), "CI promises root");
+    }
+    let link = written(&["link", "--delay", "1", "--", "true"]);
+    assert_deep("link", &link, &["/conditions", "/up", "/down"]);
+    assert_eq!(link["exit_code"], 0);
 }
