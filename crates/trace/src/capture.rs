@@ -9,11 +9,11 @@ use crate::chrome::Chrome;
 use crate::clock::Reading;
 use crate::collect::{Account, Placed, Sink};
 use crate::decode::{Arena, Place, Stored, Values};
-use crate::lanes::{Lane, What};
 use crate::perfetto::Perfetto;
 use crate::process::Process;
 use crate::record::value_kind;
 use crate::ring::Thread;
+use crate::tracks::{TrackId, What};
 use crate::value::{self, Flow, Text, Value};
 
 /// Events of all threads and tracks, whole and in order.
@@ -37,7 +37,7 @@ enum Entry {
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     ns: u64,
-    lane: Lane,
+    track: TrackId,
     what: What,
     callsite: Option<(u32, &'static Callsite)>,
     name: Option<Place>,
@@ -156,14 +156,14 @@ impl Capture {
     pub fn between(mut self, from_ns: u64, until_ns: u64) -> Self {
         let within = |ns: u64| ns >= from_ns && ns <= until_ns;
         let mut keep = vec![true; self.entries.len()];
-        let mut open: HashMap<Lane, Vec<usize>> = HashMap::new();
+        let mut open: HashMap<TrackId, Vec<usize>> = HashMap::new();
         for (index, entry) in self.entries.iter().enumerate() {
             let Entry::Event(event) = entry else { continue };
             match event.what {
                 What::Mark | What::Counter => keep[index] = within(event.ns),
-                What::Begin => open.entry(event.lane).or_default().push(index),
+                What::Begin => open.entry(event.track).or_default().push(index),
                 What::End | What::Unfinished => {
-                    let Some(begin) = open.get_mut(&event.lane).and_then(Vec::pop) else {
+                    let Some(begin) = open.get_mut(&event.track).and_then(Vec::pop) else {
                         continue;
                     };
                     let Entry::Event(Kept { ns, .. }) = self.entries[begin] else { continue };
@@ -181,10 +181,10 @@ impl Capture {
     #[must_use]
     pub fn spans(&self) -> Vec<SpanView<'_>> {
         let mut spans: Vec<SpanView<'_>> = Vec::new();
-        let mut open: HashMap<Lane, Vec<usize>> = HashMap::new();
+        let mut open: HashMap<TrackId, Vec<usize>> = HashMap::new();
         for entry in &self.entries {
             let Entry::Event(event) = entry else { continue };
-            let stack = open.entry(event.lane).or_default();
+            let stack = open.entry(event.track).or_default();
             match event.what {
                 What::Begin => {
                     let depth = stack.len();
@@ -241,14 +241,14 @@ impl Capture {
     }
 
     fn span<'a>(&'a self, event: &'a Kept, depth: usize) -> SpanView<'a> {
-        let place = match event.lane {
-            Lane::Thread { ring, .. } => PlaceView::Thread(
+        let place = match event.track {
+            TrackId::Thread { ring, .. } => PlaceView::Thread(
                 self.threads
                     .iter()
                     .find(|(serial, _)| *serial == ring)
                     .map_or(0, |(_, thread)| thread.tid),
             ),
-            Lane::Track { id, .. } => PlaceView::Track(id),
+            TrackId::Async { id, .. } => PlaceView::Track(id),
         };
         let (level, target, location) = event.origin();
         SpanView {
@@ -302,7 +302,7 @@ impl Capture {
                 Entry::Lost { ring, ns, count } => sink.lost(ring, ns, count),
                 Entry::Event(event) => sink.event(&Placed {
                     ns: event.ns,
-                    lane: event.lane,
+                    track: event.track,
                     what: event.what,
                     callsite: event.callsite,
                     name: self.name(&event),
@@ -324,8 +324,8 @@ impl Sink for Capture {
     fn event(&mut self, event: &Placed<'_>) {
         let name = event.own_name.then(|| self.arena.keep_text(event.name));
         let values = self.arena.keep(event.arena, event.values);
-        let Placed { ns, lane, what, callsite, category, .. } = *event;
-        self.entries.push(Entry::Event(Kept { ns, lane, what, callsite, name, category, values }));
+        let Placed { ns, track, what, callsite, category, .. } = *event;
+        self.entries.push(Entry::Event(Kept { ns, track, what, callsite, name, category, values }));
     }
 
     fn lost(&mut self, ring: u64, ns: u64, count: u64) {

@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use crate::clock::Reading;
 use crate::collect::{Account, Placed, Sink};
 use crate::decode::Arena;
-use crate::lanes::{Lane, What};
 use crate::process::Process;
 use crate::record::value_kind;
 use crate::ring::Thread;
+use crate::tracks::{TrackId, What};
 use crate::value::{self, Text};
 
 /// Writes events as it is handed them.
@@ -121,12 +121,12 @@ impl<W: Write> Sink for Chrome<W> {
     }
 
     fn event(&mut self, event: &Placed<'_>) {
-        let (tid, track) = match event.lane {
-            Lane::Thread { ring, aside } => {
+        let (tid, track) = match event.track {
+            TrackId::Thread { ring, aside } => {
                 let tid = self.threads.get(&ring).copied().unwrap_or(self.pid);
                 (tid, (aside > 0).then(|| format!("{tid}.{aside}")))
             }
-            Lane::Track { id, aside, .. } => (self.pid, Some(format!("{id:#x}.{aside}"))),
+            TrackId::Async { id, aside, .. } => (self.pid, Some(format!("{id:#x}.{aside}"))),
         };
         let phase = match (event.what, &track) {
             (What::Begin, None) => "B",

@@ -7,16 +7,16 @@ use crate::callsite::{self, Callsite};
 use crate::category::Category;
 use crate::clock::Reading;
 use crate::decode::{self, Arena, Event, Stored};
-use crate::lanes::{Bent, Item, Lane, ThreadLane, TrackLane, What};
 use crate::record::{FOLLOWS, Kind, MONOTONIC, NAMELESS, Words, value_kind};
 use crate::ring::{self, Ring, Thread};
 use crate::timeline::Timeline;
+use crate::tracks::{AsyncTrack, Bent, Item, ThreadTrack, TrackId, What};
 
 /// An event as a sink gets it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed<'a> {
     pub(crate) ns: u64,
-    pub(crate) lane: Lane,
+    pub(crate) track: TrackId,
     pub(crate) what: What,
     pub(crate) callsite: Option<(u32, &'static Callsite)>,
     pub(crate) name: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Placed<'a> {
 pub(crate) trait Sink {
     /// A thread whose events follow.
     fn thread(&mut self, ring: u64, thread: &Thread);
-    /// An event; those of one lane come in the order of their times, as far as they overlap.
+    /// An event; those of one track come in the order of their times, as far as they overlap.
     fn event(&mut self, event: &Placed<'_>);
     /// Here `count` events of a thread are missing.
     fn lost(&mut self, ring: u64, ns: u64, count: u64);
@@ -61,7 +61,7 @@ pub struct Account {
     pub beginless: u64,
     /// Spans that were still open at the end; they end there, marked `unfinished`.
     pub unfinished: u64,
-    /// Spans that crossed another and lie on a lane of their own.
+    /// Spans that crossed another and lie on a track of their own.
     pub aside: u64,
     /// Spans shown in two parts, because they crossed one that was already written.
     pub split: u64,
@@ -86,7 +86,7 @@ impl Account {
 pub(crate) struct Collector {
     pub(crate) timeline: Timeline,
     readers: HashMap<u64, Reader>,
-    tracks: HashMap<u64, TrackLane>,
+    tracks: HashMap<u64, AsyncTrack>,
     sites: Vec<&'static Callsite>,
     bent: Bent,
     account: Account,
@@ -102,7 +102,7 @@ struct Reader {
     waiting: Vec<Words>,
     waiting_first: u64,
     lost: u64,
-    lane: ThreadLane,
+    track: ThreadTrack,
 }
 
 impl std::fmt::Debug for Reader {
@@ -153,8 +153,8 @@ impl Collector {
         self.place_tracks(tracked, &arena);
         for id in self.track_order() {
             let Self { tracks, bent, sites, .. } = self;
-            let Some(lane) = tracks.get_mut(&id) else { continue };
-            if lane.settle(bent, &mut |item, arena| hand_over(item, arena, sites, sink)) {
+            let Some(track) = tracks.get_mut(&id) else { continue };
+            if track.settle(bent, &mut |item, arena| hand_over(item, arena, sites, sink)) {
                 tracks.remove(&id);
             }
         }
@@ -175,11 +175,11 @@ impl Collector {
             .collect::<Vec<_>>()
             .iter_mut()
         {
-            reader.lane.finish(end, bent, &mut |item, arena| hand_over(item, arena, sites, sink));
+            reader.track.finish(end, bent, &mut |item, arena| hand_over(item, arena, sites, sink));
             account.texts_cut += reader.ring.cut();
         }
-        for mut lane in order.into_iter().filter_map(|id| tracks.remove(&id)) {
-            lane.finish(end, bent, &mut |item, arena| hand_over(item, arena, sites, sink));
+        for mut track in order.into_iter().filter_map(|id| tracks.remove(&id)) {
+            track.finish(end, bent, &mut |item, arena| hand_over(item, arena, sites, sink));
         }
         let registry = ring::registry();
         account.homeless = registry.homeless;
@@ -194,7 +194,7 @@ impl Collector {
     /// Tracks under no other first, so that they are described, with their names, before those under them.
     fn track_order(&self) -> Vec<u64> {
         let mut order: Vec<(bool, u64)> =
-            self.tracks.iter().map(|(&id, lane)| (lane.is_child(), id)).collect();
+            self.tracks.iter().map(|(&id, track)| (track.is_child(), id)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, id)| id).collect()
     }
@@ -210,7 +210,7 @@ impl Collector {
                 waiting: Vec::new(),
                 waiting_first: serial,
                 lost: 0,
-                lane: ThreadLane::new(serial),
+                track: ThreadTrack::new(serial),
             }
         });
         let taken = ring.take(reader.next);
@@ -254,7 +254,7 @@ impl Collector {
             if has_ticks && words[1] > until {
                 break;
             }
-            let arena = if on_thread { &mut reader.lane.arena } else { &mut *shared };
+            let arena = if on_thread { &mut reader.track.arena } else { &mut *shared };
             let (event, count) = decode::next(&reader.waiting[used..], arena);
             let position = reader.waiting_first + used as u64;
             used += count;
@@ -265,9 +265,9 @@ impl Collector {
             };
             let ns = at(event.stamp, event.monotonic);
             if on_thread {
-                reader.lane.add(&event, position, ns, bent);
-                if reader.lane.is_full() {
-                    reader.lane.settle(&mut out);
+                reader.track.add(&event, position, ns, bent);
+                if reader.track.is_full() {
+                    reader.track.settle(&mut out);
                 }
                 continue;
             }
@@ -277,7 +277,7 @@ impl Collector {
         }
         reader.waiting.drain(..used);
         reader.waiting_first += used as u64;
-        reader.lane.settle(&mut out);
+        reader.track.settle(&mut out);
         self.count_lost(serial, sink);
     }
 
@@ -294,7 +294,7 @@ impl Collector {
         if self.consumes
             && reader.ring.done()
             && reader.waiting.is_empty()
-            && reader.lane.is_idle()
+            && reader.track.is_idle()
             && reader.ring.is_read(reader.next)
         {
             account.texts_cut += reader.ring.cut();
@@ -308,10 +308,10 @@ impl Collector {
         tracked.sort_by_key(|tracked| tracked.ns);
         for Tracked { mut event, ns, until } in tracked {
             let id = if event.kind == Kind::Complete { event.words[1] } else { event.words[0] };
-            let lane = self.tracks.entry(id).or_insert_with(|| TrackLane::new(id));
-            event.values = lane.arena.keep(arena, arena.values(event.values));
-            event.name = event.name.map(|name| lane.arena.keep_text(arena.text(name)));
-            lane.add(&event, ns, until);
+            let track = self.tracks.entry(id).or_insert_with(|| AsyncTrack::new(id));
+            event.values = track.arena.keep(arena, arena.values(event.values));
+            event.name = event.name.map(|name| track.arena.keep_text(arena.text(name)));
+            track.add(&event, ns, until);
         }
     }
 }
@@ -343,7 +343,7 @@ fn hand_over(item: &Item, arena: &Arena, sites: &[&'static Callsite], sink: &mut
     let own = item.name.map(|name| arena.text(name));
     sink.event(&Placed {
         ns: item.ns,
-        lane: item.lane,
+        track: item.track,
         what: item.what,
         callsite: site,
         name: own.unwrap_or_else(|| site.map_or("", |(_, site)| site.name())),

@@ -266,7 +266,7 @@ impl On {
         Ok(Self { pid, start })
     }
 
-    /// A copy of a recording in a forked child is dropped: its threads and files are the parent's.
+    /// A copy of a recording in a forked child records nothing: its threads and files are the parent's.
     fn is_ours(&self) -> bool {
         self.pid == std::process::id()
     }

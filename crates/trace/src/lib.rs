@@ -23,7 +23,7 @@
 //!
 //! ```text
 //! macros → gate (one load) → span (record) → ring          the thread's part
-//! ring → collect (place in time) → lanes (begins to ends)  the drain
+//! ring → collect (place in time) → tracks (begins to ends)  the drain
 //!      → perfetto, chrome                                  files; file reads them back
 //! span → marker, probe                                     for who listens at the moment of the event
 //! ```
@@ -55,7 +55,6 @@ pub mod file;
 mod gate;
 #[cfg(target_os = "linux")]
 pub mod kernel;
-mod lanes;
 #[cfg(feature = "layer")]
 mod layer;
 mod macros;
@@ -71,6 +70,7 @@ mod span;
 mod subscriber;
 mod thread;
 mod timeline;
+mod tracks;
 mod value;
 mod wire;
 

@@ -11,10 +11,10 @@ use crate::callsite::Callsite;
 use crate::clock::{self, Reading};
 use crate::collect::{Account, Placed, Sink};
 use crate::decode::{Arena, Stored};
-use crate::lanes::{Lane, What};
 use crate::process::Process;
 use crate::record::value_kind;
 use crate::ring::Thread;
+use crate::tracks::{TrackId, What};
 use crate::value::{self, Text};
 use crate::wire::{bytes, fixed64, message, uint};
 
@@ -207,18 +207,18 @@ impl<W: Write> Perfetto<W> {
         self.shared.keep_going(&mut self.buffer, &self.start, &self.latest, false);
     }
 
-    /// The track of a lane, described before it is used; `name` is that of the event that uses it.
-    fn describe(&mut self, lane: Lane, name: &str) -> u64 {
+    /// The file's number of a track, described before it is used; `name` is that of the event that uses it.
+    fn describe(&mut self, track: TrackId, name: &str) -> u64 {
         let seed = self.seed;
         let process = self.shared.uuid;
-        match lane {
-            Lane::Thread { ring, aside: 0 } => uuid(seed, THREAD, ring),
-            Lane::Thread { ring, aside } => {
+        match track {
+            TrackId::Thread { ring, aside: 0 } => uuid(seed, THREAD, ring),
+            TrackId::Thread { ring, aside } => {
                 let aside = uuid(seed, ASIDE + u64::from(aside), ring);
                 self.track(aside, uuid(seed, THREAD, ring), "crossing spans");
                 aside
             }
-            Lane::Track { id, parent, aside } => {
+            TrackId::Async { id, parent, aside } => {
                 let own = uuid(seed, TRACK + u64::from(aside), id);
                 let parent = if parent == 0 { process } else { uuid(seed, TRACK, parent) };
                 if parent != process && !self.described.contains_key(&parent) {
@@ -309,15 +309,15 @@ impl<W: Write> Sink for Perfetto<W> {
     }
 
     fn event(&mut self, event: &Placed<'_>) {
-        let mut track = self.describe(event.lane, event.name);
+        let mut track = self.describe(event.track, event.name);
         if event.what == What::Counter {
             let unit = event.callsite.map_or("", |(_, site)| site.unit());
             track = self.counter_track(event.name, unit);
         }
         let ns = self.since_start(event.ns);
-        let sequence = match event.lane {
-            Lane::Thread { ring, .. } => self.threads.get_mut(&ring).unwrap_or(&mut self.shared),
-            Lane::Track { .. } => &mut self.shared,
+        let sequence = match event.track {
+            TrackId::Thread { ring, .. } => self.threads.get_mut(&ring).unwrap_or(&mut self.shared),
+            TrackId::Async { .. } => &mut self.shared,
         };
         let far = sequence.snapshot_ns + SNAPSHOT_EVERY_NS < self.latest.boot_ns;
         if !sequence.started || sequence.dropped || far {

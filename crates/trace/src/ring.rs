@@ -293,7 +293,7 @@ const fn no_ring() -> *const Ring {
     &raw const NO_RING
 }
 
-/// Stands in for the ring of a thread that has none: closed, so that it need not be asked whether there is a ring and
+/// Stands in for the ring of a thread that has none: closed, so that none need ask whether there is a ring and
 /// whether it is open.
 #[cfg(not(loom))]
 static NO_RING: Ring = Ring {

@@ -15,10 +15,10 @@ use crate::clock::Reading;
 use crate::collect::{Account, Placed, Sink};
 use crate::decode::Arena;
 use crate::environment::with;
-use crate::lanes::{Lane, What};
 use crate::perfetto::Perfetto;
 use crate::process::Process;
 use crate::ring::Thread;
+use crate::tracks::{TrackId, What};
 
 /// Where a recording that is written as it goes puts its packets.
 pub(crate) struct Segments {
@@ -36,10 +36,10 @@ struct Rotation {
     start: Reading,
     latest: Reading,
     threads: Vec<(u64, Thread)>,
-    open: HashMap<Lane, OpenLane>,
+    open: HashMap<TrackId, OpenLane>,
 }
 
-/// What is open on a lane, the outermost first, and when the last event was.
+/// What is open on a track, the outermost first, and when the last event was.
 #[derive(Default)]
 struct OpenLane {
     spans: Vec<OpenSpan>,
@@ -138,21 +138,21 @@ impl Rotation {
         match event.what {
             What::Begin => {
                 let Placed { callsite, name, own_name, category, ns, .. } = *event;
-                let lane = self.open.entry(event.lane).or_default();
-                lane.spans.push(OpenSpan { callsite, name: name.into(), own_name, category });
-                lane.last_ns = ns;
+                let track = self.open.entry(event.track).or_default();
+                track.spans.push(OpenSpan { callsite, name: name.into(), own_name, category });
+                track.last_ns = ns;
             }
             What::End | What::Unfinished => {
-                let Some(lane) = self.open.get_mut(&event.lane) else { return };
-                lane.spans.pop();
-                lane.last_ns = event.ns;
-                if lane.spans.is_empty() {
-                    self.open.remove(&event.lane);
+                let Some(track) = self.open.get_mut(&event.track) else { return };
+                track.spans.pop();
+                track.last_ns = event.ns;
+                if track.spans.is_empty() {
+                    self.open.remove(&event.track);
                 }
             }
             What::Mark | What::Counter => {
-                if let Some(lane) = self.open.get_mut(&event.lane) {
-                    lane.last_ns = event.ns;
+                if let Some(track) = self.open.get_mut(&event.track) {
+                    track.last_ns = event.ns;
                 }
             }
         }
@@ -161,11 +161,11 @@ impl Rotation {
     /// Ends all that is open, from inside out, or begins it, from outside in.
     fn replay(&self, out: &mut Perfetto<Box<dyn Write + Send>>, what: What) {
         let arena = Arena::default();
-        for (&lane, open) in &self.open {
+        for (&track, open) in &self.open {
             let mut emit = |span: &OpenSpan| {
                 out.event(&Placed {
                     ns: open.last_ns,
-                    lane,
+                    track,
                     what,
                     callsite: span.callsite,
                     name: &span.name,

@@ -1,4 +1,4 @@
-//! Emitting: from a callsite and its values to records, and to the other listeners.
+//! Emitting: from a callsite and its values to records, and to markers and probes.
 
 use std::marker::PhantomData;
 
@@ -16,9 +16,8 @@ use crate::{gate, probe};
 #[must_use = "a span ends when it is dropped: give it a name, as in `let _span = …;`"]
 #[derive(Debug)]
 pub struct Span {
-    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that is not wanted:
-    /// wants.
-    /// What the end must know beside is in the bits above, so that one test tells a span that is off.
+    /// Position of the begin in this thread's ring, which says which span ends; [`NOWHERE`] for a span that is not
+    /// wanted. What the end must know beside is in the bits above, so that one test tells a span that is off.
     begin: u64,
     /// `None` unless [`ELSEWHERE`].
     callsite: Option<&'static Callsite>,

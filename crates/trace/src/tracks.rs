@@ -1,21 +1,21 @@
-//! Putting begins and ends together: what leaves a lane nests, and every begin has its end.
+//! Putting begins and ends together: what leaves a track nests, and every begin has its end.
 //!
-//! Events are held until nothing on their lane is open, so that a span which crosses another can still be moved aside.
-//! A lane that holds more than [`HELD`] lets go of what it has, and a span that crosses after that is shown in two parts.
+//! Events are held until nothing on their track is open, so that a span which crosses another can still be moved aside.
+//! A track that holds more than [`HELD`] lets go of what it has, and a span that crosses after that is shown in two parts.
 
 use crate::decode::{Arena, Event, Place, Values};
 use crate::record::Kind;
 
 /// Where an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Lane {
-    /// A thread, by its ring's serial number; `aside` counts lanes for spans that cross others.
+pub(crate) enum TrackId {
+    /// A thread, by its ring's serial number; `aside` counts tracks for spans that cross others.
     Thread { ring: u64, aside: u16 },
     /// A track.
-    Track { id: u64, parent: u64, aside: u16 },
+    Async { id: u64, parent: u64, aside: u16 },
 }
 
-/// What happens at an instant of a lane.
+/// What happens at an instant of a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Begin,
@@ -26,7 +26,7 @@ pub(crate) enum What {
     Counter,
 }
 
-/// An event with its time and lane, its values in the lane's arena.
+/// An event with its time and track, its values in the track's arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) ns: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Item {
     pub(crate) callsite: u32,
     pub(crate) name: Option<Place>,
     pub(crate) values: Values,
-    pub(crate) lane: Lane,
+    pub(crate) track: TrackId,
 }
 
-/// What lanes had to give up or bend.
+/// What tracks had to give up or bend.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Bent {
     /// Ends whose begin was not kept.
@@ -50,20 +50,20 @@ pub(crate) struct Bent {
     pub(crate) split: u64,
 }
 
-/// Receives what a lane lets go of.
+/// Receives what a track lets go of.
 pub(crate) type Out<'a> = &'a mut dyn FnMut(&Item, &Arena);
 
-/// Events a lane holds before it lets go of them.
+/// Events a track holds before it lets go of them.
 pub(crate) const HELD: usize = 1 << 13;
 
 /// The spans of one thread, whose ends know their begins.
 #[derive(Debug)]
-pub(crate) struct ThreadLane {
+pub(crate) struct ThreadTrack {
     ring: u64,
     pub(crate) arena: Arena,
     open: Vec<OpenSpan>,
     held: Vec<Item>,
-    /// For each lane aside, since when it is free.
+    /// For each track aside, since when it is free.
     asides: Vec<u64>,
     last_ns: u64,
 }
@@ -76,7 +76,7 @@ struct OpenSpan {
     begin: Item,
 }
 
-impl ThreadLane {
+impl ThreadTrack {
     pub(crate) fn new(ring: u64) -> Self {
         Self {
             ring,
@@ -102,14 +102,14 @@ impl ThreadLane {
             }
             Kind::Values | Kind::Text => return,
         };
-        let lane = Lane::Thread { ring: self.ring, aside: 0 };
+        let track = TrackId::Thread { ring: self.ring, aside: 0 };
         let item = Item {
             ns,
             what,
             callsite: event.callsite,
             name: event.name,
             values: event.values,
-            lane,
+            track,
         };
         if what == What::Begin {
             self.open.push(OpenSpan { position, held: Some(self.held.len()), begin: item });
@@ -123,41 +123,43 @@ impl ThreadLane {
             return;
         };
         for later in at + 1..self.open.len() {
-            if self.open[later].begin.lane == self.open[at].begin.lane {
+            if self.open[later].begin.track == self.open[at].begin.track {
                 self.move_aside(later, ns, bent);
             }
         }
         let open = self.open.remove(at);
-        if let Lane::Thread { aside: 1.., .. } = open.begin.lane {
-            self.leave(open.begin.lane, ns);
+        if let TrackId::Thread { aside: 1.., .. } = open.begin.track {
+            self.leave(open.begin.track, ns);
         }
         self.held.push(Item { ns, what: What::End, values: event.values, ..open.begin });
     }
 
-    /// The span outlives the one it began in: from here on it has a lane of its own.
+    /// The span outlives the one it began in: from here on it has a track of its own.
     fn move_aside(&mut self, at: usize, ns: u64, bent: &mut Bent) {
         let began = if self.open[at].held.is_some() { self.open[at].begin.ns } else { ns };
         let aside = self.asides.iter().position(|&free| free <= began).unwrap_or(self.asides.len());
-        let lane =
-            Lane::Thread { ring: self.ring, aside: u16::try_from(aside + 1).unwrap_or(u16::MAX) };
+        let track = TrackId::Thread {
+            ring: self.ring,
+            aside: u16::try_from(aside + 1).unwrap_or(u16::MAX),
+        };
         let before = self.open[at].begin;
         if let Some(held) = self.open[at].held {
             bent.aside += 1;
-            self.held[held].lane = lane;
+            self.held[held].track = track;
         } else {
             bent.split += 1;
             self.held.push(Item { ns, what: What::End, values: Values::default(), ..before });
-            self.held.push(Item { ns, lane, values: Values::default(), ..before });
+            self.held.push(Item { ns, track, values: Values::default(), ..before });
         }
         if aside == self.asides.len() {
             self.asides.push(0);
         }
         self.asides[aside] = u64::MAX;
-        self.open[at].begin.lane = lane;
+        self.open[at].begin.track = track;
     }
 
-    fn leave(&mut self, lane: Lane, ns: u64) {
-        if let Lane::Thread { aside, .. } = lane
+    fn leave(&mut self, track: TrackId, ns: u64) {
+        if let TrackId::Thread { aside, .. } = track
             && let Some(free) = self.asides.get_mut(usize::from(aside).wrapping_sub(1))
         {
             *free = ns;
@@ -219,7 +221,7 @@ impl ThreadLane {
 
 /// The spans of one track: begun and ended anywhere, or known only when over.
 #[derive(Debug)]
-pub(crate) struct TrackLane {
+pub(crate) struct AsyncTrack {
     id: u64,
     parent: u64,
     pub(crate) arena: Arena,
@@ -240,7 +242,7 @@ struct Stretch {
     end_values: Values,
 }
 
-impl TrackLane {
+impl AsyncTrack {
     pub(crate) fn new(id: u64) -> Self {
         Self {
             id,
@@ -262,14 +264,14 @@ impl TrackLane {
     pub(crate) fn add(&mut self, event: &Event, ns: u64, until: u64) {
         self.touched = true;
         self.parent = if event.parent == 0 { self.parent } else { event.parent };
-        let lane = Lane::Track { id: self.id, parent: self.parent, aside: 0 };
+        let track = TrackId::Async { id: self.id, parent: self.parent, aside: 0 };
         let mut item = Item {
             ns,
             what: What::Begin,
             callsite: event.callsite,
             name: event.name,
             values: event.values,
-            lane,
+            track,
         };
         match event.kind {
             Kind::AsyncBegin => {
@@ -326,7 +328,7 @@ impl TrackLane {
         }
     }
 
-    /// Lets go of what is held when nothing is open and nothing came lately; `true` when the lane can be forgotten.
+    /// Lets go of what is held when nothing is open and nothing came lately; `true` when the track can be forgotten.
     pub(crate) fn settle(&mut self, bent: &mut Bent, out: Out<'_>) -> bool {
         let touched = std::mem::replace(&mut self.touched, false);
         if touched && self.done.len() < HELD {
@@ -383,10 +385,15 @@ impl TrackLane {
     fn nest(&self, stretches: Vec<Stretch>, aside: u16, out: Out<'_>) -> Vec<Stretch> {
         let mut crossing = Vec::new();
         let mut open: Vec<Stretch> = Vec::new();
-        let lane = Lane::Track { id: self.id, parent: self.parent, aside };
+        let track = TrackId::Async { id: self.id, parent: self.parent, aside };
         let leave = |open: Stretch, out: Out<'_>| {
-            let ended =
-                Item { ns: open.until, what: open.end, lane, values: open.end_values, ..open.item };
+            let ended = Item {
+                ns: open.until,
+                what: open.end,
+                track,
+                values: open.end_values,
+                ..open.item
+            };
             out(&ended, &self.arena);
         };
         for stretch in stretches {
@@ -398,7 +405,7 @@ impl TrackLane {
                 crossing.push(stretch);
                 continue;
             }
-            out(&Item { lane, ..stretch.item }, &self.arena);
+            out(&Item { track, ..stretch.item }, &self.arena);
             if !marks {
                 open.push(stretch);
             }

@@ -150,7 +150,7 @@ enum Message {
 
 thread_local! {
     /// Memory for the fields of the next event.
-    static SPARE: RefCell<Option<Box<Kept>>> = const { RefCell::new(None) };
+    static FIELDS: RefCell<Option<Box<Kept>>> = const { RefCell::new(None) };
 }
 
 impl Fields {
@@ -210,7 +210,7 @@ impl Fields {
     fn give_back(self) {
         if let Some(mut all) = self.all {
             all.clear();
-            let _ = SPARE.try_with(|spare| spare.replace(Some(all)));
+            let _ = FIELDS.try_with(|kept| kept.replace(Some(all)));
         }
     }
 
@@ -245,8 +245,8 @@ impl Fields {
     fn all(&mut self) -> &mut Kept {
         let Self { all, kinds, words, .. } = self;
         all.get_or_insert_with(|| {
-            let spare = SPARE.try_with(|spare| spare.borrow_mut().take()).ok().flatten();
-            let mut all = spare.unwrap_or_default();
+            let kept = FIELDS.try_with(|kept| kept.borrow_mut().take()).ok().flatten();
+            let mut all = kept.unwrap_or_default();
             for (index, (&kind, &word)) in kinds.iter().zip(words.iter()).enumerate() {
                 if kind != value_kind::ABSENT {
                     all.set(index, kind, word);
