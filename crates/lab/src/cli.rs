@@ -53,7 +53,7 @@ pub enum Command {
     Agree(Agree),
     /// Run a public performance report again
     Replay(Box<ReplayCommand>),
-    /// Check anybody's benchmark table for consistency
+    /// Check a published benchmark table for consistency
     Lint(Lint),
 }
 

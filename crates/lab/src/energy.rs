@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_down_wakes_nobody() {
+    fn what_never_came_down_wakes_no_radio() {
         let lost = Record {
             at: Instant::from_nanos(1_000_000_000),
             direction: Direction::Down,

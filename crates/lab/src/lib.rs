@@ -13,7 +13,7 @@
 //! | [`link`] | emulated links between network namespaces |
 //! | [`stats`] | paired effects with intervals, tests, the scalability law |
 //! | [`results`] | what other load generators print, read into one shape |
-//! | [`lint`] | consistency checks on anybody's benchmark table |
+//! | [`lint`] | consistency checks on a published benchmark table |
 //! | [`energy`] | what a radio would have spent, by model |
 //! | [`report`] | HTML pages and Markdown |
 //! | [`compare`] | A against B in interleaved pairs, with a verdict |

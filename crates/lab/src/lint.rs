@@ -1,4 +1,4 @@
-//! Consistency checks on anybody's benchmark table.
+//! Consistency checks on a published benchmark table.
 //!
 //! Text in (CSV or Markdown, numbers in any common unit), findings out. Nothing here knows how the figures
 //! were made: it only asks whether they can all be true at once, and what is missing to believe them.

@@ -5,7 +5,7 @@
 //! the outcome carries a warning.
 //!
 //! Latency is counted twice. *Service time* begins when the request was really sent. *Latency* begins
-//! when the arrival process meant it to be sent, so that a server that freezes is charged for everybody
+//! when the arrival process meant it to be sent, so that a server that freezes is charged for all
 //! who would have come meanwhile ("coordinated omission"). In a closed loop the two are the same.
 
 mod account;

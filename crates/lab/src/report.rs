@@ -225,14 +225,14 @@ impl Table {
         )
     }
 
-    /// A cell with its mark in words: colour alone tells not everybody.
+    /// A cell with its mark in words: colour alone does not tell all readers.
     fn said(&self, cell: &str, place: (usize, usize)) -> String {
         if self.behind.contains(&place) { format!("{cell}, behind") } else { cell.to_owned() }
     }
 }
 
 /// Makes text safe inside HTML.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

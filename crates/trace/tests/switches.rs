@@ -143,7 +143,7 @@ fn child_forks() {
 }
 
 #[test]
-fn a_probe_is_on_while_somebody_is_attached() {
+fn a_probe_is_on_while_a_tool_is_attached() {
     let root = Path::new("/sys/kernel/tracing");
     if std::fs::read_dir(root).is_err() || !root.join("uprobe_events").exists() {
         return eprintln!("SKIPPED: no tracefs with uprobes here, or not root");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::lint::{self, Level};
 
-/// Check anybody's benchmark table for consistency
+/// Check a published benchmark table for consistency
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Reads Markdown and CSV, and what wrk, wrk2, hey, oha, h2load, vegeta, k6, fortio and this lab print (text or

@@ -438,7 +438,7 @@ fn trim(number: String) -> String {
 
 pub(super) const WIDTH: f64 = 760.0;
 const LEFT: f64 = 96.0;
-/// A letter's width, on the safe side.
+/// A character's width, on the safe side.
 pub(super) const LETTER: f64 = 6.9;
 const LINE: f64 = 18.0;
 const BINS: f64 = 700.0;

@@ -43,7 +43,7 @@ fn page() -> Page {
 }
 
 #[test]
-fn a_page_is_one_small_file_that_asks_nobody_for_anything() {
+fn a_page_is_one_small_file_that_loads_nothing_else() {
     let html = page().to_html();
     assert!(html.len() < 300_000, "{}", html.len());
     assert!(html.contains("A &lt;b&gt; &amp; &quot;c&quot;") && !html.contains("A <b>"));

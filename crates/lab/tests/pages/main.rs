@@ -1,4 +1,4 @@
-//! Every page in a real browser: each chart is drawn, no script fails, nothing is asked of anybody.
+//! Every page in a real browser: each chart is drawn, no script fails, nothing is asked of the network.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod browser;
@@ -20,7 +20,7 @@ use towpath_sim::link::Direction;
 
 #[test]
 #[ignore = "needs Chromium"]
-fn every_page_is_drawn_whole_without_asking_anybody() {
+fn every_page_is_drawn_whole_without_the_network() {
     let mut browser = Browser::launch();
     for (name, page, charts) in [
         ("load", load_page(), 2),
