@@ -2,9 +2,9 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | `engine` | [`Engine`]: one thread for all requests of a process |
-//! | `options` | [`Options`]: how requests are treated |
-//! | `exchange` | [`Exchange`]: one request and its response, blocking or for an event loop |
+//! | `engine` | `Engine`: one thread for all requests of a process |
+//! | `options` | `Options`: how requests are treated |
+//! | `exchange` | `Exchange`: one request and its response, blocking or for an event loop |
 //! | `wake` | how a thread or an event loop hears that an exchange goes on |
 //! | `failure` | errors, as Python's half sorts them |
 //!

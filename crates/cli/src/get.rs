@@ -49,7 +49,8 @@ pub(crate) struct Get {
     /// Make the same request so often, on the same engine; the last one's body is shown
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u64,
-    /// Write a line for each request in place of the last one's body: `ok` or `fail`, its status or `-`, and its milliseconds
+    /// Write a line for each request in place of the last one's body: `ok` or `fail`, its status or `-`, and its
+    /// milliseconds
     #[arg(long, conflicts_with = "json")]
     each: bool,
     /// Milliseconds from the start of one request to the next

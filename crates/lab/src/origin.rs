@@ -3,8 +3,8 @@
 //! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
 //! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back. WebSocket: the
 //! same, message by message. Bolt: each
-//! request is answered with its own content, cut or filled to the size that is asked for (0: as it is); heartbeats are answered at once.
-//! A delay holds each answer back without holding up any other.
+//! request is answered with its own content, cut or filled to the size that is asked for (0: as it is); heartbeats are
+//! answered at once. A delay holds each answer back without holding up any other.
 
 mod bolt;
 mod onward;
@@ -35,7 +35,8 @@ pub struct Origin {
     pub listen: Address,
     /// In which protocol.
     pub protocol: Protocol,
-    /// Bytes in the body of each HTTP answer, or in the content of each Bolt answer, where 0 is as many as in its request.
+    /// Bytes in the body of each HTTP answer, or in the content of each Bolt answer, where 0 is as many as in its
+    /// request.
     pub size: usize,
     /// How long each answer is held back.
     pub delay: Duration,

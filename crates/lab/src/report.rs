@@ -105,7 +105,8 @@ impl Page {
         let mut html = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+             script-src 'unsafe-inline'\">\n\
              <title>{}</title>\n<style>{STYLE}</style></head><body><main>\n<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n",
             escape(&self.title),
             escape(&self.title),
@@ -251,7 +252,8 @@ pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-w
 
 /// Clicking a series' name hides it; without a script everything is shown.
 const SCRIPT: &str = "\
-document.querySelectorAll('svg [data-key]').forEach(function(k){k.style.cursor='pointer';k.addEventListener('click',function(){\
+document.querySelectorAll('svg \
+[data-key]').forEach(function(k){k.style.cursor='pointer';k.addEventListener('click',function(){\
 var s=k.ownerSVGElement,n=k.getAttribute('data-key');s.querySelectorAll('[data-series=\"'+n+'\"]').forEach(function(e){\
 e.style.display=e.style.display==='none'?'':'none'});k.style.opacity=k.style.opacity==='0.35'?'':'0.35'})})";
 

@@ -1,6 +1,7 @@
 //! Kernel TCP over the emulator behaves as theory says.
 //!
-//! Needs root, or a user namespace; where neither is allowed the tests say so and end, except in CI, which promises one.
+//! Needs root, or a user namespace; where neither is allowed the tests say so and end, except in CI, which promises
+//! one.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

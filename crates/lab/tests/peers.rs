@@ -126,7 +126,8 @@ events { worker_connections 1024; }
 http {
   access_log off;
   keepalive_requests 100000000;
-  client_body_temp_path {dir}/b; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
+  client_body_temp_path {dir}/b; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; \
+  scgi_temp_path {dir}/s;
   server {
     listen LISTEN;
     location / { return 200 \"0123456789012345678901234567890123456789012345678901234567890123\"; }

@@ -11,10 +11,11 @@
 //! atrace::atrace_end(AtraceTag::App);
 //! ```
 //!
-//! Tags are switched on by [`enable_tags`] or the environment (`ATRACE_TAGS=app,network`; a level may follow, as in `app@info`), on
-//! Android by the system property; then events go to ftrace's `trace_marker`. A recording ([`Options`](crate::Options)) keeps them too:
-//! tags are the low bits of its [`Category`]. Switching between a begin and its end leaves neither half behind; for a pair
-//! that crosses threads that is so in a recording, and up to the viewer of markers.
+//! Tags are switched on by [`enable_tags`] or the environment (`ATRACE_TAGS=app,network`; a level may follow, as in
+//! `app@info`), on Android by the system property; then events go to ftrace's `trace_marker`. A recording
+//! ([`Options`](crate::Options)) keeps them too: tags are the low bits of its [`Category`]. Switching between a begin
+//! and its end leaves neither half behind; for a pair that crosses threads that is so in a recording, and up to the
+//! viewer of markers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -159,8 +160,8 @@ pub fn atrace_int64(tag: AtraceTag, name: &str, value: i64) {
     }
 }
 
-/// A span from its making to its end of life. It may be dropped on another thread, as a future that holds one across an `await` does;
-/// there it ends the span that this thread began last, as in the original.
+/// A span from its making to its end of life. It may be dropped on another thread, as a future that holds one across an
+/// `await` does; there it ends the span that this thread began last, as in the original.
 #[must_use = "the span ends when this is dropped"]
 #[derive(Debug)]
 pub struct ScopedEvent {

@@ -10,9 +10,9 @@ use crate::control::{FileRecording, Options, StartError};
 /// `TOWPATH_TRACE=network,request:app.pftrace`; keep the answer until the program ends.
 ///
 /// *What* is as in [`Options::directives`]: categories, levels, and targets of `tracing`'s events with theirs
-/// (`info,hyper=debug:app.pftrace`). In the file's name `%p` is the number of the process and `%%` is `%`. A file that is there
-/// already is left alone: another process with the same environment may be writing it. Then the number of this process stands before
-/// the extension, and standard error says so.
+/// (`info,hyper=debug:app.pftrace`). In the file's name `%p` is the number of the process and `%%` is `%`. A file that
+/// is there already is left alone: another process with the same environment may be writing it. Then the number of this
+/// process stands before the extension, and standard error says so.
 ///
 /// # Errors
 /// When the variable is set and makes no sense, or the recording cannot begin.

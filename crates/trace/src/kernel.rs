@@ -245,8 +245,10 @@ mod tests {
 
     #[test]
     fn formats_give_places_of_fields() {
-        let text = "name: sched_waking\nID: 321\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
-                    \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
+        let text = "name: sched_waking\nID: 321\nformat:\n\tfield:unsigned short \
+            common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+                    \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t \
+                    pid;\toffset:24;\tsize:4;\tsigned:1;\n";
         let format = Format::parse(text);
         assert_eq!(format.id, 321);
         assert_eq!(format.fields[1..], [("comm".to_owned(), 8, 16), ("pid".to_owned(), 24, 4)]);

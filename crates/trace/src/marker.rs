@@ -123,7 +123,8 @@ fn with(form: u8, fill: impl FnOnce(&mut Line<'_>)) -> bool {
     })
 }
 
-/// A thread's line. It is never cleared, and what all lines begin with stays: either would cost as much as a short line.
+/// A thread's line. It is never cleared, and what all lines begin with stays: either would cost as much as a short
+/// line.
 struct Buffer {
     bytes: [u8; LONGEST],
     /// The process whose number `bytes` begins with, and up to where.

@@ -377,7 +377,8 @@ pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> u64 {
     };
     if ring.has_room(until) && (claim != Claim::Closes || head < held) {
         ring.put(head, words);
-        // SAFETY: in NO_RING, whose limit is 0, there is no room; of all others the positions begin at 1 << SERIAL_SHIFT.
+        // SAFETY: in NO_RING, whose limit is 0, there is no room; of all others the positions begin at 1 <<
+        // SERIAL_SHIFT.
         unsafe { std::hint::assert_unchecked(head != NOWHERE) };
         if claim != Claim::Closes {
             local.held.set(until);

@@ -71,8 +71,8 @@ fn system_name() -> String {
     String::new()
 }
 
-/// A thread of our own. It blocks the signals of the program, which expects them on threads it knows: one that reads `SIGTERM` from a
-/// `signalfd` has blocked it on those alone.
+/// A thread of our own. It blocks the signals of the program, which expects them on threads it knows: one that reads
+/// `SIGTERM` from a `signalfd` has blocked it on those alone.
 pub(crate) fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
@@ -93,8 +93,8 @@ impl Blocked {
         // SAFETY: a set of signals is plain numbers, which `sigfillset` overwrites.
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: the pointers are to live sets; the signals are known ones. What a thread's own fault raises is not blocked, since
-        // Rust's handler says where a stack overflowed.
+        // SAFETY: the pointers are to live sets; the signals are known ones. What a thread's own fault raises is not
+        // blocked, since Rust's handler says where a stack overflowed.
         unsafe {
             libc::sigfillset(&raw mut all);
             for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {

@@ -1,7 +1,8 @@
 //! Putting begins and ends together: what leaves a track nests, and every begin has its end.
 //!
 //! Events are held until nothing on their track is open, so that a span which crosses another can still be moved aside.
-//! A track that holds more than [`HELD`] lets go of what it has, and a span that crosses after that is shown in two parts.
+//! A track that holds more than [`HELD`] lets go of what it has, and a span that crosses after that is shown in two
+//! parts.
 
 use crate::decode::{Arena, Event, Place, Values};
 use crate::record::Kind;

@@ -41,7 +41,8 @@ fn a_span_that_sleeps_is_seen_asleep() {
         "select max(min(st.ts + st.dur, s.ts + s.dur) - max(st.ts, s.ts)) between 19000000 and s.dur
          from slice s join thread_track t on s.track_id = t.id join thread_state st using (utid)
          where s.name = 'asleep' and st.state = 'S'",
-        "select count(*) > 0 from thread_state join thread using (utid) where thread.name = 'sleeper' and state = 'Running'",
+        "select count(*) > 0 from thread_state join thread using (utid) where thread.name = 'sleeper' and state = \
+         'Running'",
     ]);
     assert!(answers[0].is_empty(), "{:?}", answers[0]);
     assert_eq!(text(&answers[1]), [["1"]], "asleep for the time it asked for, within the span");

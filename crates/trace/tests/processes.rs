@@ -1,4 +1,5 @@
-//! Files outlive what happens to processes: signals, `exit`, a child with the same environment, a full disk, no `/proc`.
+//! Files outlive what happens to processes: signals, `exit`, a child with the same environment, a full disk, no
+//! `/proc`.
 //!
 //! Not under libtest: a program's first thread must be its own, since signals go to the threads that do not block them.
 

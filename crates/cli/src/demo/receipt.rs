@@ -162,11 +162,13 @@ impl Receipt {
         let slices = run.straight.len();
         let mut lines = vec![
             format!(
-                "Arrivals: Poisson, open loop, latency from the intended start; {} keep-alive connections; {} byte answers.",
+                "Arrivals: Poisson, open loop, latency from the intended start; {} keep-alive connections; {} byte \
+                 answers.",
                 run.connections, run.body
             ),
             format!(
-                "Slices: {slices} × {} s for each side, in turns, opening of connections included; sidecar with {} workers.",
+                "Slices: {slices} × {} s for each side, in turns, opening of connections included; sidecar with {} \
+                 workers.",
                 run.slice.as_secs(),
                 run.workers
             ),

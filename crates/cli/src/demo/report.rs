@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use towpath_lab::report::escape;
+
 use super::receipt::{QUANTILES, Receipt, Totals, megabytes, micros, spread};
 
 /// The page.
@@ -57,7 +59,8 @@ pub(super) fn page(receipt: &Receipt) -> String {
         "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>Towpath receipt</title>\n<style>{STYLE}</style>\n\
          <h1>What this sidecar costs</h1>\n<p>{}</p>\n\
          <p class=big>{:.3} vCPU at 1,000 requests/s, {:.0} µs added at the median</p>\n\
-         <table><tr><th></th><th>straight</th><th>sidecar</th><th>added</th><th>95 % interval</th></tr>\n{rows}</table>\n{}\n\
+         <table><tr><th></th><th>straight</th><th>sidecar</th><th>added</th><th>95 % \
+         interval</th></tr>\n{rows}</table>\n{}\n\
          <ul>\n{conditions}</ul></html>\n",
         escape(&receipt.title()),
         receipt.vcpu_at_1000(),
@@ -125,15 +128,12 @@ td,th{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #ddd}th:first
 svg line{stroke:#ddd}svg text{font-size:11px;fill:#666}polyline{fill:none;stroke-width:2}\
 polyline.a{stroke:#2b7}polyline.b{stroke:#26c}svg text.a{fill:#2b7}svg text.b{fill:#26c}li{color:#555}";
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An attribute without quotes takes a slash for its own, and then nothing behind the tag is drawn (HTML §13.1.2.3).
+    /// An attribute without quotes takes a slash for its own, and then nothing behind the tag is drawn (HTML
+    /// §13.1.2.3).
     #[test]
     fn the_charts_tags_end() {
         let svg = chart(&Totals::of(&[]), &Totals::of(&[]));

@@ -1,4 +1,5 @@
-//! What `towpath get` lets its user decide of one request, and of the engine that carries it. Names are curl's where curl has them.
+//! What `towpath get` lets its user decide of one request, and of the engine that carries it. Names are curl's where
+//! curl has them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -23,7 +24,8 @@ pub(super) struct Treatment {
     /// Seconds for one attempt until the response begins, counted anew while a body is sent; by formula if not given
     #[arg(long, value_name = "SECONDS")]
     attempt_timeout: Option<f64>,
-    /// Seconds from the request's last byte to the response's first, in one attempt; by formula and history if not given
+    /// Seconds from the request's last byte to the response's first, in one attempt; by formula and history if not
+    /// given
     #[arg(long, value_name = "SECONDS")]
     first_byte_timeout: Option<f64>,
     /// Seconds between two pieces of the response: 8, on mobile networks 12

@@ -21,8 +21,8 @@ pub(crate) struct Collect {
     /// The trace: 32 hexadecimal digits, or a whole traceparent
     #[arg(long, value_name = "ID", required_unless_present = "slow")]
     trace_id: Option<String>,
-    /// Collect by itself, until interrupted: whenever a file of a slow request appears in this folder (of a sidecar with
-    /// --trace-slow), the sources are asked at once for the trace of its longest request
+    /// Collect by itself, until interrupted: whenever a file of a slow request appears in this folder (of a sidecar
+    /// with --trace-slow), the sources are asked at once for the trace of its longest request
     #[arg(long, value_name = "FOLDER", conflicts_with = "trace_id")]
     slow: Option<PathBuf>,
     /// Where to write; with --slow a folder, which keeps the latest 64 files

@@ -33,7 +33,8 @@ pub struct ReplayCommand {
     /// Makes orders and losses repeatable
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Of mars only these tables: 1 loss, 2 outages, 3 request sizes, 4 response sizes, 5 outages in the middle of something
+    /// Of mars only these tables: 1 loss, 2 outages, 3 request sizes, 4 response sizes, 5 outages in the middle of
+    /// something
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=5))]
     tables: Vec<u32>,
     /// Envoy's executable
@@ -48,7 +49,8 @@ pub struct ReplayCommand {
     /// The class path of OkHttp
     #[arg(long, value_name = "PATHS")]
     okhttp: Option<String>,
-    /// A long-running client for envoy-mobile, with {url}, {count} and {interval_ms} in its words; by default this program's `get`
+    /// A long-running client for envoy-mobile, with {url}, {count} and {interval_ms} in its words; by default this
+    /// program's `get`
     #[arg(long, value_name = "COMMAND")]
     variant: Option<String>,
 }

@@ -169,7 +169,8 @@ impl CommandMetric {
         let expression = Regex::new(text).map_err(|error| error.to_string())?;
         if expression.captures_len() != 2 {
             return Err(format!(
-                "'{text}' is none of time, cpu, rate, mean, max, errors and p99, nor an expression with one group around a \
+                "'{text}' is none of time, cpu, rate, mean, max, errors and p99, nor an expression with one group \
+                 around a \
                  number"
             ));
         }

@@ -40,7 +40,9 @@ impl Comparison {
         let mut page = Page::new(title, format!("{conclusion}. {}.", self.sentence(experiment)));
         page.heading("Effects");
         page.table(self.effect_table());
-        page.text("Ratios B/A with 95 % intervals over pairs (Hodges–Lehmann, BCa bootstrap, widened for few pairs); p of Wilcoxon's signed rank statistic among the orders that could have been drawn, Holm-corrected for all but the hypothesis's metric.");
+        page.text("Ratios B/A with 95 % intervals over pairs (Hodges–Lehmann, BCa bootstrap, widened for few pairs); p \
+            of Wilcoxon's signed rank statistic among the orders that could have been drawn, Holm-corrected for all \
+            but the hypothesis's metric.");
         page.heading("Cost per request, by who paid");
         page.bars("CPU time for each answer.", &self.cost_bars(experiment));
         page.heading("Latency");
@@ -64,7 +66,8 @@ impl Comparison {
         let [steal, pressure, load] = a.noise.words();
         match &self.noise {
             Some(noise) => page.text(format!(
-                "A against itself: ratio {:.3} ({:.3} to {:.3}) over {} pairs. A difference smaller than this band cannot be seen here. Steal {}, CPU \
+                "A against itself: ratio {:.3} ({:.3} to {:.3}) over {} pairs. A difference smaller than this band \
+                 cannot be seen here. Steal {}, CPU \
                  pressure {}, load {}.",
                 noise.ratio.estimate,
                 noise.ratio.low,

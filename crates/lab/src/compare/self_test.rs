@@ -134,8 +134,10 @@ impl Findings {
         }
         row(format!("planted {:+.0} %", (self.planted - 1.0) * 100.0), &self.found);
         format!(
-            "{}\nA request costs {:.2} µs of CPU. {} of {} comparisons of equal arms claimed a difference, {} of them one of {:.0} % or more; at the \
-             stated error rate of {:.0} %, {:.0} % of self-tests have as many or more. The planted slowdown of {:.0} % was {}, as {:+.1} % \
+            "{}\nA request costs {:.2} µs of CPU. {} of {} comparisons of equal arms claimed a difference, {} of them \
+             one of {:.0} % or more; at the \
+             stated error rate of {:.0} %, {:.0} % of self-tests have as many or more. The planted slowdown of {:.0} % \
+             was {}, as {:+.1} % \
              ({:+.1} to {:+.1} %).\n",
             table.to_markdown(),
             self.cpu_us_per_request,

@@ -63,8 +63,10 @@ impl Knee {
         }
         page.table(table);
         page.text(format!(
-            "A rate is tried in windows until a sequential probability ratio test has seen enough: it holds when {:.0} % of windows or more meet the \
-             objective, it breaks when {:.0} % or fewer do, and each is taken for the other in at most {:.0} % of cases. What is undecided after {} windows \
+            "A rate is tried in windows until a sequential probability ratio test has seen enough: it holds when {:.0} \
+             % of windows or more meet the \
+             objective, it breaks when {:.0} % or fewer do, and each is taken for the other in at most {:.0} % of \
+             cases. What is undecided after {} windows \
              counts as not shown to hold. The answer was tried a second time.",
             sequential::HOLDS * 100.0,
             sequential::BREAKS * 100.0,
@@ -76,7 +78,8 @@ impl Knee {
             let fitted = self.sweep.iter().map(|(n, _)| (*n, law.throughput(*n))).collect();
             page.curves(
                 format!(
-                    "Closed-loop throughput by concurrency, and the Universal Scalability Law: λ = {:.0}/s, σ = {:.4}, κ = {:.6}.",
+                    "Closed-loop throughput by concurrency, and the Universal Scalability Law: λ = {:.0}/s, σ = {:.4}, \
+                     κ = {:.6}.",
                     law.lambda, law.sigma, law.kappa
                 ),
                 &Curves {

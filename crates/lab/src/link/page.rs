@@ -110,7 +110,8 @@ pub(crate) fn add_wire(page: &mut Page, arms: &[(&str, &[Record])], it: &Circums
         }
     }
     page.timeline(
-        "When packets were sent, and which of them did not arrive; the taller a mark, the more at once. Shaded: outages and changes.",
+        "When packets were sent, and which of them did not arrive; the taller a mark, the more at once. Shaded: \
+         outages and changes.",
         &timeline,
     );
     let series: Vec<Series> = arms

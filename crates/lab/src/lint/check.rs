@@ -63,7 +63,8 @@ fn littles(row: &Row) -> Option<Finding> {
         )
     } else {
         format!(
-            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, but concurrency is {concurrency:.0} ({:+.1} %): with this mean the rate \
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way, but concurrency is {concurrency:.0} ({:+.1} %): \
+             with this mean the rate \
              would be {:.0}/s",
             mean_s * 1e3,
             off * 100.0,
@@ -125,7 +126,8 @@ fn repeats(row: &Row) -> Option<Finding> {
     let (spread, middle) = (variation(&row.repeats), median(&row.repeats));
     (spread < 0.02).then(|| {
         let text = format!(
-            "{} repeats around {middle} differ by {:.1} %: whatever the outcome depends on (phase, seed, cache) was not varied",
+            "{} repeats around {middle} differ by {:.1} %: whatever the outcome depends on (phase, seed, cache) was \
+             not varied",
             row.repeats.len(),
             spread * 100.0
         );
@@ -208,7 +210,8 @@ fn total(rows: &[Row]) -> Vec<Finding> {
 /// A steady trickle keeps a cellular radio awake, whatever the library does.
 fn battery(rows: &[Row]) -> Option<Finding> {
     let (row, _) = rows.iter().filter_map(|row| Some((row, row.battery?))).next()?;
-    let text = "battery use is compared without an interval; if requests come more often than the radio's tail (about 11 s on LTE), the \
+    let text = "battery use is compared without an interval; if requests come more often than the radio's tail (about \
+        11 s on LTE), the \
                 radio never sleeps and no difference between libraries can show"
         .to_owned();
     Some(finding(Level::Warn, "battery", row, text))

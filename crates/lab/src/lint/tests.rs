@@ -12,9 +12,11 @@ fn texts(findings: &[Finding], level: Level, check: &str) -> Vec<String> {
 fn littles_law_finds_the_two_rows_that_cannot_be_true() {
     // Two of the HTTP/1.1 tables of SOFAMosn 0.1.0's performance report, as published.
     let report = " ### Concurrences - 20\n | Indicators | SOFAMosn | Envoy|\n| -------- | -------- | -------- |\n\
-        | QPS | 5600 |5600 |\n|RT (mean) | 3.549ms |3.545ms |\n|RT (P99) | 4ms |4ms |\n| MEM | 24m |23m |\n| CPU | 40% |20% |\n\
+        | QPS | 5600 |5600 |\n|RT (mean) | 3.549ms |3.545ms |\n|RT (P99) | 4ms |4ms |\n| MEM | 24m |23m |\n| CPU | 40% \
+        |20% |\n\
         \n ### Concurrences - 200\n | Indicators | SOFAMosn | Envoy|\n| -------- | -------- | -------- |\n\
-        | QPS | 29670 |38800 |\n|RT (mean) | 5.715ms |5.068ms |\n|RT (P99) | 16ms |7ms |\n|RT (P95) | 11ms |6ms |\n| CPU | 100% |95% |\n";
+        | QPS | 29670 |38800 |\n|RT (mean) | 5.715ms |5.068ms |\n|RT (P99) | 16ms |7ms |\n|RT (P95) | 11ms |6ms |\n| \
+        CPU | 100% |95% |\n";
     let findings = lint(report);
     let failed = texts(&findings, Level::Fail, "little's law");
     assert_eq!(failed.len(), 1, "{findings:#?}");
@@ -66,9 +68,15 @@ fn changes_in_sentences_are_put_per_request() {
 
 #[test]
 fn repeats_totals_and_estimates_are_checked() {
-    let text = "Config | A VS B R1 | A VS B R2 | A VS B R3 |\n---|---|---|---|\n15s | 3.07 | 3.06 | 3.07 |\n5s | 1.0 | 0.9 | 1.3 |\n\
-        A | B | |\n---|---|---|\n3G | 平均耗时:2.4秒 总耗时:120秒 | 平均耗时:2.44 总耗时:122 |\n2G | 平均耗时:6.0 总耗时:400 | 平均耗时:6.74 总耗时:337秒 |\n\n\
-        x_off_y time: [6.0 ns 6.1 ns 6.2 ns]\nx_on_y time: [6.1 ns 6.2 ns 6.3 ns]\nz_off time: [6.0 ns 5.9 ns 6.2 ns]\n";
+    let text = "Config | A VS B R1 | A VS B R2 | A VS B R3 |\n---|---|---|---|\n15s | 3.07 | 3.06 | 3.07 |\n5s | 1.0 | \
+        0.9 | 1.3 |\n\
+        A | B | |\n---|---|---|\n3G | 平均耗时:2.4秒 总耗时:120秒 | 平均耗时:2.44 总耗时:122 |\n2G | 平均耗时:6.0 \
+        总耗时:400 \
+        | \
+        平均耗时:6.74 \
+        总耗时:337秒 |\n\n\
+        x_off_y time: [6.0 ns 6.1 ns 6.2 ns]\nx_on_y time: [6.1 ns 6.2 ns 6.3 ns]\nz_off time: [6.0 ns 5.9 ns 6.2 \
+        ns]\n";
     let findings = lint(text);
     assert_eq!(texts(&findings, Level::Warn, "repeats").len(), 1);
     let totals = texts(&findings, Level::Fail, "total");

@@ -49,7 +49,11 @@ impl AgentOutcome {
         let off = self.clock_error_ns.max(self.clock_drift_ns.unsigned_abs());
         (off > CLOCK_LIMIT_NS).then(|| {
             let ms = off as f64 / 1e6;
-            format!("the clock of agent {} is only known to {ms:.1} ms: its part may be that early or late", self.address)
+            format!(
+                "the clock of agent {} is only known to {ms:.1} ms: its part may be that early or \
+                late",
+                self.address
+            )
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Load in Bolt: each connection keeps several requests in flight.
 //!
-//! Every request carries its connection and its number in the first sixteen bytes of its content, and the server gives the
-//! content back: an answer counts only when it has the number *and* the content of a request that waits for it. All
+//! Every request carries its connection and its number in the first sixteen bytes of its content, and the server gives
+//! the content back: an answer counts only when it has the number *and* the content of a request that waits for it. All
 //! that one wait brought is answered by one write for each connection.
 
 mod line;

@@ -100,11 +100,13 @@ impl Outcome {
         }
         page.heading("Latency");
         page.curves(
-            "Latency counts from the intended start, service time from the actual one; every request is in it, up to the slowest.",
+            "Latency counts from the intended start, service time from the actual one; every request is in it, up to \
+             the slowest.",
             &Curves {
                 x: Axis::new("share of requests", Scale::Nines),
                 y: Axis::new("milliseconds", Scale::Log),
-                series: vec![percentile_curve("latency", &self.latency), percentile_curve("service time", &self.service)],
+                series: vec![percentile_curve("latency", &self.latency), percentile_curve("service \
+                    time", &self.service)],
                 marks: Vec::new(),
             },
         );
@@ -125,7 +127,8 @@ impl Outcome {
         page.bars("CPU time for each answer, by who spent it.", &self.cost_bars());
         if let Some(target) = &self.target {
             page.text(format!(
-                "Memory of the target: {} resident, {} proportional, {} at the peak. {:.2} context switches per request.",
+                "Memory of the target: {} resident, {} proportional, {} at the peak. {:.2} context switches per \
+                 request.",
                 show_bytes(target.cost.rss_bytes),
                 show_bytes(target.cost.pss_bytes),
                 show_bytes(target.cost.peak_bytes),

@@ -437,7 +437,8 @@ mod tests {
         };
         let entries = read(
             "[[request]]\npath = \"/a\"\nweight = 3\n[[request]]\nname = \"order\"\nmethod = \"PUT\"\npath = \"/b\"\n\
-             body_file = \"order.json\"\nheaders = { content-type = \"application/json\" }\nexpect = { status = 201, contains = \"id\" }\n",
+             body_file = \"order.json\"\nheaders = { content-type = \"application/json\" }\nexpect = \
+             { status = 201, contains = \"id\" }\n",
         )
         .unwrap();
         assert_eq!((entries[0].name.as_str(), entries[0].weight), ("GET /a", 3));

@@ -397,7 +397,8 @@ impl Outcome {
             ));
         } else if ratio < 0.95 {
             self.warnings.push(format!(
-                "Little's law: of {} connections {busy:.1} had a request under way on average; the others waited for the generator",
+                "Little's law: of {} connections {busy:.1} had a request under way on average; the others waited for \
+                 the generator",
                 plan.concurrency()
             ));
         }

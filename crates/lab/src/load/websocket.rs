@@ -1,5 +1,5 @@
-//! WebSocket on the generator's connections: the opening handshake, then a message for each request, whose answer is the
-//! next message that comes. Messages that come while none is awaited are passed over.
+//! WebSocket on the generator's connections: the opening handshake, then a message for each request, whose answer is
+//! the next message that comes. Messages that come while none is awaited are passed over.
 
 use bytes::Bytes;
 
@@ -134,7 +134,8 @@ mod tests {
     fn answer(web: &Web) -> String {
         let accept = &web.accept;
         format!(
-            "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+            "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \
+             {accept}\r\n\r\n"
         )
     }
 

@@ -348,7 +348,8 @@ fn rest(body: &[u8], from: usize, persistence: Persistence) -> Vec<u8> {
     };
     let (left, last, size) = (body.len() - from, body.len() - 1, body.len());
     let head = format!(
-        "HTTP/1.1 206 Partial Content\r\nContent-Length: {left}\r\nContent-Range: bytes {from}-{last}/{size}\r\n{}{connection}\r\n",
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {left}\r\nContent-Range: bytes \
+         {from}-{last}/{size}\r\n{}{connection}\r\n",
         ranges()
     );
     [head.as_bytes(), &body[from..]].concat()

@@ -20,7 +20,8 @@ fn pipelined_requests_with_bodies_are_answered_in_order() {
     let mut stream = connect(&running);
     stream
         .write_all(
-            b"GET / HTTP/1.1\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcHEAD / HTTP/1.1\r\nConnection: close\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcHEAD / HTTP/1.1\r\nConnection: \
+                close\r\n\r\n",
         )
         .unwrap();
     let mut text = String::new();

@@ -68,7 +68,8 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
     match others() {
         Some(program) => replay.rows.extend(ask(&program, is_quick)?),
         None => replay.notes.push(format!(
-            "other libraries are left out: `cargo build --release --manifest-path bench-peers/Cargo.toml` makes {OTHERS}"
+            "other libraries are left out: `cargo build --release --manifest-path bench-peers/Cargo.toml` makes \
+             {OTHERS}"
         )),
     }
     Ok(replay)

@@ -36,15 +36,23 @@ struct Cell {
 
 pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Replay> {
     let mut notes = vec![
-        "Every request is a connection of its own, as in the original, but for those with one engine or one client, who keep connections where nothing else is said. Loss \
+        "Every request is a connection of its own, as in the original, but for those with one engine or one client, \
+         who keep connections where nothing else is said. Loss \
          is each way. Outages begin before the first attempt and end at a \
-         random moment within a second after the named length, because the repetition schedule of connection attempts makes the outcome depend \
-         on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); the published figures are \
-         Android's, Mars beside Towpath and OkHttp beside OkHttp. The kernel's rows are plain sockets under both phones' schedules; \
-         'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain sockets. The fifth table is \
-         not the original's: the link goes while a client waits for an answer that takes the server 0.4 s, while its connection is idle, or in a \
-         response of 256 KiB at 2 Mbit/s, from a server that has ranges; 0.4 s for another answer and some 0.3 s for what is missing of the \
-         response are in the figures. The optimum of the third and fourth is the link's arithmetic: one round trip to connect, the bytes at the \
+         random moment within a second after the named length, because the repetition schedule of connection attempts \
+         makes the outcome depend \
+         on the phase. The sizes of the third and fourth table are inferred from the published times (64 and 120 KiB); \
+         the published figures are \
+         Android's, Mars beside Towpath and OkHttp beside OkHttp. The kernel's rows are plain sockets under both \
+         phones' schedules; \
+         'staggered' opens another connection every four seconds, which is Mars's published strategy, made of plain \
+         sockets. The fifth table is \
+         not the original's: the link goes while a client waits for an answer that takes the server 0.4 s, while its \
+         connection is idle, or in a \
+         response of 256 KiB at 2 Mbit/s, from a server that has ranges; 0.4 s for another answer and some 0.3 s for \
+         what is missing of the \
+         response are in the figures. The optimum of the third and fourth is the link's arithmetic: one round trip to \
+         connect, the bytes at the \
          link's rate, an initial window of ten segments that doubles with each round trip."
             .to_owned(),
     ];

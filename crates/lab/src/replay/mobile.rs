@@ -22,9 +22,12 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     })?;
     let mut samples = Samples::new(options.seed);
     let mut notes = vec![
-        "One request every 200 ms on one connection over the LTE profile, after two seconds of warm-up. Battery is modelled from the packets \
-         with a 2012 LTE handset's radio, never measured: with gaps below the radio's tail it cannot tell libraries apart, which is what the \
-         original's equal battery figures show. The published figures are Android's: Envoy Mobile beside Towpath, its control beside OkHttp."
+        "One request every 200 ms on one connection over the LTE profile, after two seconds of warm-up. Battery is \
+         modelled from the packets \
+         with a 2012 LTE handset's radio, never measured: with gaps below the radio's tail it cannot tell libraries \
+         apart, which is what the \
+         original's equal battery figures show. The published figures are Android's: Envoy Mobile beside Towpath, its \
+         control beside OkHttp."
             .to_owned(),
     ];
     let okhttp = Compiled::new(options.peers.okhttp.as_deref());

@@ -1,5 +1,5 @@
-//! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts and of 1 KB Bolt calls over a link of 2.5 ms; and
-//! what SOFAMosn was built for, Bolt routed by its service.
+//! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts and of 1 KB Bolt calls over a link of 2.5 ms;
+//! and what SOFAMosn was built for, Bolt routed by its service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     link.follow(&half, &half, &Timeline::default(), options.seed, false);
     let mut samples = Samples::new(options.seed);
     let mut notes = vec![
-        "TCP forwarding by one worker; the client is behind an emulated link with a round trip of 2.5 ms, proxy and server share the far end. \
+        "TCP forwarding by one worker; the client is behind an emulated link with a round trip of 2.5 ms, proxy and \
+         server share the far end. \
          The published columns are SOFAMosn 0.1.0 (beside Towpath) and Envoy 1.7 (beside Envoy), on a machine of 2013."
             .to_owned(),
     ];
@@ -232,7 +233,8 @@ const BOLT_JOBS: [Job; 2] = [
 
 const IN_FLIGHT: usize = 16;
 
-/// The report names no concurrency for Bolt. Rate times round trip is 1,680 calls under way: between 20 and 200 connections.
+/// The report names no concurrency for Bolt. Rate times round trip is 1,680 calls under way: between 20 and 200
+/// connections.
 const PUBLISHED_BESIDE: usize = 200;
 const BOLT_METRICS: [(&str, &str); 5] = [
     ("rate", "requests/s"),

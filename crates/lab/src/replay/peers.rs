@@ -47,7 +47,8 @@ pub(super) enum Layer {
 pub(super) type Forward = (SocketAddr, Vec<SocketAddr>);
 
 impl Peers {
-    /// Looks in the environment (`TOWPATH_ENVOY` and so on), then below `target/peers` (see `cargo xtask peers`), then in the search path.
+    /// Looks in the environment (`TOWPATH_ENVOY` and so on), then below `target/peers` (see `cargo xtask peers`), then
+    /// in the search path.
     pub fn find() -> Self {
         let look = |variable: &str, name: &str| {
             std::env::var_os(variable).map(PathBuf::from).or_else(|| find(name))
@@ -146,9 +147,12 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
             Layer::Http => format!(
                 "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \
                  \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
-                 stat_prefix: f{at}\n          codec_type: HTTP1\n          route_config:\n            virtual_hosts:\n            \
-                 - name: v\n              domains: [\"*\"]\n              routes:\n              - match: {{prefix: \"/\"}}\n                \
-                 route: {{cluster: c{at}}}\n          http_filters:\n          - name: envoy.filters.http.router\n            typed_config:\n              \
+                 stat_prefix: f{at}\n          codec_type: HTTP1\n          route_config:\n            \
+                 virtual_hosts:\n            \
+                 - name: v\n              domains: [\"*\"]\n              routes:\n              - match: \
+                 {{prefix: \"/\"}}\n                \
+                 route: {{cluster: c{at}}}\n          http_filters:\n          - name: \
+                 envoy.filters.http.router\n            typed_config:\n              \
                  \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router\n"
             ),
         };
@@ -164,7 +168,8 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         let options = if layer == Layer::Bolt { BOLT_CLUSTER } else { "" };
         let _ = write!(
             clusters,
-            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{options}    load_assignment:\n      \
+            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{options}    \
+             load_assignment:\n      \
              cluster_name: c{at}\n      endpoints:\n      - lb_endpoints:\n{endpoints}"
         );
     }
@@ -198,11 +203,16 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
         .iter()
         .enumerate()
         .map(|(at, (listen, targets))| {
-            let servers: String = targets.iter().map(|target| format!("server {target}; ")).collect();
+            let servers: String =
+                targets.iter().map(|target| format!("server {target}; ")).collect();
             match layer {
-                Layer::Tcp | Layer::Bolt => format!("  upstream u{at} {{ {servers}}}\n  server {{ listen {listen}; proxy_pass u{at}; }}\n"),
+                Layer::Tcp | Layer::Bolt => format!(
+                    "  upstream u{at} {{ {servers}}}\n  server \
+                    {{ listen {listen}; proxy_pass u{at}; }}\n"
+                ),
                 Layer::Http => format!(
-                    "  upstream u{at} {{ {servers}keepalive 512; }}\n  server {{ listen {listen}; location / {{ proxy_pass http://u{at}; \
+                    "  upstream u{at} {{ {servers}keepalive 512; }}\n  server \
+                     {{ listen {listen}; location / {{ proxy_pass http://u{at}; \
                      proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}\n"
                 ),
             }
@@ -212,7 +222,8 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
         Layer::Tcp | Layer::Bolt => ("stream", ""),
         Layer::Http => (
             "http",
-            "  access_log off;\n  keepalive_requests 100000000;\n  client_body_temp_path {dir}/b;\n  proxy_temp_path {dir}/p;\n  \
+            "  access_log off;\n  keepalive_requests 100000000;\n  client_body_temp_path {dir}/b;\n  proxy_temp_path \
+             {dir}/p;\n  \
              fastcgi_temp_path {dir}/f;\n  uwsgi_temp_path {dir}/u;\n  scgi_temp_path {dir}/s;\n",
         ),
     };
@@ -228,7 +239,8 @@ fn haproxy(layer: Layer, forwards: &[Forward]) -> String {
         Layer::Http => "http",
     };
     let mut text = format!(
-        "global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode {mode}\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+        "global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode {mode}\n  timeout connect 5s\n  timeout client 60s\n  \
+         timeout server 60s\n"
     );
     for (at, (listen, targets)) in forwards.iter().enumerate() {
         let _ = writeln!(text, "listen f{at}\n  bind {listen}\n  balance roundrobin");

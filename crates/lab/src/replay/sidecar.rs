@@ -26,10 +26,14 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     let (rounds, seconds) = if options.is_quick { (3, 0.8) } else { (8, 2.0) };
     let mut samples = Samples::new(options.seed);
     let mut notes = vec![
-        "A chain of three HTTP services and a store makes seven proxy traversals; a single service makes one. Throttled means a cap on each \
-         connection's rate, as the study had it. The study's three contradicting CPU figures (+15, +18, +99 %) are one figure per request. \
-         Each service here is busy for as long as the study's were, because a percentage says as much about the services as about the sidecar; \
-         sidecar_cpu_per_request does not depend on them. All share this machine's processors, so rates are not comparable with the study's."
+        "A chain of three HTTP services and a store makes seven proxy traversals; a single service makes one. \
+         Throttled means a cap on each \
+         connection's rate, as the study had it. The study's three contradicting CPU figures (+15, +18, +99 %) are one \
+         figure per request. \
+         Each service here is busy for as long as the study's were, because a percentage says as much about the \
+         services as about the sidecar; \
+         sidecar_cpu_per_request does not depend on them. All share this machine's processors, so rates are not \
+         comparable with the study's."
             .to_owned(),
     ];
     if options.is_quick {

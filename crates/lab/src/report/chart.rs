@@ -135,7 +135,8 @@ impl Bars {
                     let (from, to, middle) = (left + length(*from), left + length(*to), y + 9.0);
                     let _ = write!(
                         svg,
-                        "<path d=\"M{from:.1} {middle}H{to:.1}M{from:.1} {y}v18M{to:.1} {y}v18\" stroke=\"var(--ink)\" fill=\"none\"/>"
+                        "<path d=\"M{from:.1} {middle}H{to:.1}M{from:.1} {y}v18M{to:.1} \
+                         {y}v18\" stroke=\"var(--ink)\" fill=\"none\"/>"
                     );
                     x.max(to)
                 }
@@ -397,7 +398,8 @@ impl<'n> Legend<'n> {
         for (at, (name, x, y)) in self.places.iter().enumerate() {
             let _ = write!(
                 svg,
-                "<g data-key=\"{at}\"><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" rx=\"{}\" fill=\"{}\"/>",
+                "<g data-key=\"{at}\"><rect \
+                 x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" rx=\"{}\" fill=\"{}\"/>",
                 if self.rounds > at { 5.5 } else { 0.0 },
                 color(at)
             );

@@ -163,7 +163,8 @@ fn failures_are_counted_and_missing_latencies_stay_missing() {
         "Running 5s test @ http://127.0.0.1:80/\n  2 threads and 100 connections\n  \
          Thread calibration: mean lat.: 1.100ms, rate sampling interval: 10ms\n  \
          Thread Stats   Avg      Stdev     Max   +/- Stdev\n    Latency     1.15ms  520.00us   6.40ms   70.10%\n  \
-         Latency Distribution (HdrHistogram - Recorded Latency)\n 50.000%    1.10ms\n 99.900%    4.20ms\n100.000%    6.41ms\n\
+         Latency Distribution (HdrHistogram - Recorded Latency)\n 50.000%    1.10ms\n 99.900%    4.20ms\n100.000%    \
+         6.41ms\n\
          9998 requests in 5.00s, 3.00MB read\n  Socket errors: connect 0, read 3, write 0, timeout 2\n  \
          Non-2xx or 3xx responses: 4\nRequests/sec:   1999.60\n",
     )

@@ -309,8 +309,8 @@ fn kept(text: &str) -> &'static str {
 }
 
 /// The original's cases on each of our paths: `NAME · ATrace` writes markers, `NAME · ring` records through a global
-/// subscriber (or an own macro, for the wrapper's cases), `NAME · layer` has a `Registry` with our layer installed for the
-/// thread alone, as the original's benchmark does.
+/// subscriber (or an own macro, for the wrapper's cases), `NAME · layer` has a `Registry` with our layer installed for
+/// the thread alone, as the original's benchmark does.
 pub(crate) fn original(marker: Option<&Marker>) -> Vec<Case> {
     let mut cases = wrapper("ATrace", "off", State::Off);
     cases.extend(ring_wrapper("off", State::Off));
@@ -411,7 +411,8 @@ fn facade(path: &str, state: &str, on: State, install: Install) -> Vec<Case> {
     let event_args = case(named("event_args"), on, move |n| {
         install(&mut || {
             for _ in 0..n {
-                tracing::info!(debug_arg1 = 123, debug_arg2 = "argument", debug_arg3 = ?v, debug_arg4 = "last", "bench info event");
+                tracing::info!(debug_arg1 = 123, debug_arg2 = "argument", debug_arg3 = ?v, debug_arg4 = "last", "bench \
+                    info event");
             }
         });
     });

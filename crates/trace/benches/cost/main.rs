@@ -1,11 +1,11 @@
 //! What an event costs: every case of libatrace_rust's benchmarks by its name, beside the rulers.
 //!
-//! All cases of a table run in turns, in windows of about a millisecond on one processor, so that a disturbance falls on
-//! all of them; a figure is the median of the windows with its quartiles. `rdtsc`, an empty loop and `getppid` run in
-//! the same turns. As root, with tracefs mounted, the marker cases write to an instance of their own.
+//! All cases of a table run in turns, in windows of about a millisecond on one processor, so that a disturbance falls
+//! on all of them; a figure is the median of the windows with its quartiles. `rdtsc`, an empty loop and `getppid` run
+//! in the same turns. As root, with tracefs mounted, the marker cases write to an instance of their own.
 //!
-//! `cargo bench -p towpath-trace --features layer`, with `-- --json FILE` for the rows as JSON, `-- --quick` for few windows, and
-//! `-- --own` for our own cases alone.
+//! `cargo bench -p towpath-trace --features layer`, with `-- --json FILE` for the rows as JSON, `-- --quick` for few
+//! windows, and `-- --own` for our own cases alone.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 

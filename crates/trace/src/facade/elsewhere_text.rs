@@ -59,7 +59,8 @@ pub(super) fn end(marked: bool, slot: Option<&Slot>) {
     }
 }
 
-/// `name, key = value, …`, each value as its `Debug` has it, as `libatrace_rust` writes it; texts stand between quotes as they are.
+/// `name, key = value, …`, each value as its `Debug` has it, as `libatrace_rust` writes it; texts stand between quotes
+/// as they are.
 struct Told {
     text: String,
     /// An event's message is its name.

@@ -51,7 +51,8 @@ impl Kept {
         self.learned = 0;
     }
 
-    /// Hands all values to `take`, at least `least` of them, and `last` behind them; those that were learned alone if `learned`.
+    /// Hands all values to `take`, at least `least` of them, and `last` behind them; those that were learned alone if
+    /// `learned`.
     pub(crate) fn with<T>(
         &self,
         least: usize,

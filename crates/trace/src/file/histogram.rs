@@ -1,4 +1,5 @@
-//! Durations of the spans of one name, in little memory: exact while they are few, to one part in 64 when they are many.
+//! Durations of the spans of one name, in little memory: exact while they are few, to one part in 64 when they are
+//! many.
 
 use std::collections::BTreeMap;
 

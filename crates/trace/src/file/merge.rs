@@ -1,7 +1,7 @@
 //! Several traces as one: an application, its sidecar, the kernel.
 //!
-//! Packets are copied whole. What must differ between files, the ids of their sequences, is renumbered; and the times of
-//! a file made on another boot or machine are moved to the clock of the first by the time of day that both tell.
+//! Packets are copied whole. What must differ between files, the ids of their sequences, is renumbered; and the times
+//! of a file made on another boot or machine are moved to the clock of the first by the time of day that both tell.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -53,7 +53,8 @@ impl std::fmt::Display for Merged {
 /// Writes one trace that holds all of `inputs`, on the clock of the first. Each is read twice, packet by packet.
 ///
 /// # Errors
-/// When a file cannot be read or written, is no Perfetto trace, or is of another boot and does not tell the time of day.
+/// When a file cannot be read or written, is no Perfetto trace, or is of another boot and does not tell the time of
+/// day.
 pub fn merge<P: AsRef<Path>>(inputs: &[P], output: impl AsRef<Path>) -> Result<Merged, FileError> {
     let traces: Vec<Trace> =
         inputs.iter().map(|path| Trace::read(path.as_ref())).collect::<Result<_, _>>()?;

@@ -59,8 +59,8 @@ pub struct Stat {
 pub struct SpanStat {
     /// The name.
     pub name: String,
-    /// They lie on threads: work, or the polls of an asynchronous span. Else they lie on tracks: requests, or the lifetimes of
-    /// asynchronous spans.
+    /// They lie on threads: work, or the polls of an asynchronous span. Else they lie on tracks: requests, or the
+    /// lifetimes of asynchronous spans.
     pub on_thread: bool,
     /// How many there are.
     pub count: u64,
@@ -74,8 +74,8 @@ pub struct SpanStat {
     pub max_ns: u64,
 }
 
-/// Reads files and says what is in them, in less than 64 MB of memory for files of any size. Of a file that was cut, by a killed process or
-/// a full disk, what is whole is read and [`Stat::cut`] says how much is not.
+/// Reads files and says what is in them, in less than 64 MB of memory for files of any size. Of a file that was cut, by
+/// a killed process or a full disk, what is whole is read and [`Stat::cut`] says how much is not.
 ///
 /// # Errors
 /// When a file cannot be read, or does not even begin as a Perfetto trace.

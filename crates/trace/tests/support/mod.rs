@@ -72,7 +72,8 @@ impl Judge {
     }
 }
 
-pub const ERRORS: &str = "select name, value from stats where severity in ('error', 'data_loss') and value > 0 order by name";
+pub const ERRORS: &str = "select name, value from stats where severity in ('error', 'data_loss') and value > 0 order \
+    by name";
 
 /// Spans and marks of the program itself, not those of the file about itself.
 pub const OWN: &str = "category is not 'towpath.trace'";
@@ -91,8 +92,8 @@ pub fn text(rows: &[Row]) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// The trace processor that `cargo xtask peers trace-processor` installed. Where `TOWPATH_PEERS` promises it its absence is a
-/// failure.
+/// The trace processor that `cargo xtask peers trace-processor` installed. Where `TOWPATH_PEERS` promises it its
+/// absence is a failure.
 fn processor() -> Option<&'static PathBuf> {
     static PROCESSOR: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = PROCESSOR.get_or_init(|| {

@@ -53,8 +53,8 @@ fn id_of(span: &Span) -> Option<&String> {
     })
 }
 
-/// Makes the folder where it is missing, and removes its oldest trace files until one more may come. Their names sort by
-/// time.
+/// Makes the folder where it is missing, and removes its oldest trace files until one more may come. Their names sort
+/// by time.
 pub(super) fn make_room(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let entries = fs::read_dir(folder)?.map(|entry| entry.map(|it| it.path()));

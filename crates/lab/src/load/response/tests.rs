@@ -20,7 +20,8 @@ fn answer_at_every_split(expect: Expect, bytes: &[u8]) -> Answer {
 fn fixed_chunked_and_empty_bodies_end_where_they_should() {
     let fixed = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
     assert_eq!(answer_at_every_split(Expect::Http, fixed), Answer { status: 200, reusable: true });
-    let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: a\r\n\r\n";
+    let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: \
+        chunked\r\n\r\n3;x=y\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: a\r\n\r\n";
     assert_eq!(
         answer_at_every_split(Expect::Http, chunked),
         Answer { status: 200, reusable: true }

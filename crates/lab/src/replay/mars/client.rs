@@ -341,7 +341,8 @@ fn url() -> String {
     format!("http://{FAR}:{PORT}/")
 }
 
-/// One engine for all requests: with connections that are kept, as apps have it, and with a new one for each, as Mars was measured.
+/// One engine for all requests: with connections that are kept, as apps have it, and with a new one for each, as Mars
+/// was measured.
 const ONE_ENGINE: [(&str, &[&str]); 2] =
     [("towpath, one engine", &[]), ("towpath, one engine, new connections", NO_REUSE)];
 const NO_REUSE: &[&str] = &["--no-reuse"];

@@ -11,9 +11,9 @@ struct Way {
     delay: f64,
 }
 
-/// The least time for a connection, a request and its response, each body with `HEAD_BYTES` before it: one packet each way to connect, then
-/// segments as fast as the link takes them, from an initial window of ten (RFC 6928) that doubles with each round trip, every segment
-/// acknowledged at once, nothing lost. `None` where the rate is not a fixed one.
+/// The least time for a connection, a request and its response, each body with `HEAD_BYTES` before it: one packet each
+/// way to connect, then segments as fast as the link takes them, from an initial window of ten (RFC 6928) that doubles
+/// with each round trip, every segment acknowledged at once, nothing lost. `None` where the rate is not a fixed one.
 pub(super) fn optimum(
     up: &Conditions,
     down: &Conditions,
