@@ -2,9 +2,9 @@
 //! that may know more.
 //!
 //! `getaddrinfo` blocks, sometimes for half a minute, and cannot be interrupted. So that names whose DNS hangs do not
-//! hold up the others, a question that finds no idle thread gets a new one, up to [`THREADS`]; beyond that the newest
+//! hold up the others, a question that finds no idle thread gets a new one, up to `THREADS`; beyond that the newest
 //! question is asked first, because those who wait for an old one have probably given up, and one that no thread could
-//! take in [`LONGEST_WAIT`] is answered unasked. Threads end when they had nothing to do for [`IDLE`], or when the
+//! take in `LONGEST_WAIT` is answered unasked. Threads end when they had nothing to do for `IDLE`, or when the
 //! driver goes.
 
 #[cfg(target_os = "linux")]
