@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use crate::lint::{self, Level};
+use crate::lint::{self, Finding, Level};
 
 /// Check a published benchmark table for consistency
 #[derive(Debug, Args)]
@@ -39,7 +39,6 @@ impl Lint {
         };
         result.map_err(|error| format!("cannot read {}: {error}", self.table.display()))?;
         let findings = lint::lint(&String::from_utf8_lossy(&bytes));
-        let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         if let Some(path) = &self.json {
             super::write_result(path, "lint", json!({ "findings": findings }))?;
         }
@@ -60,16 +59,37 @@ impl Lint {
                     finding.line, finding.check, finding.text
                 );
             }
-            let _ = writeln!(
-                text,
-                "{} contradictions, {} warnings, {} notes, {} passed",
-                count(Level::Fail),
-                count(Level::Warn),
-                count(Level::Note),
-                count(Level::Pass)
-            );
+            text += &summary(&findings);
             super::print(&text);
         }
-        Ok(if count(Level::Fail) > 0 { super::REFUTED.into() } else { ExitCode::SUCCESS })
+        let refuted = findings.iter().any(|finding| finding.level == Level::Fail);
+        Ok(if refuted { super::REFUTED.into() } else { ExitCode::SUCCESS })
+    }
+}
+
+/// How many findings there are of each level. Where nothing could be checked that is said: it is no clean bill.
+fn summary(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "nothing was checked: no figure here says anything of another\n".to_owned();
+    }
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    format!(
+        "{} contradictions, {} warnings, {} notes, {} passed\n",
+        count(Level::Fail),
+        count(Level::Warn),
+        count(Level::Note),
+        count(Level::Pass)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_nothing_was_checked_is_said() {
+        assert!(summary(&[]).starts_with("nothing was checked"));
+        let table = "| rate | p50 | p99 |\n|---|---|---|\n| 100/s | 5 ms | 2 ms |\n";
+        assert!(summary(&lint::lint(table)).starts_with("1 contradictions"));
     }
 }
