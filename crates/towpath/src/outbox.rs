@@ -179,7 +179,7 @@ struct Settings {
 
 /// What the app's threads and the outbox's share.
 struct Inner {
-    entries: Mutex<Entries>,
+    state: Mutex<State>,
     /// By which entries are sent and expire.
     clock: Clock,
     changed: Condvar,
@@ -199,7 +199,7 @@ pub struct Recovered {
     pub lost_bytes: u64,
 }
 
-struct Entries {
+struct State {
     log: Log,
     schedule: Schedule,
     entries: BTreeMap<u64, Held>,
@@ -287,7 +287,7 @@ impl Builder {
         let named = |error: io::Error| Error::file(&error, &path.display().to_string());
         let (log, found) = Log::open(&path, random_seed()).map_err(named)?;
         let recovered = Recovered { entries: found.entries.len(), lost_bytes: found.lost };
-        let mut entries = Entries {
+        let mut state = State {
             log,
             schedule: Schedule::new(settings.limits),
             entries: BTreeMap::new(),
@@ -296,11 +296,11 @@ impl Builder {
         let (clock, now_unix_ms) = (Clock::new(std::time::Instant::now(), true), unix_ms());
         for (id, kept) in found.entries {
             let left = time_left(&kept.message, now_unix_ms);
-            entries.add(id, kept, left.map(|left| clock.now() + left));
+            state.add(id, kept, left.map(|left| clock.now() + left));
         }
         let (orders, inbox) = mpsc::channel();
         let inner = Arc::new(Inner {
-            entries: Mutex::new(entries),
+            state: Mutex::new(state),
             clock,
             changed: Condvar::new(),
             orders: orders.clone(),
@@ -332,12 +332,12 @@ impl Outbox {
     /// When that cannot be written: then it is still there.
     pub fn remove(&self, id: EntryId) -> Result<bool, Error> {
         let inner = &self.life.inner;
-        let mut entries = inner.entries();
-        if entries.entries.get(&id.0).is_none_or(|held| held.outcome.is_some()) {
+        let mut state = inner.state();
+        if state.entries.get(&id.0).is_none_or(|held| held.outcome.is_some()) {
             return Ok(false);
         }
-        entries.finish(id.0, Sync::Now).map_err(|error| Error::file(&error, "it stays"))?;
-        drop(entries);
+        state.finish(id.0, Sync::Now).map_err(|error| Error::file(&error, "it stays"))?;
+        drop(state);
         inner.changed.notify_all();
         inner.order(Order::GiveUp(id.0));
         Ok(true)
@@ -346,15 +346,15 @@ impl Outbox {
     /// Everything that has not ended, or whose end was not told, in the order in which it was put.
     #[must_use]
     pub fn list(&self) -> Vec<Entry> {
-        let entries = self.life.inner.entries();
-        let entry = |(id, held): (&u64, &Held)| held.entry(*id, entries.schedule.is_running(*id));
-        entries.entries.iter().map(entry).collect()
+        let state = self.life.inner.state();
+        let entry = |(id, held): (&u64, &Held)| held.entry(*id, state.schedule.is_running(*id));
+        state.entries.iter().map(entry).collect()
     }
 
     /// How many [`Outbox::list`] has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.life.inner.entries().entries.len()
+        self.life.inner.state().entries.len()
     }
 
     /// Whether everything has ended and was told.
@@ -367,11 +367,11 @@ impl Outbox {
     #[must_use]
     pub fn wait_until_empty(&self, limit: Duration) -> bool {
         let inner = &self.life.inner;
-        let entries = inner.entries();
+        let state = inner.state();
         let waited =
-            inner.changed.wait_timeout_while(entries, limit, |entries| !entries.entries.is_empty());
-        let (entries, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        entries.entries.is_empty()
+            inner.changed.wait_timeout_while(state, limit, |state| !state.entries.is_empty());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.entries.is_empty()
     }
 
     /// What opening found in the file.
@@ -410,23 +410,23 @@ impl Put<'_> {
 
 impl Inner {
     fn put(&self, message: Message) -> Result<u64, Error> {
-        let mut entries = self.entries();
-        if entries.entries.len() >= self.settings.max_entries {
+        let mut state = self.state();
+        if state.entries.len() >= self.settings.max_entries {
             return Err(Error::Full("too many requests wait in it"));
         }
-        if entries.bytes + message.weight() > self.settings.max_bytes {
+        if state.bytes + message.weight() > self.settings.max_bytes {
             return Err(Error::Full("too many bytes wait in it"));
         }
-        let id = entries.log.next_id();
+        let id = state.log.next_id();
         let record = Record::Put { id, message };
-        let put = entries
+        let put = state
             .log
             .append(&record, Sync::Now)
             .map_err(|error| Error::file(&error, "it was not put"))?;
         if let Record::Put { id, message } = record {
             let expires = time_of(&message).map(|time| self.clock.now() + time);
             let kept = Kept { message, places: Places { put, ended: None }, outcome: None };
-            entries.add(id, kept, expires);
+            state.add(id, kept, expires);
         }
         Ok(id)
     }
@@ -436,12 +436,12 @@ impl Inner {
         let _ = self.orders.send(order);
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entries {
+impl State {
     fn add(&mut self, id: u64, kept: Kept, expires: Option<Instant>) {
         let Kept { mut message, places, outcome } = kept;
         if outcome.is_none() {

@@ -69,10 +69,10 @@ impl Dispatcher {
         inbox: Receiver<Order>,
         on_end: Option<OnEnd>,
     ) -> Self {
-        let entries = inner.entries();
-        let ended = entries.entries.iter().filter(|(_, held)| held.outcome.is_some());
+        let state = inner.state();
+        let ended = state.entries.iter().filter(|(_, held)| held.outcome.is_some());
         let ended = ended.map(|(id, _)| *id).collect();
-        drop(entries);
+        drop(state);
         Self { shared, inner, inbox, on_end, under_way: HashMap::new(), ended }
     }
 
@@ -91,7 +91,7 @@ impl Dispatcher {
             match order {
                 None | Some(Order::Close) => break,
                 Some(Order::Look) => {}
-                Some(Order::NetworkChanged) => self.inner.entries().schedule.network_changed(),
+                Some(Order::NetworkChanged) => self.inner.state().schedule.network_changed(),
                 Some(Order::Came(came)) => self.take(came),
                 Some(Order::GiveUp(id)) => {
                     if let Some(canceller) = self.under_way.remove(&id) {
@@ -107,8 +107,8 @@ impl Dispatcher {
     fn tell_ends(&mut self) {
         while let Some(id) = self.ended.pop_front() {
             let ended = {
-                let entries = self.inner.entries();
-                let held = entries.entries.get(&id);
+                let state = self.inner.state();
+                let held = state.entries.get(&id);
                 held.and_then(|held| {
                     let (key, outcome) = (held.message.key.clone(), held.outcome.clone()?);
                     Some(Ended { id: EntryId(id), key, outcome })
@@ -117,12 +117,12 @@ impl Dispatcher {
             if let (Some(ended), Some(on_end)) = (&ended, &mut self.on_end) {
                 on_end(ended);
             }
-            let mut entries = self.inner.entries();
-            if entries.finish(id, Sync::Later).is_err() {
+            let mut state = self.inner.state();
+            if state.finish(id, Sync::Later).is_err() {
                 // It is told again in the next life.
-                entries.forget(id);
+                state.forget(id);
             }
-            drop(entries);
+            drop(state);
             self.inner.changed.notify_all();
         }
     }
@@ -132,26 +132,25 @@ impl Dispatcher {
         if !self.ended.is_empty() {
             return Some(Duration::ZERO);
         }
-        let entries = self.inner.entries();
-        let next =
-            entries.schedule.deadline().into_iter().chain(entries.schedule.next_expiry()).min();
+        let state = self.inner.state();
+        let next = state.schedule.deadline().into_iter().chain(state.schedule.next_expiry()).min();
         next.map(|at| at - self.now())
     }
 
     fn send_what_is_due(&mut self) {
         let inner = Arc::clone(&self.inner);
         let now = self.now();
-        let mut entries = inner.entries();
-        while let Some(id) = entries.schedule.expired(now) {
-            entries.schedule.remove(id);
-            entries.end(id, Outcome::Expired);
+        let mut state = inner.state();
+        while let Some(id) = state.schedule.expired(now) {
+            state.schedule.remove(id);
+            state.end(id, Outcome::Expired);
             self.ended.push_back(id);
         }
-        while let Some(id) = entries.schedule.next(now) {
-            let Some(held) = entries.entries.get_mut(&id) else { continue };
+        while let Some(id) = state.schedule.next(now) {
+            let Some(held) = state.entries.get_mut(&id) else { continue };
             held.tries = held.tries.saturating_add(1);
             let put = held.places.put;
-            let message = entries.log.read(put);
+            let message = state.log.read(put);
             let started = message.map(|message| self.send(id, &message));
             let blame = match started {
                 Ok(Ok(canceller)) => {
@@ -163,7 +162,7 @@ impl Dispatcher {
                 Ok(Err(_)) => Blame::Origin,
                 Err(_) => Blame::Entry,
             };
-            entries.schedule.failed(id, blame, None, random_seed(), now);
+            state.schedule.failed(id, blame, None, random_seed(), now);
         }
     }
 
@@ -187,21 +186,21 @@ impl Dispatcher {
         let changed = changes != self.shared.network.changes();
         let is_final = answer.status != 0 && (self.inner.settings.is_final)(answer.status);
         let now = self.now();
-        let mut entries = self.inner.entries();
+        let mut state = self.inner.state();
         if is_final {
             let whole = outcome.is_ok() && !answer.cut;
             let (status, body) = (answer.status, answer.body.freeze());
-            entries.schedule.answered(id);
-            entries.end(id, Outcome::Answered { status, body, whole });
+            state.schedule.answered(id);
+            state.end(id, Outcome::Answered { status, body, whole });
             self.ended.push_back(id);
             return;
         }
         let blame = blame(answer.status, &outcome);
         if blame == Blame::Network && changed {
-            entries.schedule.again(id);
+            state.schedule.again(id);
         } else {
             let at_least = answer.retry_after.or_else(|| rest(&outcome));
-            entries.schedule.failed(id, blame, at_least, random_seed(), now);
+            state.schedule.failed(id, blame, at_least, random_seed(), now);
         }
     }
 
