@@ -130,6 +130,8 @@ pub(crate) struct Upstream {
     pub(crate) requests: u32,
     /// Not to be used again: its host is gone, or it is too old.
     pub(crate) retired: bool,
+    /// It stands among its pool's connections that take another stream.
+    pub(crate) listed: bool,
     pub(crate) serial: u64,
     /// An app's over a long way.
     pub(crate) slow_start: Option<Box<SlowStart>>,
@@ -249,6 +251,19 @@ impl Connection {
     /// How many streams may begin on an upstream connection now.
     pub(crate) fn capacity(&self) -> u32 {
         if self.congested || !self.takes_streams() { 0 } else { self.mux.capacity() }
+    }
+
+    /// Whether a stream may have it: one that `reuses` none because a used connection has failed it gets such that say
+    /// themselves when they take no more.
+    pub(crate) const fn suits(&self, reuses: bool) -> bool {
+        reuses || !self.mux.is_alone()
+    }
+
+    /// Notes whether its pool has it among those that take another stream.
+    pub(crate) fn set_listed(&mut self, listed: bool) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.listed = listed;
+        }
     }
 
     /// Whether a stream is on it.

@@ -59,6 +59,7 @@ impl Exchange {
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        pool.carries = Some(mux.capacity());
         pool.open.push(connection);
         let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
         if attempt.stream.is_none() {
@@ -72,6 +73,7 @@ impl Exchange {
             pool_key,
             requests: 0,
             retired: false,
+            listed: false,
             serial,
             slow_start: None,
         });

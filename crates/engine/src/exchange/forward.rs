@@ -289,10 +289,12 @@ impl Exchange {
     pub(crate) fn on_room(&mut self, id: ConnectionId, now: Instant) {
         self.update_sources(id);
         let Some(connection) = self.conns.table.get(id) else { return };
-        if connection.upstream().is_some() && !connection.mux.is_alone() {
-            self.offer(id, now);
-        } else if connection.may_begin() {
+        let may_offer = connection.upstream().is_some() && connection.capacity() > 0;
+        if connection.may_begin() {
             self.pump(id, now);
+        }
+        if may_offer {
+            self.offer(id, now);
         }
     }
 

@@ -113,8 +113,7 @@ impl Exchange {
 
     /// The host of a pool is gone: idle connections are closed, the queue moves on.
     pub(crate) fn retire_pool(&mut self, pool_key: PoolKey, now: Instant) {
-        self.upstreams.close_idle(pool_key, &mut self.conns, &mut self.env, now);
-        self.upstreams.retire_shared_of(pool_key, &mut self.conns, &mut self.env, now);
+        self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
         let waiting = self
             .upstreams
             .clusters

@@ -65,6 +65,11 @@ impl Cluster {
             && self.http1 == other.http1
             && self.bolt == other.bolt
     }
+
+    /// How many connections a worker has to each host, where that is not left to the number of streams.
+    pub(crate) fn connections_per_host(&self) -> Option<u32> {
+        self.bolt.as_ref().map(|bolt| bolt.connections_per_host)
+    }
 }
 
 /// Where endpoints come from.

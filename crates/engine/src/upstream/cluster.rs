@@ -127,6 +127,16 @@ impl ClusterState {
         self.pools.get_mut(pool_key.pool as usize)?.as_mut()
     }
 
+    /// How many of the streams that wait for a host a connection under way is for.
+    pub(crate) fn carries(&self, pool_key: PoolKey) -> usize {
+        // Where the configuration says how many connections there are, each is opened as soon as it has a use.
+        if self.config.connections_per_host().is_some() {
+            return 1;
+        }
+        let known = self.pool(pool_key).and_then(|pool| pool.carries);
+        known.map_or(1, |carries| carries.max(1) as usize)
+    }
+
     /// What all workers have in use of the priority that a pool belongs to.
     pub(crate) fn in_use(&self, pool_key: PoolKey, resource: Resource) -> u32 {
         let priority = self.priority(pool_key);
@@ -640,7 +650,7 @@ impl Upstreams {
         }
     }
 
-    /// The host of a pool is not well: none of its connections is used for another stream.
+    /// The host of a pool is not well, or gone: none of its connections is used for another stream.
     pub(crate) fn drain_pool(
         &mut self,
         pool_key: PoolKey,
@@ -648,28 +658,16 @@ impl Upstreams {
         env: &mut Env,
         now: Instant,
     ) {
-        let Some(pool) = self.clusters.pool(pool_key) else { return };
-        for id in &pool.open {
-            let connection = conns.table.get_mut(*id);
-            if let Some(upstream) = connection.and_then(|connection| connection.upstream_mut()) {
+        let open = self.clusters.pool(pool_key).map(|pool| pool.open.clone());
+        for id in open.unwrap_or_default() {
+            let Some(connection) = conns.table.get_mut(id) else { continue };
+            let busy = connection.is_busy();
+            if let Some(upstream) = connection.upstream_mut() {
                 upstream.retired = true;
             }
-        }
-        self.close_idle(pool_key, conns, env, now);
-        self.retire_shared_of(pool_key, conns, env, now);
-    }
-
-    pub(crate) fn close_idle(
-        &mut self,
-        pool_key: PoolKey,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        let pool = self.clusters.pool_mut(pool_key);
-        let idle = pool.map(|pool| std::mem::take(&mut pool.idle)).unwrap_or_default();
-        for id in idle {
-            self.close_upstream(id, Close::Flush, conns, env, now);
+            if !busy {
+                self.close_upstream(id, Close::Flush, conns, env, now);
+            }
         }
     }
 }

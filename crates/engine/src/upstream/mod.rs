@@ -5,10 +5,10 @@
 
 pub(crate) mod cluster;
 pub(crate) mod connect;
+pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;
-pub(crate) mod shared;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
@@ -95,10 +95,11 @@ impl Upstreams {
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.connections -= 1;
-        if let Some(at) = pool.idle.iter().rposition(|idle| *idle == id) {
-            pool.idle.remove(at);
+        if connection.upstream().is_some_and(|upstream| upstream.listed)
+            && let Some(at) = pool.ready.iter().rposition(|ready| *ready == id)
+        {
+            pool.ready.remove(at);
         }
-        pool.shared.retain(|shared| *shared != id);
         if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
             pool.open.swap_remove(at);
         }

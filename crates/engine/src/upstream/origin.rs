@@ -73,7 +73,7 @@ impl Upstreams {
         now: Instant,
     ) {
         if self.app.origins.contains_key(&id)
-            && self.idle_pools().map(Vec::len).sum::<usize>() > self.app.settings.max_idle
+            && self.ready_pools().map(Vec::len).sum::<usize>() > self.app.settings.max_idle
         {
             self.close_oldest_idle(conns, env, now);
         }
@@ -86,8 +86,11 @@ impl Upstreams {
         now: Instant,
     ) {
         let oldest = self
-            .idle_pools()
-            .filter_map(|idle| conns.table.get(*idle.first()?))
+            .ready_pools()
+            .filter_map(|ready| {
+                let mut ready = ready.iter().filter_map(|id| conns.table.get(*id));
+                ready.find(|connection| !connection.is_busy())
+            })
             .max_by_key(|connection| (connection.idle_since(now), connection.id))
             .map(|connection| connection.id);
         if let Some(id) = oldest {
@@ -95,16 +98,18 @@ impl Upstreams {
         }
     }
 
-    /// The idle connections of each origin, the oldest first.
-    fn idle_pools(&self) -> impl Iterator<Item = &Vec<ConnectionId>> {
+    /// The connections of each origin that take another request, those that are idle for long first.
+    fn ready_pools(&self) -> impl Iterator<Item = &Vec<ConnectionId>> {
         let keys = self.app.origins.keys().map(|id| PoolKey { cluster: *id, pool: 0 });
-        keys.filter_map(|key| self.clusters.pool(key)).map(|pool| &pool.idle)
+        keys.filter_map(|key| self.clusters.pool(key)).map(|pool| &pool.ready)
     }
 
     pub(crate) fn connections_wanted(&self, id: ClusterId) -> usize {
         let Some(pool) = self.clusters.pool(PoolKey { cluster: id, pool: 0 }) else { return 0 };
         let open = (pool.connections - pool.connecting) as usize;
-        pool.pending.len().min(self.app.settings.max_connections.saturating_sub(open))
+        let carries = pool.carries.map_or(1, |carries| carries.max(1) as usize);
+        let wanted = pool.pending.len().div_ceil(carries);
+        wanted.min(self.app.settings.max_connections.saturating_sub(open))
     }
 
     pub(crate) fn start_attempt(

@@ -31,16 +31,18 @@ pub(crate) struct Pool {
     pub(crate) host: Option<u32>,
     /// All connections.
     pub(crate) open: Vec<ConnectionId>,
-    /// Those without a stream, the latest last.
-    pub(crate) idle: Vec<ConnectionId>,
-    /// Connections that carry many streams, busy or not.
-    pub(crate) shared: Vec<ConnectionId>,
+    /// Those that took another stream when they were last looked at, each once ([`Upstream::listed`]), the latest last.
+    ///
+    /// [`Upstream::listed`]: crate::conn::Upstream::listed
+    pub(crate) ready: Vec<ConnectionId>,
     /// Streams that wait for a connection.
     pub(crate) pending: VecDeque<StreamIndex>,
     /// Connects under way for `pending`.
     pub(crate) connecting: u32,
     /// Connections and connects.
     pub(crate) connections: u32,
+    /// How many streams the last connection took at once; none was made yet otherwise.
+    pub(crate) carries: Option<u32>,
     /// How long the peer was seen to keep an idle connection, or says so.
     pub(crate) peer_idle: Option<Duration>,
     /// Of what is over; what is there now is counted when it is asked for ([`Pool::counted`]).
@@ -82,11 +84,11 @@ impl Pool {
             priority,
             host: None,
             open: Vec::new(),
-            idle: Vec::new(),
-            shared: Vec::new(),
+            ready: Vec::new(),
             pending: VecDeque::new(),
             connecting: 0,
             connections: 0,
+            carries: None,
             peer_idle: None,
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
@@ -96,6 +98,13 @@ impl Pool {
     /// Whether nothing hangs on it.
     pub(crate) fn is_unused(&self) -> bool {
         self.host.is_none() && self.connections == 0 && self.pending.is_empty()
+    }
+
+    /// Connections on which further streams may begin, now or later, and those under way.
+    fn with_capacity_to_come(&self, conns: &Connections) -> u32 {
+        let open = self.open.iter().filter_map(|id| conns.table.get(*id));
+        let open = open.filter(|connection| connection.takes_streams()).count();
+        u32::try_from(open).unwrap_or(u32::MAX).saturating_add(self.connecting)
     }
 
     /// What `/clusters` tells of it.
@@ -130,18 +139,45 @@ impl Upstreams {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
-        if cluster.config.bolt.is_some() {
-            return self.lease_shared(wish, pool_key, conns, env, now);
-        }
-        while wish.reuses
-            && let Some(id) = self.clusters.pool_mut(pool_key).and_then(|pool| pool.idle.pop())
-        {
+        while let Some(id) = self.take_ready(wish.reuses, pool_key, conns) {
             if self.may_be_reused(id, pool_key, wish.repeatable, conns, now) {
                 return Lease::Ready(id);
             }
             self.close_upstream(id, Close::Flush, conns, env, now);
         }
         self.enqueue(wish, pool_key, conns, env, now)
+    }
+
+    /// A connection that takes another stream: the idle one that was used last, else the one with the fewest streams.
+    fn take_ready(
+        &mut self,
+        reuses: bool,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+    ) -> Option<ConnectionId> {
+        let ready = &mut self.clusters.pool_mut(pool_key)?.ready;
+        let mut best: Option<(u32, usize)> = None;
+        for at in (0..ready.len()).rev() {
+            let Some(connection) = conns.table.get_mut(ready[at]) else { continue };
+            let streams = connection.streams.len();
+            if connection.capacity() == 0 {
+                connection.set_listed(false);
+                ready.remove(at);
+                best = best.map(|(least, at)| (least, at - 1));
+            } else if connection.suits(reuses) && best.is_none_or(|(least, _)| streams < least) {
+                best = Some((streams, at));
+                if streams == 0 {
+                    break;
+                }
+            }
+        }
+        let (_, at) = best?;
+        let id = ready[at];
+        if let Some(connection) = conns.table.get_mut(id).filter(|it| it.capacity() == 1) {
+            connection.set_listed(false);
+            ready.remove(at);
+        }
+        Some(id)
     }
 
     /// Puts a stream into the queue of a host and opens a connection for it if none is on its way.
@@ -184,9 +220,13 @@ impl Upstreams {
         if cluster.races {
             return self.advance_origin(pool_key.cluster, conns, env, now);
         }
+        let (carries, most) = (cluster.carries(pool_key), cluster.config.connections_per_host());
         let at_limit = cluster.is_full(pool_key, Resource::Connections);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
-        if pool.pending.len() <= pool.connecting as usize {
+        if pool.pending.len() <= pool.connecting as usize * carries {
+            return;
+        }
+        if most.is_some_and(|most| pool.with_capacity_to_come(conns) >= most) {
             return;
         }
         let has_some = pool.connections > 0;
@@ -197,9 +237,6 @@ impl Upstreams {
             }
         }
         let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
-        if protocol == Protocol::Bolt && self.has_all_shared(pool_key, conns) {
-            return;
-        }
         self.start_connect(pool_key, protocol, None, env, now);
     }
 
@@ -213,7 +250,7 @@ impl Upstreams {
         }
     }
 
-    /// Whether an idle connection can be trusted with a request.
+    /// Whether a connection can be trusted with a request; one that has others is.
     pub(crate) fn may_be_reused(
         &self,
         id: ConnectionId,
@@ -223,8 +260,8 @@ impl Upstreams {
         now: Instant,
     ) -> bool {
         let Some(connection) = conns.table.get(id) else { return false };
-        if connection.ended || connection.upstream().is_none_or(|upstream| upstream.retired) {
-            return false;
+        if connection.is_busy() {
+            return true;
         }
         // What cannot be repeated does not go where the peer may be hanging up at this moment.
         let races = self.clusters.get(pool_key.cluster).is_some_and(|cluster| cluster.races);

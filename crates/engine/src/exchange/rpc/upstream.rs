@@ -13,60 +13,8 @@ use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, UpstreamState};
 use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::record::Record;
-use crate::upstream::cluster::Resource;
 
 impl Exchange {
-    /// A shared connection may have room: those who wait come in.
-    pub(crate) fn offer_shared(&mut self, id: ConnectionId, now: Instant) {
-        loop {
-            let Some(connection) = self.conns.table.get(id) else { return };
-            let (takes, room) = (connection.takes_streams(), connection.capacity() > 0);
-            let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
-                return;
-            };
-            let idle = !connection.is_busy();
-            let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
-            let Some(pool) = cluster.pool_mut(pool_key) else { return };
-            let listed = pool.shared.contains(&id);
-            if takes && !listed {
-                pool.shared.push(id);
-            }
-            if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
-                // One that is being given up is closed where that is done.
-                if idle && (takes || listed) {
-                    self.upstreams.close_upstream(
-                        id,
-                        Close::Flush,
-                        &mut self.conns,
-                        &mut self.env,
-                        now,
-                    );
-                    self.upstreams.open_for_pending(pool_key, &mut self.conns, &mut self.env, now);
-                }
-                return;
-            }
-            if !room {
-                return;
-            }
-            let Some(next) = pool.pending.pop_front() else {
-                if idle {
-                    self.upstreams.rest_shared(id, pool_key, &mut self.conns, &mut self.env, now);
-                }
-                return;
-            };
-            cluster.left_queue(pool_key);
-            if !cluster.is_full(pool_key, Resource::Requests) {
-                self.attach(next, id, now);
-                continue;
-            }
-            cluster.stats.upstream_rq_active_overflow.inc();
-            if let Some(stream) = self.streams.get_mut(next) {
-                stream.upstream = UpstreamState::None;
-            }
-            self.reset_upstream(next, ResetReason::Overflow, now);
-        }
-    }
-
     /// Encodes a stream's call under a number of our own.
     pub(crate) fn encode_call(&mut self, index: StreamIndex, leg: Leg) {
         let written = self.conns.out.len() as u64;
@@ -112,9 +60,6 @@ impl Exchange {
         let Some(upstream) = connection.upstream_mut() else { return };
         upstream.retired = true;
         let pool_key = upstream.pool_key;
-        if let Some(pool) = self.upstreams.clusters.pool_mut(pool_key) {
-            pool.shared.retain(|shared| *shared != id);
-        }
         if !streams.is_empty()
             && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
         {
