@@ -644,8 +644,10 @@ fn origin(
                 }
             }
             Input::Ended { connection } => {
-                decoders.remove(&connection);
-                orders.close(connection, Close::Flush);
+                // It may have been cut in the same turn.
+                if decoders.remove(&connection).is_some() {
+                    orders.close(connection, Close::Flush);
+                }
             }
             Input::Closed { connection, .. } => {
                 decoders.remove(&connection);

@@ -106,12 +106,11 @@ impl Exchange {
     #[cold]
     fn on_violation(&mut self, id: ConnectionId, side: Side, violation: Violation, now: Instant) {
         match (side, violation) {
+            (Side::Response, violation) => self.on_response_error(id, &violation, now),
             (Side::Request, Violation::Http1(error)) => self.on_request_error(id, error, now),
-            (Side::Response, Violation::Http1(error)) => self.on_response_error(id, error, now),
             (Side::Request, Violation::Bolt(error)) => self.on_frame_error(id, error, now),
-            (Side::Response, Violation::Bolt(error)) => self.on_answer_error(id, error, now),
             #[cfg(test)]
-            (_, Violation::Toy(_)) => self.cut_off(id, "toy.codec_error", now),
+            (Side::Request, Violation::Toy(_)) => self.cut_off(id, "toy.codec_error", now),
         }
     }
 

@@ -8,7 +8,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 
 use crate::conn::ConnectionTimer;
-use crate::conn::mux::{AtEnd, Part, Released};
+use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Part as Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
@@ -272,34 +272,15 @@ impl Exchange {
         }
     }
 
-    /// What came from the server is not HTTP.
-    pub(crate) fn on_response_error(
-        &mut self,
-        id: ConnectionId,
-        error: http1::Error,
-        now: Instant,
-    ) {
-        let stream = self.conns.table.get(id).and_then(|connection| connection.streams.only());
-        let pool_key = self
-            .conns
-            .table
-            .get(id)
-            .and_then(|connection| connection.upstream())
-            .map(|up| up.pool_key);
-        let unanswered = error == http1::Error::ClosedBeforeResponse;
-        if let Some(cluster) =
-            pool_key.and_then(|pool_key| self.upstreams.clusters.get_mut(pool_key.cluster))
-            && !unanswered
-        {
+    /// What came from the server is not the protocol.
+    pub(crate) fn on_response_error(&mut self, id: ConnectionId, error: &Violation, now: Instant) {
+        if *error == Violation::Http1(http1::Error::ClosedBeforeResponse) {
+            return self.fail_upstream(id, ResetReason::Terminated, Close::Abort, now);
+        }
+        if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
-        match stream {
-            Some(index) if unanswered => self.reset_upstream(index, ResetReason::Terminated, now),
-            Some(index) => self.reset_upstream(index, ResetReason::Protocol, now),
-            None => {
-                self.upstreams.close_upstream(id, Close::Abort, &mut self.conns, &mut self.env, now)
-            }
-        }
+        self.fail_upstream(id, ResetReason::Protocol, Close::Abort, now);
     }
 
     /// The server sent FIN.
@@ -337,42 +318,46 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        if !connection.mux.is_alone() {
-            return self.fail_shared(id, reason, how, now);
+        connection.mux.lose();
+        let (by_peer, alone) = (connection.is_ended_by_peer(), connection.mux.is_alone());
+        let streams = connection.streams.all();
+        let Some(upstream) = connection.upstream_mut() else { return };
+        upstream.retired = true;
+        let cluster = upstream.pool_key.cluster;
+        // A stream that has its connection for itself is counted as it leaves.
+        if !streams.is_empty()
+            && !alone
+            && let Some(cluster) = self.upstreams.clusters.get_mut(cluster)
+        {
+            cluster.stats.count_cut(by_peer);
         }
-        match connection.streams.only() {
-            Some(index) => self.reset_upstream(index, reason, now),
-            None => self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now),
+        for index in streams {
+            self.reset_upstream(index, reason, now);
         }
+        self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
     }
 
     /// The server's connection is gone.
     pub(crate) fn on_upstream_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.gone = true;
-        if !connection.mux.is_alone() {
-            return self.fail_shared(id, ResetReason::Terminated, Close::Abort, now);
+        let is_cut = connection.is_busy() && connection.mux.has_begun_answer();
+        let stream = connection.streams.only().and_then(|index| self.streams.get(index));
+        let is_tcp = stream.is_some_and(|stream| stream.context.tcp().is_some());
+        let reason = if is_cut {
+            if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
+                cluster.stats.upstream_cx_protocol_error.inc();
+            }
+            ResetReason::Protocol
+        } else if is_tcp && failure == Failure::Reset {
+            ResetReason::Reset
+        } else {
+            ResetReason::Terminated
+        };
+        if self.conns.table.get(id).is_some_and(|connection| !connection.is_busy()) {
+            self.upstreams.learn_peer_idle(id, &mut self.conns, now);
         }
-        let started = connection.mux.has_begun_answer();
-        match connection.streams.only() {
-            Some(index) if started => {
-                if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
-                    cluster.stats.upstream_cx_protocol_error.inc();
-                }
-                self.reset_upstream(index, ResetReason::Protocol, now);
-            }
-            Some(index) => {
-                let opaque =
-                    self.streams.get(index).is_some_and(|stream| stream.context.tcp().is_some());
-                let reset = opaque && failure == Failure::Reset;
-                let reason = if reset { ResetReason::Reset } else { ResetReason::Terminated };
-                self.reset_upstream(index, reason, now);
-            }
-            None => {
-                self.upstreams.learn_peer_idle(id, &mut self.conns, now);
-                self.upstreams.forget_upstream(id, &mut self.conns, &mut self.env, now);
-            }
-        }
+        self.fail_upstream(id, reason, Close::Abort, now);
     }
 
     pub(crate) fn on_upstream_deadline(

@@ -1,9 +1,8 @@
-//! Connections to servers that all clients share.
+//! Calls on their way to servers, on connections that all clients share.
 //!
-//! Arrives: a stream that knows its host, connections that are open, idle, lost or full. Leaves: a lease of a
-//! connection that has room, numbers for calls, heartbeats, and each pending call failed when its connection is lost.
+//! Arrives: a call with a connection, what the kernel has taken of it, time to ask for a sign of life. Leaves: the call
+//! under a number of our own, heartbeats, and the end of one-way calls.
 
-use towpath_proto::bolt::Error;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
@@ -45,48 +44,6 @@ impl Exchange {
         }
     }
 
-    /// A shared connection is lost: each of its streams fails by itself, and it is closed.
-    pub(crate) fn fail_shared(
-        &mut self,
-        id: ConnectionId,
-        reason: ResetReason,
-        how: Close,
-        now: Instant,
-    ) {
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let by_peer = connection.is_ended_by_peer();
-        connection.mux.lose();
-        let streams = connection.streams.all();
-        let Some(upstream) = connection.upstream_mut() else { return };
-        upstream.retired = true;
-        let pool_key = upstream.pool_key;
-        if !streams.is_empty()
-            && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
-        {
-            cluster.stats.count_cut(by_peer);
-        }
-        for index in streams {
-            self.reset_upstream(index, reason, now);
-        }
-        self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
-    }
-
-    /// What came from a server is not Bolt.
-    pub(crate) fn on_answer_error(&mut self, id: ConnectionId, _error: Error, now: Instant) {
-        let pool_key = self
-            .conns
-            .table
-            .get(id)
-            .and_then(|connection| connection.upstream())
-            .map(|upstream| upstream.pool_key);
-        if let Some(cluster) =
-            pool_key.and_then(|pool_key| self.upstreams.clusters.get_mut(pool_key.cluster))
-        {
-            cluster.stats.upstream_cx_protocol_error.inc();
-        }
-        self.fail_shared(id, ResetReason::Protocol, Close::Abort, now);
-    }
-
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
     pub(crate) fn on_heartbeat_deadline(&mut self, id: ConnectionId, now: Instant) {
         let Some(heartbeat) = self.upstreams.heartbeat_of(id, &self.conns) else { return };
@@ -116,7 +73,7 @@ impl Exchange {
             }
         }
         if dead {
-            return self.fail_shared(id, ResetReason::Terminated, Close::Abort, now);
+            return self.fail_upstream(id, ResetReason::Terminated, Close::Abort, now);
         }
         self.conns.encode_for(id, &mut self.env);
         bolt_client::Client::ping(&mut self.conns.out);
