@@ -42,12 +42,14 @@ pub(crate) enum Priority {
     High,
 }
 
-/// What is spoken on an upstream connection.
+/// What is spoken on an upstream connection; known when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
     Raw,
     Bolt,
+    #[cfg(test)]
+    Toy,
 }
 
 /// Why the upstream side of a stream failed.
@@ -63,6 +65,10 @@ pub(crate) enum ResetReason {
     Terminated,
     /// A connection of opaque bytes was reset.
     Reset,
+    /// The server gave the stream up, and its connection goes on.
+    StreamReset,
+    /// The server says that it has done nothing for the stream (RFC 9113 §8.7).
+    Refused,
     /// What came was not the protocol.
     Protocol,
     /// `per_try_timeout` or `per_try_idle_timeout`.
@@ -88,6 +94,8 @@ impl ResetReason {
             Self::Tls(_)
             | Self::Terminated
             | Self::Reset
+            | Self::StreamReset
+            | Self::Refused
             | Self::Protocol
             | Self::PerTryTimeout
             | Self::Overflow
@@ -118,6 +126,8 @@ impl ResetReason {
             Self::ConnectTimeout => Reset::ConnectionTimeout,
             Self::Tls(fault) => Reset::Tls(fault),
             Self::Terminated | Self::Reset => Reset::ConnectionTermination,
+            Self::StreamReset => Reset::RemoteReset,
+            Self::Refused => Reset::RemoteRefused,
             Self::Protocol => Reset::ProtocolError,
             Self::Overflow => Reset::Overflow,
             Self::PerTryTimeout

@@ -643,11 +643,9 @@ fn origin(
                     orders.close(connection, Close::Abort);
                 }
             }
-            Input::Ended { connection } => {
-                // It may have been cut in the same turn.
-                if decoders.remove(&connection).is_some() {
-                    orders.close(connection, Close::Flush);
-                }
+            // It may have been cut in the same turn.
+            Input::Ended { connection } if decoders.remove(&connection).is_some() => {
+                orders.close(connection, Close::Flush);
             }
             Input::Closed { connection, .. } => {
                 decoders.remove(&connection);

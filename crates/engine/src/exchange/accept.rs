@@ -162,7 +162,7 @@ fn http_mux(http: &HttpContext) -> Mux {
     http.stats.downstream_cx_http1_active.inc();
     #[cfg(test)]
     if http.config.codec == crate::snapshot::http::Codec::Toy {
-        return Mux::Toy(Box::default());
+        return Mux::Toy(Box::new(crate::conn::mux::toy::Toy::server()));
     }
     Mux::Http1Server(Serving::new(http1::Server::new(Arc::clone(&http.config.http1))))
 }

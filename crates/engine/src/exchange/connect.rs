@@ -1,14 +1,13 @@
 //! What connects come to, for the streams that wait for them.
 
-use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output, http1};
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
-use crate::conn::mux::{Mux, Raw};
 use crate::conn::tls::Secured;
 use crate::conn::{Connection, ConnectionTimer, Role, Upstream};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
-use crate::ids::{Closer, Protocol, ResetReason, StreamIndex};
+use crate::ids::{Closer, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::upstream::connect::{Attempt, Attempts};
 
@@ -51,11 +50,8 @@ impl Exchange {
             return;
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
-        let mux = match attempt.protocol {
-            Protocol::Http1 => Mux::Http1Client(http1::Client::new(cluster.config.http1.clone())),
-            Protocol::Raw => Mux::Raw(Raw::default()),
-            Protocol::Bolt => cluster.bolt_client(),
-        };
+        let alpn = secured.as_ref().and_then(|secured| secured.layer.alpn());
+        let mux = cluster.mux_of(cluster.protocol(attempt.stream.is_some(), alpn));
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
@@ -157,7 +153,8 @@ impl Exchange {
             | Reset::ConnectionTermination
             | Reset::ProtocolError
             | Reset::LocalReset
-            | Reset::RemoteReset => Closer::Remote,
+            | Reset::RemoteReset
+            | Reset::RemoteRefused => Closer::Remote,
         };
         self.fail_connect(id, closer, reason, now);
     }

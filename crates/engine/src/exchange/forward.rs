@@ -92,7 +92,10 @@ impl Exchange {
                     self.forward(stream, side, Item::End, now)
                 }
                 (Arrival::Reset, Some(stream)) => self.on_reset(stream, side, now),
-                (Arrival::Part(_) | Arrival::Reset, None) => {}
+                (Arrival::Refused, Some(stream)) => {
+                    self.reset_upstream(stream, ResetReason::Refused, now)
+                }
+                (Arrival::Part(_) | Arrival::Reset | Arrival::Refused, None) => {}
             }
         }
         self.conns.answer_at_once(id, &mut self.env);
@@ -257,10 +260,16 @@ impl Exchange {
         }
     }
 
-    /// A peer has opened windows: what waited for them goes out, and more is read for it.
-    fn open_windows(&mut self, id: ConnectionId) {
-        if self.conns.table.get(id).is_none_or(|connection| !connection.mux.has_windows()) {
+    /// A peer has opened windows, or a stream has left: what waited goes out, and more is read for it. A server may
+    /// take more streams than before, or none any more.
+    pub(crate) fn open_windows(&mut self, id: ConnectionId) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        if !connection.mux.has_windows() || connection.gone {
             return;
+        }
+        let listed = connection.upstream().map(|upstream| upstream.listed);
+        if listed.is_some_and(|listed| listed != (connection.capacity() > 0)) {
+            self.env.offer_soon(id);
         }
         self.conns.encode_for(id, &mut self.env);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
@@ -280,7 +289,7 @@ impl Exchange {
                 self.streams.mark_gone(index);
                 self.finish(index, now);
             }
-            Side::Response => self.reset_upstream(index, ResetReason::Reset, now),
+            Side::Response => self.reset_upstream(index, ResetReason::StreamReset, now),
         }
     }
 

@@ -39,6 +39,9 @@ impl Exchange {
         let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
         // Streams that waited when its host was left out are served all the same.
         if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
+            if std::mem::replace(&mut upstream.listed, false) {
+                pool.ready.retain(|ready| *ready != id);
+            }
             if !busy {
                 self.upstreams.close_upstream(
                     id,

@@ -6,7 +6,8 @@
 //! Two kinds of repetition are kept apart. The *route's policy* is what the operator asked for. The *silent* one
 //! mends a race that is neither side's mistake: a pooled connection that its peer was closing when we used it. It
 //! happens once, before any byte of a response, and only if no byte of the request left us or if the method may
-//! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+//! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
+//! (RFC 9113 §8.7).
 
 use std::time::Duration;
 
@@ -39,10 +40,13 @@ impl Exchange {
             {
                 return;
             }
-            ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol => {
-                HostOutcome::Lost
-            }
-            ResetReason::Overflow
+            ResetReason::Terminated
+            | ResetReason::Reset
+            | ResetReason::StreamReset
+            | ResetReason::Protocol => HostOutcome::Lost,
+            // It goes away in good order, or has enough to do.
+            ResetReason::Refused
+            | ResetReason::Overflow
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
@@ -129,13 +133,19 @@ impl Retries {
                     .with(RetryOn::RESET)
                     .with(RetryOn::RESET_BEFORE_REQUEST),
             ),
-            ResetReason::Terminated | ResetReason::Reset => {
+            ResetReason::Terminated | ResetReason::Reset | ResetReason::StreamReset => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
             ResetReason::Protocol | ResetReason::PerTryTimeout => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
             }
+            ResetReason::Refused => on.has(
+                RetryOn::REFUSED_STREAM
+                    .with(RetryOn::RESET)
+                    .with(RetryOn::STATUS_5XX)
+                    .with(RetryOn::GATEWAY_ERROR),
+            ),
             ResetReason::Overflow | ResetReason::NoHost | ResetReason::ClusterGone => false,
             ResetReason::RateLimited => on.has(RetryOn::RATE_LIMITED),
             ResetReason::Status(status) => {
@@ -346,6 +356,8 @@ impl Exchange {
             | ResetReason::Tls(_)
             | ResetReason::Terminated
             | ResetReason::Reset
+            | ResetReason::StreamReset
+            | ResetReason::Refused
             | ResetReason::Protocol
             | ResetReason::Overflow => reason.reset(),
         };
@@ -397,12 +409,12 @@ impl Connections {
 
 /// See the module's text; that no byte of a response has come is up to the caller.
 pub(crate) fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_sent: u64) -> bool {
-    reason == ResetReason::Terminated
-        && stream.retries.reused
-        && !stream.retries.wants_fresh
-        && stream.is_unanswered()
-        && stream.body.whole
-        && (bytes_sent == 0 || stream.retries.repeatable)
+    // RFC 9113 §8.7: nothing was done for it.
+    let is_safe = reason == ResetReason::Refused
+        || (reason == ResetReason::Terminated
+            && stream.retries.reused
+            && (bytes_sent == 0 || stream.retries.repeatable));
+    is_safe && !stream.retries.wants_fresh && stream.is_unanswered() && stream.body.whole
 }
 
 /// Sets the response flag of a reset.
@@ -412,6 +424,7 @@ pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
             Flags::UPSTREAM_CONNECTION_FAILURE
         }
         ResetReason::Terminated | ResetReason::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
+        ResetReason::StreamReset | ResetReason::Refused => Flags::UPSTREAM_REMOTE_RESET,
         ResetReason::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
         ResetReason::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,

@@ -9,7 +9,7 @@ use crate::conn::mux::ONLY;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, UpstreamState};
-use crate::ids::{Closer, Leg, PoolKey, Priority, Protocol, ResetReason, StreamIndex};
+use crate::ids::{Closer, Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -103,7 +103,7 @@ impl Exchange {
         }
         cluster.joined_queue(pool_key);
         stream.upstream = UpstreamState::Pending(pool_key);
-        self.upstreams.start_connect(pool_key, Protocol::Raw, Some(index), &mut self.env, now);
+        self.upstreams.start_connect(pool_key, Some(index), &mut self.env, now);
         Lease::Pending
     }
 
@@ -146,7 +146,9 @@ impl Exchange {
             ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
                 Flags::UPSTREAM_CONNECTION_FAILURE
             }
-            ResetReason::Reset => Flags::UPSTREAM_REMOTE_RESET,
+            ResetReason::Reset | ResetReason::StreamReset | ResetReason::Refused => {
+                Flags::UPSTREAM_REMOTE_RESET
+            }
             ResetReason::Terminated
             | ResetReason::Protocol
             | ResetReason::PerTryTimeout
@@ -154,21 +156,8 @@ impl Exchange {
             | ResetReason::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };
         stream.record.flags.set(flag);
-        if let Some(tcp) = stream.context.tcp() {
-            match reason {
-                ResetReason::ClusterGone => tcp.stats.downstream_cx_no_route.inc(),
-                ResetReason::NoHost
-                | ResetReason::Overflow
-                | ResetReason::Connect(_)
-                | ResetReason::ConnectTimeout
-                | ResetReason::Tls(_)
-                | ResetReason::Terminated
-                | ResetReason::Reset
-                | ResetReason::Protocol
-                | ResetReason::PerTryTimeout
-                | ResetReason::RateLimited
-                | ResetReason::Status(_) => {}
-            }
+        if let (Some(tcp), ResetReason::ClusterGone) = (stream.context.tcp(), reason) {
+            tcp.stats.downstream_cx_no_route.inc();
         }
         // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean
         // end; but behind all that came.

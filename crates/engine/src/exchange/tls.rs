@@ -20,7 +20,9 @@ impl Exchange {
         local: &Address,
         now: Instant,
     ) -> bool {
-        let Some((pool_key, _)) = self.upstreams.attempts.purpose(id) else { return false };
+        let Some(pool_key) = self.upstreams.attempts.get(id).map(|it| it.pool_key) else {
+            return false;
+        };
         let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
         let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
@@ -75,16 +77,16 @@ impl Exchange {
     pub(crate) fn end_handshake(&mut self, id: ConnectionId, early: Bytes, now: Instant) {
         let Some(handshake) = self.conns.handshakes.open.remove(&id) else { return };
         let attempt = handshake.attempt;
-        let Some((pool_key, protocol)) = self.upstreams.attempts.purpose(attempt) else { return };
-        // A server that speaks HTTP before it is asked would answer a request that it has not seen.
-        if !early.is_empty() && protocol == Protocol::Http1 {
-            self.fail_handshake(attempt, id, Fault::Violation, now);
-            return;
-        }
-        if let Some(tls) =
-            self.upstreams.clusters.get(pool_key.cluster).and_then(|cluster| cluster.tls.as_ref())
-        {
-            tls.stats.count_handshake(&handshake.layer);
+        let Some(made) = self.upstreams.attempts.get(attempt) else { return };
+        if let Some(cluster) = self.upstreams.clusters.get(made.pool_key.cluster) {
+            let protocol = cluster.protocol(made.stream.is_some(), handshake.layer.alpn());
+            // A server that speaks HTTP/1 before it is asked would answer a request that it has not seen.
+            if !early.is_empty() && protocol == Protocol::Http1 {
+                return self.fail_handshake(attempt, id, Fault::Violation, now);
+            }
+            if let Some(tls) = &cluster.tls {
+                tls.stats.count_handshake(&handshake.layer);
+            }
         }
         let ended = handshake.layer.is_ended();
         let secured = Secured {
@@ -109,7 +111,7 @@ impl Exchange {
         now: Instant,
     ) {
         self.conns.handshakes.open.remove(&id);
-        if let Some((pool_key, _)) = self.upstreams.attempts.purpose(attempt)
+        if let Some(pool_key) = self.upstreams.attempts.get(attempt).map(|it| it.pool_key)
             && let Some(tls) = self
                 .upstreams
                 .clusters

@@ -458,7 +458,10 @@ impl Exchange {
         }
         self.request_over(index, pool_key);
         match released {
-            Released::GoesOn => self.env.offer_soon(id),
+            Released::GoesOn => {
+                self.open_windows(id);
+                self.env.offer_soon(id);
+            }
             Released::KeepAlive if complete && !spent => {
                 self.update_reading(id);
                 self.env.offer_soon(id);

@@ -194,6 +194,8 @@ pub enum Reset {
     LocalReset,
     /// The peer reset the stream.
     RemoteReset,
+    /// The peer did not take the stream.
+    RemoteRefused,
 }
 
 impl Reset {
@@ -209,6 +211,7 @@ impl Reset {
             Self::ProtocolError => "protocol error",
             Self::LocalReset => "local reset",
             Self::RemoteReset => "remote reset",
+            Self::RemoteRefused => "remote refused stream reset",
         }
     }
 
@@ -238,6 +241,7 @@ impl Reset {
             Self::ProtocolError => words!("protocol_error"),
             Self::LocalReset => words!("local_reset"),
             Self::RemoteReset => words!("remote_reset"),
+            Self::RemoteRefused => words!("remote_refused_stream_reset"),
             Self::Tls(fault) => tls_words(fault),
             Self::LocalConnectionFailure(failure) => {
                 failures!(failure, "local_connection_failure", "immediate_connect_error:_")

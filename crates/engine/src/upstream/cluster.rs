@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use towpath_proto::{Address, Close, ConnectionId, Instant};
+use towpath_proto::{Address, Close, ConnectionId, Instant, http1};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::conn::Connections;
 use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::conn::tls::ClusterTls;
 use crate::env::Env;
-use crate::ids::{PoolKey, Priority};
+use crate::ids::{PoolKey, Priority, Protocol};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
@@ -108,14 +108,35 @@ impl ClusterState {
         }
     }
 
-    /// The mux of a fresh connection where Bolt is spoken; opaque bytes elsewhere.
-    pub(crate) fn bolt_client(&self) -> Mux {
-        match (&self.config.bolt, &self.bolt_stats) {
-            (Some(config), Some(stats)) if SERVES => {
+    /// What is spoken on a connection: opaque bytes for a stream that has it to itself, else what the configuration
+    /// says, and where it leaves that open, what the handshake came to (RFC 7301 §3.2).
+    pub(crate) fn protocol(&self, is_tunnel: bool, alpn: Option<&[u8]>) -> Protocol {
+        if is_tunnel {
+            return Protocol::Raw;
+        }
+        if self.config.bolt.is_some() {
+            return Protocol::Bolt;
+        }
+        match alpn {
+            #[cfg(test)]
+            Some(b"toy") => Protocol::Toy,
+            Some(_) | None => Protocol::Http1,
+        }
+    }
+
+    /// The mux of a fresh connection.
+    pub(crate) fn mux_of(&self, protocol: Protocol) -> Mux {
+        match (protocol, &self.config.bolt, &self.bolt_stats) {
+            (Protocol::Http1, _, _) => {
+                Mux::Http1Client(http1::Client::new(Arc::clone(&self.config.http1)))
+            }
+            (Protocol::Bolt, Some(config), Some(stats)) if SERVES => {
                 let client = bolt_client::Client::new(Arc::clone(config), Arc::clone(stats));
                 Mux::BoltClient(Serving::new(Box::new(client)))
             }
-            (_, _) => Mux::Raw(Raw::default()),
+            (Protocol::Raw | Protocol::Bolt, _, _) => Mux::Raw(Raw::default()),
+            #[cfg(test)]
+            (Protocol::Toy, _, _) => Mux::Toy(Box::new(crate::conn::mux::toy::Toy::client())),
         }
     }
 

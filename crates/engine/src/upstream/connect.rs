@@ -22,7 +22,6 @@ use crate::upstream::cluster::Resource;
 pub(crate) struct Attempt {
     pub(crate) id: AttemptId,
     pub(crate) pool_key: PoolKey,
-    pub(crate) protocol: Protocol,
     /// The one stream that the connection is for (TCP); otherwise the stream that is first in the queue.
     pub(crate) stream: Option<StreamIndex>,
     /// Which of an origin's addresses it goes to; otherwise to the pool's.
@@ -46,7 +45,6 @@ impl Attempts {
     pub(crate) fn open(
         &mut self,
         pool_key: PoolKey,
-        protocol: Protocol,
         stream: Option<StreamIndex>,
         target: Option<SocketAddr>,
         started: Instant,
@@ -58,18 +56,13 @@ impl Attempts {
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
         let (securing, since) = (None, connect_begins());
-        let attempt = Attempt { id, pool_key, protocol, stream, target, securing, started, since };
+        let attempt = Attempt { id, pool_key, stream, target, securing, started, since };
         self.slots[slot as usize] = Some(attempt);
         id
     }
 
     pub(crate) fn get(&self, id: AttemptId) -> Option<&Attempt> {
         self.slots.get(Self::slot(id) as usize)?.as_ref().filter(|attempt| attempt.id == id)
-    }
-
-    /// Which host it is for, and what will be spoken to it.
-    pub(crate) fn purpose(&self, id: AttemptId) -> Option<(PoolKey, Protocol)> {
-        self.get(id).map(|attempt| (attempt.pool_key, attempt.protocol))
     }
 
     /// The driver has connected; the handshake begins.
@@ -118,19 +111,17 @@ impl Upstreams {
     pub(crate) fn start_connect(
         &mut self,
         pool_key: PoolKey,
-        protocol: Protocol,
         stream: Option<StreamIndex>,
         env: &mut Env,
         now: Instant,
     ) {
-        self.begin_connect(pool_key, protocol, stream, None, env, now);
+        self.begin_connect(pool_key, stream, None, env, now);
     }
 
     /// Begins a connect to `target`, or to the pool's address.
     pub(crate) fn begin_connect(
         &mut self,
         pool_key: PoolKey,
-        protocol: Protocol,
         stream: Option<StreamIndex>,
         target: Option<SocketAddr>,
         env: &mut Env,
@@ -141,9 +132,9 @@ impl Upstreams {
         cluster.take(pool_key, Resource::Connections);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
-        match protocol {
-            Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
-            Protocol::Raw | Protocol::Bolt => {}
+        // As in Envoy, which has chosen by now.
+        if cluster.protocol(stream.is_some(), None) == Protocol::Http1 {
+            cluster.stats.upstream_cx_http1_total.inc();
         }
         if cluster.config.health_check.is_some() && !cluster.told_traffic {
             cluster.told_traffic = true;
@@ -157,7 +148,7 @@ impl Upstreams {
             pool.connecting += 1;
         }
         let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
-        let attempt = self.attempts.open(pool_key, protocol, stream, target, now);
+        let attempt = self.attempts.open(pool_key, stream, target, now);
         env.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
         env.outputs.push_back(Output::Connect { attempt, address, options });
         Some(attempt)

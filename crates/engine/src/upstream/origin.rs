@@ -7,7 +7,7 @@ use towpath_proto::{AttemptId, Close, ConnectionId, Instant};
 use crate::client::race::{Order, Why};
 use crate::conn::Connections;
 use crate::env::Env;
-use crate::ids::{PoolKey, Protocol, StreamIndex};
+use crate::ids::{PoolKey, StreamIndex};
 use crate::local::report::{Attempt, AttemptOutcome};
 use crate::snapshot::ClusterId;
 use crate::upstream::Upstreams;
@@ -122,9 +122,7 @@ impl Upstreams {
     ) {
         let pool_key = PoolKey { cluster: id, pool: 0 };
         let known = self.app.memory.facts(address, now);
-        let Some(attempt) =
-            self.begin_connect(pool_key, Protocol::Http1, None, Some(address), env, now)
-        else {
+        let Some(attempt) = self.begin_connect(pool_key, None, Some(address), env, now) else {
             return;
         };
         let Some(origin) = self.app.origins.get_mut(&id) else { return };

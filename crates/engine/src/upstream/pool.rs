@@ -14,7 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::conn::Connections;
 use crate::env::Env;
-use crate::ids::{PoolKey, Priority, Protocol, StreamIndex};
+use crate::ids::{PoolKey, Priority, StreamIndex};
 use crate::message::HostCounts;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
@@ -236,8 +236,7 @@ impl Upstreams {
                 return;
             }
         }
-        let protocol = if cluster.config.bolt.is_some() { Protocol::Bolt } else { Protocol::Http1 };
-        self.start_connect(pool_key, protocol, None, env, now);
+        self.start_connect(pool_key, None, env, now);
     }
 
     /// Takes a stream out of a queue.

@@ -1,6 +1,6 @@
 //! TLS around a server that knows nothing of it, and certificates for both sides.
 
-#![allow(unreachable_pub, reason = "a part of one test")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the scene")]
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read as _, Write as _};
@@ -40,11 +40,24 @@ impl Certificates {
         Self { authority, server: Arc::new(server) }
     }
 
+    /// The same for a server that speaks this protocol.
+    pub fn speaking(&self, alpn: &[u8]) -> Self {
+        let mut server = ServerConfig::clone(&self.server);
+        server.alpn_protocols = vec![alpn.to_vec()];
+        Self { authority: self.authority.clone(), server: Arc::new(server) }
+    }
+
     /// What a cluster needs to speak to that server, asking for this name.
     pub fn upstream(&self, name: &str) -> UpstreamTls {
+        self.upstream_offering(name, &[])
+    }
+
+    /// The same with protocols to choose from.
+    pub fn upstream_offering(&self, name: &str, alpn: &[&[u8]]) -> UpstreamTls {
         let roots = Some(Roots::from_pem(self.authority.as_bytes()).unwrap());
         let trust = Trust { roots, names: Names::Server, ..Trust::default() };
-        let settings = ClientSettings { trust, ..ClientSettings::default() };
+        let alpn = alpn.iter().map(|name| name.to_vec()).collect();
+        let settings = ClientSettings { trust, alpn, ..ClientSettings::default() };
         UpstreamTls {
             template: settings.build().unwrap(),
             name: AskedName::Fixed(ServerName::new(name).unwrap()),

@@ -36,7 +36,7 @@ pub(crate) enum Mux {
     BoltServer(Serving<Box<bolt_server::Server>>),
     /// Bolt towards a server.
     BoltClient(Serving<Box<bolt_client::Client>>),
-    /// A toy protocol of many streams, towards a client.
+    /// A toy protocol of many streams, towards either.
     #[cfg(test)]
     Toy(Box<toy::Toy>),
 }
@@ -51,6 +51,9 @@ pub(crate) enum Arrival {
     /// The peer gives the stream up, and the connection goes on.
     #[cfg_attr(not(test), expect(dead_code, reason = "no protocol but that of the tests has it"))]
     Reset,
+    /// The peer has done nothing for a stream of ours, and never will.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no protocol but that of the tests has it"))]
+    Refused,
 }
 
 /// What leaves for a stream.
@@ -286,7 +289,7 @@ impl Mux {
             Self::BoltClient(client) => client.open(),
             Self::Http1Server(_) | Self::App(_) | Self::BoltServer(_) => None,
             #[cfg(test)]
-            Self::Toy(_) => None,
+            Self::Toy(toy) => toy.open(),
         }
     }
 
@@ -297,7 +300,7 @@ impl Mux {
             Self::BoltClient(client) => client.capacity(),
             Self::Http1Server(_) | Self::Raw(_) | Self::App(_) | Self::BoltServer(_) => 0,
             #[cfg(test)]
-            Self::Toy(_) => 0,
+            Self::Toy(toy) => toy.capacity(),
         }
     }
 
@@ -462,7 +465,13 @@ impl Mux {
 
     /// Whether no stream will begin here again, though others may go on.
     pub(crate) fn is_exhausted(&self) -> bool {
-        matches!(self, Self::BoltClient(client) if client.is_exhausted())
+        match self {
+            Self::BoltClient(client) => client.is_exhausted(),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
+            Self::BoltServer(_) => false,
+            #[cfg(test)]
+            Self::Toy(toy) => toy.is_exhausted(),
+        }
     }
 
     /// Whether the head of a request has begun to arrive.

@@ -62,6 +62,8 @@ impl Exchange {
             reason,
             ResetReason::Terminated
                 | ResetReason::Reset
+                | ResetReason::StreamReset
+                | ResetReason::Refused
                 | ResetReason::Protocol
                 | ResetReason::PerTryTimeout
         );
@@ -127,7 +129,10 @@ impl Exchange {
             ResetReason::Connect(failure) => Error::Connect(failure),
             ResetReason::ConnectTimeout => Error::Connect(towpath_proto::Failure::TimedOut),
             ResetReason::Tls(fault) => Error::Tls(fault),
-            ResetReason::Terminated | ResetReason::Reset => Error::Disconnected,
+            ResetReason::Terminated
+            | ResetReason::Reset
+            | ResetReason::StreamReset
+            | ResetReason::Refused => Error::Disconnected,
             ResetReason::Protocol => Error::Protocol,
             ResetReason::PerTryTimeout => {
                 let fired = self.call(index).and_then(|call| call.report.fired);

@@ -1,7 +1,8 @@
-//! Many streams on one client's connection, each to an HTTP/1 origin: slow readers, closed windows, resets.
+//! Many streams on one connection, towards clients and towards origins: slow readers, closed windows, resets, origins
+//! that take fewer streams or go away, and protocols that a handshake agrees on.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,8 +14,11 @@ use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 use super::{Kind, STREAMS, WINDOW, frame, take_frame};
 use crate::snapshot::http::Codec;
 
+mod origin;
 #[path = "../../../../tests/scene/mod.rs"]
 mod scene;
+#[path = "../../../../tests/scene/secure.rs"]
+mod secure;
 
 use scene::client::{Ask, asks};
 use scene::origin::{Habits, Log, origin, pattern};
@@ -47,7 +51,8 @@ struct Call {
 
 struct Client {
     asks: VecDeque<Ask>,
-    calls: [Option<Call>; STREAMS],
+    calls: BTreeMap<u16, Call>,
+    last: u16,
     connection: Option<ConnectionId>,
     received: BytesMut,
     random: Random,
@@ -91,10 +96,9 @@ impl Client {
         }
     }
 
-    fn on_frame(&mut self, kind: Kind, number: u32, payload: &Bytes, orders: &mut Orders<Message>) {
+    fn on_frame(&mut self, kind: Kind, number: u16, payload: &Bytes, orders: &mut Orders<Message>) {
         let connection = self.connection.unwrap();
-        let slot = &mut self.calls[number as usize];
-        let Some(call) = slot else {
+        let Some(call) = self.calls.get_mut(&number) else {
             assert_ne!(kind, Kind::Head, "a stream that is not there is not answered");
             return;
         };
@@ -115,7 +119,7 @@ impl Client {
                 if call.gives_up.is_some_and(|limit| end >= limit) {
                     orders.send(connection, frame(Kind::Reset, number, &[]));
                     self.seen.borrow_mut().given_up += 1;
-                    *slot = None;
+                    self.calls.remove(&number);
                 }
             }
             Kind::End => {
@@ -125,75 +129,79 @@ impl Client {
             }
             Kind::Reset => {
                 self.seen.borrow_mut().reset += u32::from(!call.ended);
-                *slot = None;
+                self.calls.remove(&number);
             }
             Kind::Window => {
                 call.window += usize::from(u16::from_be_bytes(payload[..].try_into().unwrap()));
             }
+            Kind::Capacity | Kind::GoAway => unreachable!("of a server on its way out"),
         }
     }
 
     /// Begins streams, sends what windows take, takes what some have received.
     fn tick(&mut self, orders: &mut Orders<Message>) {
         let Some(connection) = self.connection else { return };
-        for number in 0..STREAMS {
-            let call = &mut self.calls[number];
-            if call.is_none()
-                && self.random.chance(300)
+        for _ in self.calls.len()..STREAMS {
+            if self.random.chance(300)
                 && let Some(ask) = self.asks.pop_front()
             {
-                let head = format!(
-                    "{} /thing\nx-id:{}\nx-size:{}\nx-body:{}\nx-chunked:{}",
-                    ask.method,
-                    ask.id,
-                    ask.answer,
-                    ask.body,
-                    u8::from(ask.answer_chunked)
-                );
-                orders.send(connection, frame(Kind::Head, number as u32, head.as_bytes()));
-                let gives_up = self.random.chance(self.resets).then_some(ask.answer / 2);
-                *call = Some(Call {
-                    body: pattern(&ask.id, ask.body),
-                    ask,
-                    window: WINDOW,
-                    granted: WINDOW,
-                    untaken: 0,
-                    received: 0,
-                    answered: false,
-                    ended: false,
-                    gives_up,
-                });
-                if self.calls[number].as_ref().unwrap().body.is_empty() {
-                    orders.send(connection, frame(Kind::End, number as u32, &[]));
-                }
-                continue;
-            }
-            let Some(open) = call else { continue };
-            if !open.body.is_empty() && open.window > 0 {
-                let piece = open.body.split_to(open.body.len().min(open.window).min(700));
-                open.window -= piece.len();
-                orders.send(connection, frame(Kind::Data, number as u32, &piece));
-                if open.body.is_empty() {
-                    orders.send(connection, frame(Kind::End, number as u32, &[]));
-                }
-            }
-            if open.untaken > 0 && self.random.chance(self.eager) {
-                let more = u16::try_from(open.untaken).unwrap();
-                open.granted += open.untaken;
-                open.untaken = 0;
-                orders.send(connection, frame(Kind::Window, number as u32, &more.to_be_bytes()));
-            }
-            if open.ended && open.body.is_empty() {
-                *call = None;
+                self.begin(ask, connection, orders);
             }
         }
-        let open = self.calls.iter().flatten().count();
+        for (&number, call) in &mut self.calls {
+            if !call.body.is_empty() && call.window > 0 {
+                let piece = call.body.split_to(call.body.len().min(call.window).min(700));
+                call.window -= piece.len();
+                orders.send(connection, frame(Kind::Data, number, &piece));
+                if call.body.is_empty() {
+                    orders.send(connection, frame(Kind::End, number, &[]));
+                }
+            }
+            if call.untaken > 0 && self.random.chance(self.eager) {
+                let more = u16::try_from(call.untaken).unwrap();
+                call.granted += call.untaken;
+                call.untaken = 0;
+                orders.send(connection, frame(Kind::Window, number, &more.to_be_bytes()));
+            }
+        }
+        self.calls.retain(|_, call| !(call.ended && call.body.is_empty()));
+        let open = self.calls.len();
         let mut seen = self.seen.borrow_mut();
         seen.most_at_once = seen.most_at_once.max(open);
         if open == 0 && self.asks.is_empty() {
             orders.close(connection, Close::Flush);
             self.connection = None;
         }
+    }
+
+    fn begin(&mut self, ask: Ask, connection: ConnectionId, orders: &mut Orders<Message>) {
+        self.last += 1;
+        let head = format!(
+            "{} /thing\nx-id:{}\nx-size:{}\nx-body:{}\nx-chunked:{}",
+            ask.method,
+            ask.id,
+            ask.answer,
+            ask.body,
+            u8::from(ask.answer_chunked)
+        );
+        orders.send(connection, frame(Kind::Head, self.last, head.as_bytes()));
+        let body = pattern(&ask.id, ask.body);
+        if body.is_empty() {
+            orders.send(connection, frame(Kind::End, self.last, &[]));
+        }
+        let gives_up = self.random.chance(self.resets).then_some(ask.answer / 2);
+        let call = Call {
+            ask,
+            body,
+            window: WINDOW,
+            granted: WINDOW,
+            untaken: 0,
+            received: 0,
+            answered: false,
+            ended: false,
+            gives_up,
+        };
+        self.calls.insert(self.last, call);
     }
 }
 
@@ -219,7 +227,8 @@ fn run(seed: u64, count: usize, largest: usize, eager: u32, resets: u32) -> Rc<R
     let seen = Rc::new(RefCell::new(Seen::default()));
     let mut client = Client {
         asks: asks.into(),
-        calls: Default::default(),
+        calls: BTreeMap::new(),
+        last: 0,
         connection: None,
         received: BytesMut::new(),
         random,
