@@ -204,6 +204,24 @@ pub(crate) fn copy_few(room: &mut [u8], bytes: &[u8]) {
     }
 }
 
+/// Whether two texts of eight bytes or more are the same; shorter ones are not looked at and count as different. Most are
+/// short: a call of `memcmp` costs more than they do.
+#[inline(always)]
+pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+    match one.len() {
+        0..=7 => false,
+        8..=16 => same_ends::<8>(one, other),
+        17..=32 => same_ends::<16>(one, other),
+        _ => one == other,
+    }
+}
+
+/// Whether the first and the last `N` bytes are the same.
+#[inline(always)]
+fn same_ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
+    (one.first_chunk::<N>() == other.first_chunk()) & (one.last_chunk::<N>() == other.last_chunk())
+}
+
 /// Copies the first and the last `N` of as many bytes as `room` has.
 #[inline(always)]
 fn copy_ends<const N: usize>(room: &mut [u8], bytes: &[u8]) {

@@ -15,6 +15,7 @@
 )]
 
 mod header_name;
+mod known;
 mod pool;
 mod types;
 

@@ -1,22 +1,29 @@
 //! Heads for reuse, so that the steady path allocates none.
 
 use super::Head;
+use super::known::KnownLines;
 use crate::chars;
 
-/// A bounded store of empty heads that keep their capacity; with it the last authorities that were found to be valid,
-/// since the same few come again and again.
+/// A bounded store of empty heads that keep their capacity; with it the last authorities that were found to be valid
+/// and lines that came before, since the same few come again and again.
 #[derive(Debug)]
 pub struct HeadPool {
     free: Vec<Head>,
     limit: usize,
     authorities: [Vec<u8>; AUTHORITIES],
+    pub(crate) lines: KnownLines,
 }
 
 impl HeadPool {
     /// A pool that keeps up to `limit` heads.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
-        Self { free: Vec::new(), limit, authorities: [const { Vec::new() }; AUTHORITIES] }
+        Self {
+            free: Vec::new(),
+            limit,
+            authorities: [const { Vec::new() }; AUTHORITIES],
+            lines: KnownLines::new(),
+        }
     }
 
     /// An empty head.

@@ -13,7 +13,7 @@ use super::facts::Facts;
 use super::options::{Options, Underscores};
 use super::scan::{self, Window};
 use crate::chars::{has_underscore, is_scheme, is_token, is_token_within};
-use crate::head::{Field, Head, Method, Span, Version};
+use crate::head::{Field, Head, HeadPool, Method, Span, Version};
 use crate::name::Name;
 
 /// Which line opens the section.
@@ -63,6 +63,7 @@ impl Cursor {
         head: &mut Head,
         facts: &mut Facts,
         options: &Options,
+        pool: &mut HeadPool,
     ) -> Result<Progress, Error> {
         let limit = options.head_limit();
         if self.scanned > self.line {
@@ -85,7 +86,10 @@ impl Cursor {
                     Ok(Progress::Whole(end))
                 };
             }
-            if let Some(field) = FieldLine::parse(bytes, self.line) {
+            if let Some(field) = FieldLine::known(bytes, self.line, self.fields, pool) {
+                self.take(&field, bytes, head, facts, options, limit)?;
+            } else if let Some(field) = FieldLine::parse(bytes, self.line) {
+                field.keep(bytes, self.line, self.fields, pool);
                 self.take(&field, bytes, head, facts, options, limit)?;
             } else if let Some(progress) = self.rare_line(bytes, head, facts, options)? {
                 return Ok(progress);
@@ -243,6 +247,23 @@ struct FieldLine {
 }
 
 impl FieldLine {
+    /// A line that came before.
+    #[inline(always)]
+    fn known(bytes: &[u8], start: usize, number: u32, pool: &mut HeadPool) -> Option<Self> {
+        let line = pool.lines.find(bytes.get(start..)?, number)?;
+        let (colon, next) = (start + line.name_len, start + line.length);
+        let value = Span::raw(colon + 2, next - 2);
+        Some(Self { name: line.name, colon, value, next, as_written: true })
+    }
+
+    /// Lets it be known by its bytes from now on.
+    #[inline]
+    fn keep(&self, bytes: &[u8], start: usize, number: u32, pool: &mut HeadPool) {
+        if self.as_written {
+            pool.lines.keep(&bytes[start..self.next], self.name, number);
+        }
+    }
+
     /// A line whose name ends within the window.
     #[inline(always)]
     fn parse(bytes: &[u8], start: usize) -> Option<Self> {

@@ -91,7 +91,7 @@ impl Receiver {
             }
             let mut head = pool.take();
             let mut cursor = Cursor::new(opening);
-            match cursor.advance(&self.input, &mut head, facts, &self.options) {
+            match cursor.advance(&self.input, &mut head, facts, &self.options, pool) {
                 Ok(Progress::Whole(length)) => {
                     head.attach(self.input.split_to(length));
                     self.refill();
@@ -126,7 +126,7 @@ impl Receiver {
             let seen = partial.bytes.len();
             partial.bytes.extend_from_slice(&self.input);
             let Partial { bytes, cursor, head, facts } = &mut *partial;
-            match cursor.advance(bytes, head, facts, &self.options) {
+            match cursor.advance(bytes, head, facts, &self.options, pool) {
                 Ok(Progress::Whole(length)) => {
                     self.input.advance(length - seen);
                     self.refill();
@@ -238,7 +238,7 @@ impl Receiver {
     /// A head was refused for its opening line, or for a field.
     #[cold]
     fn refuse_line(&mut self, bytes: &[u8], mut head: Head, error: Error, pool: &mut HeadPool) {
-        if error == Error::FragmentInTarget && !self.read_with_fragment(bytes, &mut head) {
+        if error == Error::FragmentInTarget && !self.read_with_fragment(bytes, &mut head, pool) {
             return pool.give(head);
         }
         self.refuse(head, error, pool);
@@ -246,7 +246,7 @@ impl Receiver {
 
     /// Reads a head of which nothing is wrong but the fragment in its target: all of it if it is there, else its
     /// request line. Answers whether there is nothing else wrong.
-    fn read_with_fragment(&self, mut bytes: &[u8], head: &mut Head) -> bool {
+    fn read_with_fragment(&self, mut bytes: &[u8], head: &mut Head, pool: &mut HeadPool) -> bool {
         while let Some(behind) = bytes.strip_prefix(b"\r\n") {
             bytes = behind;
         }
@@ -261,7 +261,7 @@ impl Receiver {
         let (mut facts, mut cursor) = (Facts::default(), Cursor::new(Opening::RequestLine));
         head.reset();
         if !matches!(
-            cursor.advance(&whole, head, &mut facts, &self.options),
+            cursor.advance(&whole, head, &mut facts, &self.options, pool),
             Ok(Progress::Whole(_))
         ) {
             return false;
