@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use towpath_proto::{Head, Name, PreparedField};
+
 /// Room for a number's digits.
 #[derive(Debug)]
 pub(crate) struct Decimal {
@@ -24,6 +26,35 @@ impl Decimal {
             if number == 0 {
                 return &self.digits[at..];
             }
+        }
+    }
+}
+
+/// A field whose value is a number, most often the same: the last that came twice is written once.
+#[derive(Debug)]
+pub(crate) struct UsualNumber {
+    name: Name,
+    value: u64,
+    prepared: PreparedField,
+    /// Of the request before, where that was another.
+    other: u64,
+}
+
+impl UsualNumber {
+    pub(crate) fn new(name: Name, value: u64) -> Self {
+        let prepared = PreparedField::new(name, Decimal::new().write(value));
+        Self { name, value, prepared, other: value }
+    }
+
+    /// Makes the number the only value of the field.
+    #[inline]
+    pub(crate) fn set(&mut self, value: u64, head: &mut Head) {
+        if value == self.value {
+            return head.set_prepared(&self.prepared);
+        }
+        head.set_number(self.name, value);
+        if std::mem::replace(&mut self.other, value) == value {
+            *self = Self::new(self.name, value);
         }
     }
 }
@@ -152,5 +183,16 @@ mod tests {
         for number in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX] {
             assert_eq!(Decimal::new().write(number), number.to_string().as_bytes());
         }
+    }
+
+    #[test]
+    fn usual_numbers_are_set_as_any_is() {
+        let mut usual = UsualNumber::new(Name::Range, 5);
+        for value in [5, 5, 7, 5, 7, 7, 7, 12_345, 12_345, 12_345, 5] {
+            let mut head = Head::default();
+            usual.set(value, &mut head);
+            assert_eq!(head.get(Name::Range), Some(value.to_string().as_bytes()));
+        }
+        assert_eq!(usual.value, 12_345);
     }
 }

@@ -17,12 +17,14 @@
 mod header_name;
 mod known;
 mod pool;
+mod prepared;
 mod types;
 
 use bytes::Bytes;
 
 pub use self::header_name::{HeaderName, InvalidName};
 pub use self::pool::HeadPool;
+pub use self::prepared::PreparedField;
 pub(crate) use self::types::{Field, Line, Span};
 pub use self::types::{FieldRef, Method, Version};
 use crate::chars::{hex, is_scheme, is_token, trim};

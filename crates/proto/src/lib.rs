@@ -31,7 +31,7 @@ pub mod timer;
 pub mod tls;
 
 pub use event::{Event, Next};
-pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, Version};
+pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, PreparedField, Version};
 pub use machine::{
     Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input, Keepalive,
     ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest, SocketOption,

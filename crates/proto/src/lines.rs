@@ -51,6 +51,60 @@ impl Lines {
         start
     }
 
+    /// Appends `name: value CRLF` of a well-known name and a number; answers where the value begins.
+    #[inline(always)]
+    pub(crate) fn put_number_line(&mut self, name: Name, mut value: u64) -> usize {
+        // The digits stand before the middle, zeros behind it.
+        let (mut text, mut at) = ([0; 2 * MOST_DIGITS], MOST_DIGITS);
+        for digit in text[..MOST_DIGITS].iter_mut().rev() {
+            *digit = b'0' + (value % 10) as u8;
+            value /= 10;
+            at -= 1;
+            if value == 0 {
+                break;
+            }
+        }
+        let start = self.put_line_start(name);
+        let room = self.room(MOST_DIGITS + 2);
+        if let (Some(room), Some(digits)) =
+            (room.first_chunk_mut::<MOST_DIGITS>(), text[at..].first_chunk())
+        {
+            *room = *digits;
+        }
+        room[MOST_DIGITS - at..][..2].copy_from_slice(b"\r\n");
+        self.end = start + MOST_DIGITS - at + 2;
+        start
+    }
+
+    /// Appends `name: ` of a well-known name; answers where the value begins.
+    #[inline(always)]
+    fn put_line_start(&mut self, name: Name) -> usize {
+        let (text, length) = name.line_start();
+        let room = self.room(Name::LINE_START_ROOM);
+        // Most names fit into one register.
+        if length <= 16
+            && let (Some(room), Some(text)) =
+                (room.first_chunk_mut::<16>(), text.first_chunk::<16>())
+        {
+            *room = *text;
+        } else if let Some(room) = room.first_chunk_mut::<{ Name::LINE_START_ROOM }>() {
+            *room = *text;
+        }
+        self.end += length;
+        self.end
+    }
+
+    /// Appends the first `length` bytes of a block; answers where they begin.
+    #[inline(always)]
+    pub(crate) fn put_block<const N: usize>(&mut self, block: &[u8; N], length: usize) -> usize {
+        if let Some(room) = self.room(N).first_chunk_mut::<N>() {
+            *room = *block;
+        }
+        let start = self.end;
+        self.end += length;
+        start
+    }
+
     /// Makes the letters of `length` bytes at `at` small, sixteen at a time.
     #[inline(always)]
     pub(crate) fn make_lowercase(&mut self, at: usize, length: usize) {
@@ -127,6 +181,9 @@ impl Lines {
         self.room = room.into();
     }
 }
+
+/// A number of 64 bits has as many at most.
+const MOST_DIGITS: usize = 20;
 
 /// What a head's own fields most often fit into.
 const LEAST_ROOM: usize = 256;

@@ -9,7 +9,7 @@ use towpath_engine::snapshot::http::{
     Codec, EscapedSlashes, InternalAddresses, LocalReply, LocalReplyMapper, ServerHeader, StripPort,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
-use towpath_proto::http1;
+use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::route_action::unless_zero;
@@ -41,10 +41,10 @@ impl Converter<'_> {
             routes: Arc::new(routes?),
             filters,
             router,
-            server_name: Arc::from(match message.text("server_name") {
-                "" => "envoy",
-                name => name,
-            }),
+            server_name: match message.text("server_name") {
+                "" => PreparedField::new(Name::Server, b"envoy"),
+                name => PreparedField::new(Name::Server, name.as_bytes()),
+            },
             server_header: match message.choice("server_header_transformation").as_str() {
                 "APPEND_IF_ABSENT" => ServerHeader::AppendIfAbsent,
                 "PASS_THROUGH" => ServerHeader::PassThrough,

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::head::HeadPool;
-use towpath_proto::{ConnectionId, Output, Timers};
+use towpath_proto::{ConnectionId, Name, Output, Timers};
 
 use crate::env::draining::Draining;
 use crate::env::log::Logs;
 use crate::header_ops::Scratch;
 use crate::message::{FromWorker, Message};
+use crate::number::UsualNumber;
 use crate::random::Random;
 use crate::stats::Registry;
 use crate::wall_clock::WallClock;
@@ -58,6 +59,8 @@ pub(crate) struct Env {
     pub(crate) serial: Serial,
     /// Requests that take this long are reported.
     pub(crate) slow_after: Duration,
+    pub(crate) attempt_count: UsualNumber,
+    pub(crate) expected_timeout: UsualNumber,
     /// Lends its capacity to whatever needs a few bytes for a moment.
     pub(crate) scratch: Scratch,
 }
@@ -86,6 +89,8 @@ impl Env {
                 step: options.workers.max(1).into(),
             },
             slow_after: Duration::MAX,
+            attempt_count: UsualNumber::new(Name::XEnvoyAttemptCount, 1),
+            expected_timeout: UsualNumber::new(Name::XEnvoyExpectedRqTimeoutMs, 15_000),
             scratch: Scratch::default(),
         }
     }

@@ -5,10 +5,11 @@
 //! `x-forwarded-for`, `x-request-id`, `server` and the internal/external distinction describes them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
 
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
-use towpath_proto::{Address, Instant};
+use towpath_proto::{Address, Instant, PreparedField};
 
 use crate::conn::mux::Part;
 use crate::exchange::Exchange;
@@ -17,7 +18,7 @@ use crate::exchange::router::{apply_header_ops, changes};
 use crate::exchange::stream::{Direction, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Leg, StreamIndex};
-use crate::number::{AddressText, Decimal};
+use crate::number::AddressText;
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
 
@@ -55,7 +56,7 @@ pub(crate) fn mark_request(
             append_forwarded_for(head, direct.ip());
         }
         if hops == 0 || head.get(Name::XForwardedProto).is_none() {
-            head.set(Name::XForwardedProto, b"http");
+            head.set_prepared(&FORWARDED_PROTO);
         }
         trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     } else {
@@ -67,7 +68,7 @@ pub(crate) fn mark_request(
         record.downstream_remote = Some(Address::Ip(client));
     }
     if head.get(Name::XForwardedProto).is_none() {
-        head.set(Name::XForwardedProto, b"http");
+        head.set_prepared(&FORWARDED_PROTO);
     }
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
@@ -104,7 +105,7 @@ pub(crate) fn mark_request(
         && (hops == 0 || !config.use_remote_address || head.get(Name::XForwardedPort).is_none())
         && let Some(Address::Ip(local)) = &record.downstream_local
     {
-        head.set(Name::XForwardedPort, Decimal::new().write(local.port().into()));
+        head.set_number(Name::XForwardedPort, local.port().into());
     }
     if config.generate_request_id {
         let keep = origin != Origin::Edge || config.preserve_external_request_id;
@@ -213,11 +214,11 @@ impl Exchange {
                 (record.upstream_first_sent, record.upstream_first_received)
         {
             let elapsed = received.millis_since(sent);
-            head.set(Name::XEnvoyUpstreamServiceTime, Decimal::new().write(elapsed));
+            head.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);
         }
         if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && record.attempts > 0
         {
-            head.set(Name::XEnvoyAttemptCount, Decimal::new().write(record.attempts.into()));
+            head.set_number(Name::XEnvoyAttemptCount, record.attempts.into());
         }
         let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
         if changed || !config.filters.is_empty() {
@@ -227,10 +228,10 @@ impl Exchange {
         let head = &mut stream.response;
         match config.server_header {
             ServerHeader::Overwrite => {
-                head.set(Name::Server, config.server_name.as_bytes());
+                head.set_prepared(&config.server_name);
             }
             ServerHeader::AppendIfAbsent if head.get(Name::Server).is_none() => {
-                head.set(Name::Server, config.server_name.as_bytes());
+                head.set_prepared(&config.server_name);
             }
             ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => {}
         }
@@ -308,3 +309,7 @@ pub(crate) fn wanted_upgrade(head: &Head) -> Option<&[u8]> {
     }
     head.get(Name::Upgrade).filter(|_| head.version() != Version::Http10)
 }
+
+/// What clients speak to us: TLS for clients is still to come.
+static FORWARDED_PROTO: LazyLock<PreparedField> =
+    LazyLock::new(|| PreparedField::new(Name::XForwardedProto, b"http"));

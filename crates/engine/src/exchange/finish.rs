@@ -20,7 +20,6 @@ use crate::exchange::rpc::{Call, Crossing};
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
-use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -82,8 +81,7 @@ impl Exchange {
             if stream.response.get(Name::ContentType).is_none() {
                 stream.response.set(Name::ContentType, b"text/plain");
             }
-            let mut digits = Decimal::new();
-            stream.response.set(Name::ContentLength, digits.write(body.len() as u64));
+            stream.response.set_number(Name::ContentLength, body.len() as u64);
         }
         let silent = body.is_empty() || stream.head_only;
         stream.response_end = Direction::Ended;
@@ -475,7 +473,7 @@ pub(crate) fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
     response.set_status(200);
     response.set(Name::ContentType, b"application/grpc");
     if response.get(Name::GrpcStatus).is_none() {
-        response.set(Name::GrpcStatus, Decimal::new().write(status.into()));
+        response.set_number(Name::GrpcStatus, status.into());
     }
     if !body.is_empty() && response.get(Name::GrpcMessage).is_none() {
         let mut message = Vec::with_capacity(body.len());

@@ -24,7 +24,6 @@ use crate::exchange::{Exchange, edge};
 use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Leg, NO_CLUSTER, Priority, ResetReason, StreamIndex};
-use crate::number::Decimal;
 use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
@@ -470,10 +469,7 @@ impl Exchange {
             return;
         };
         if routed.host.attempt_count_in_request {
-            let mut digits = Decimal::new();
-            stream
-                .request
-                .set(Name::XEnvoyAttemptCount, digits.write(stream.record.attempts.into()));
+            self.env.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
         }
         if !http.config.router.suppress_envoy_headers {
             let first = stream.retries.done == 0;
@@ -484,7 +480,7 @@ impl Exchange {
             let expected = [stream.per_try_timeout, left].into_iter().flatten().min();
             if let Some(expected) = expected {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
-                stream.request.set(Name::XEnvoyExpectedRqTimeoutMs, Decimal::new().write(ms));
+                self.env.expected_timeout.set(ms, &mut stream.request);
             }
         }
         let Some(forward) = routed.forward() else { return };

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::http1;
+use towpath_proto::{PreparedField, http1};
 
 use super::listener::Prefix;
 use super::log::AccessLog;
@@ -27,7 +27,7 @@ pub struct Http {
     /// Options of the router filter.
     pub router: Router,
     /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.
-    pub server_name: Arc<str>,
+    pub server_name: PreparedField,
     /// `server_header_transformation`.
     pub server_header: ServerHeader,
     /// `common_http_protocol_options.idle_timeout`: a connection without a stream for this long is closed. Default 1 h.

@@ -23,7 +23,7 @@ use towpath_engine::snapshot::route::{
 use towpath_engine::snapshot::{BufferLimit, ClusterId, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
-use towpath_proto::Address;
+use towpath_proto::{Address, Name, PreparedField};
 use towpath_sim::{NodeId, World};
 
 /// Where the worker listens for HTTP.
@@ -140,7 +140,7 @@ pub fn http(routes: RouteTable) -> Http {
         routes: Arc::new(routes),
         filters: Vec::new(),
         router: Router::default(),
-        server_name: "towpath".into(),
+        server_name: PreparedField::new(Name::Server, b"towpath"),
         server_header: towpath_engine::snapshot::http::ServerHeader::default(),
         idle_timeout: Some(Duration::from_secs(120)),
         max_connection_duration: None,

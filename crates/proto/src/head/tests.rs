@@ -158,3 +158,37 @@ fn sample() -> Head {
     head.append_bytes(b"x-A", b"2");
     head
 }
+
+#[test]
+fn prepared_fields_and_numbers_are_set_as_any_value_is() {
+    let numbers = (0..20).flat_map(|power| [10_u64.pow(power) - 1, 10_u64.pow(power)]);
+    for (number, length) in numbers.chain([u64::MAX]).zip(0..) {
+        let mut value = vec![b'v'; length];
+        value.extend_from_slice(b"\r\nx ");
+        for name in [Name::Server, Name::ContentLength, Name::XForwardedProto, Name::Te] {
+            let mut heads = [Head::default(), Head::default()];
+            for head in &mut heads {
+                head.append(Name::Te, b"first");
+                head.append(Name::Server, b"twice");
+                head.append(Name::ContentType, b"between");
+                head.append(Name::Server, b"twice");
+            }
+            let [ours, theirs] = &mut heads;
+            ours.set_prepared(&PreparedField::new(name, &value));
+            theirs.set(name, &value);
+            ours.set_number(name, number);
+            ours.set_prepared(&PreparedField::new(name, number.to_string().as_bytes()));
+            ours.set_number(Name::Date, number);
+            theirs.set(name, number.to_string().as_bytes());
+            theirs.set(Name::Date, number.to_string().as_bytes());
+            ours.set_prepared(&PreparedField::new(Name::Custom, &value));
+            ours.set_number(Name::Custom, number);
+            assert!(ours.iter().eq(theirs.iter()), "{ours:?} {theirs:?}");
+            let lines = |head: &Head| {
+                let lines = head.fields().iter().filter_map(Field::written_line);
+                lines.map(|line| head.line_bytes(line).to_vec()).collect::<Vec<_>>()
+            };
+            assert_eq!(lines(ours), lines(theirs));
+        }
+    }
+}

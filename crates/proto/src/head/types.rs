@@ -204,6 +204,13 @@ impl Field {
         Self::line(name, Span { at: value.at - len - 2, len }, value, true)
     }
 
+    /// The same field behind so many bytes more.
+    #[inline(always)]
+    pub(super) const fn moved(self, by: usize) -> Self {
+        let by = by as u32;
+        Self { name_at: self.name_at + by, value_at: self.value_at + by, ..self }
+    }
+
     /// Its line, if that can be copied.
     #[inline(always)]
     pub(crate) const fn written_line(&self) -> Option<Line> {

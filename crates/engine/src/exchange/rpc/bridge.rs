@@ -190,7 +190,7 @@ impl Exchange {
         if head.get(Name::ContentType).is_none() {
             head.set(Name::ContentType, bridge.content_type.as_bytes());
         }
-        head.set(Name::ContentLength, Decimal::new().write(content.len() as u64));
+        head.set_number(Name::ContentLength, content.len() as u64);
         self.env.heads.give(std::mem::replace(&mut stream.request, head));
         stream.body.reset();
         if !content.is_empty() {
@@ -441,7 +441,7 @@ pub(crate) fn write_response(answer: &Frame, bridge: &ToBolt, head: &mut Head) {
     if length > 0 && head.get(Name::ContentType).is_none() {
         head.set(Name::ContentType, bridge.content_type.as_bytes());
     }
-    head.set(Name::ContentLength, Decimal::new().write(length as u64));
+    head.set_number(Name::ContentLength, length as u64);
 }
 
 /// What an HTTP client is told: what the call did wrong is told apart from what its server did.

@@ -1,0 +1,74 @@
+//! Fields of ours that go into many heads as they are.
+
+use super::{Field, Head, Span};
+use crate::name::Name;
+
+/// A field whose line is written once, with what a setter makes of its value, and then copied.
+#[derive(Clone, Debug)]
+pub struct PreparedField {
+    /// Where it is in `line`.
+    field: Field,
+    line: [u8; BLOCK],
+    length: usize,
+    /// The value of one that is too long for `line`.
+    long: Option<Box<[u8]>>,
+}
+
+impl PreparedField {
+    /// A field with a well-known name. [`Name::Custom`] has no spelling: it becomes a field that is never added.
+    #[must_use]
+    pub fn new(name: Name, value: &[u8]) -> Self {
+        let mut head = Head::default();
+        head.append(name, value);
+        let field = head.fields().first().copied();
+        let written = head.0.own.as_bytes();
+        let mut line = [0; BLOCK];
+        let room = line.get_mut(..written.len());
+        let fits = room.map(|room| room.copy_from_slice(written)).is_some() && field.is_some();
+        Self {
+            field: field.unwrap_or(Field::own_line(Name::Custom, Span::own(2, 2))),
+            line,
+            length: written.len(),
+            long: (!fits).then(|| value.into()),
+        }
+    }
+}
+
+impl Head {
+    /// Makes a prepared field the only one of its name, in the place of the first; appends it when there is none.
+    #[inline]
+    pub fn set_prepared(&mut self, prepared: &PreparedField) {
+        if let Some(value) = &prepared.long {
+            self.set(prepared.field.name, value);
+            return;
+        }
+        let start = self.0.own.put_block(&prepared.line, prepared.length);
+        self.place(prepared.field.moved(start));
+    }
+
+    /// Makes a number the only value of `name`, in the place of the first; appends it when there is none.
+    /// [`Name::Custom`] has no spelling: nothing is added.
+    #[inline]
+    pub fn set_number(&mut self, name: Name, value: u64) {
+        if name == Name::Custom {
+            return;
+        }
+        let start = self.0.own.put_number_line(name, value);
+        self.place(Field::own_line(name, Span::own(start, self.0.own.len() - 2)));
+    }
+
+    /// Adds a field that is written already, or puts it in the place of those of its name.
+    #[inline(always)]
+    fn place(&mut self, field: Field) {
+        if self.0.present & field.name.bit() == 0 { self.push(field) } else { self.replace(field) }
+    }
+
+    fn replace(&mut self, field: Field) {
+        let Some(index) = self.position(field.name) else { return self.push(field) };
+        self.0.fields[index] = field;
+        self.remove_behind(index, |_, other| other.name == field.name);
+    }
+}
+
+/// Most lines of ours fit.
+const BLOCK: usize = 64;
