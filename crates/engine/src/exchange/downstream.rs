@@ -8,7 +8,7 @@ use std::rc::Rc;
 use towpath_proto::head::{Head, Version};
 use towpath_proto::{ConnectionId, Failure, Instant, http1};
 
-use crate::conn::ConnectionTimer;
+use crate::conn::{ConnectionTimer, Reading};
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
 use crate::conn::spans::Part;
@@ -322,7 +322,7 @@ impl Exchange {
         }
         if connection.mux.is_alone() && connection.mux.buffered() > 0 {
             self.env.work.push_back(Work::Read(id));
-        } else {
+        } else if connection.reading == Reading::Off || connection.congested {
             self.update_reading(id);
         }
     }

@@ -10,13 +10,14 @@ use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 
+use crate::conn::Connection;
 use crate::conn::mux::Released;
 use crate::conn::spans::Part;
 use crate::env::{Env, TimerSlot};
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
-use crate::exchange::rpc::{Call, Crossing};
+use crate::exchange::rpc::Call;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
@@ -167,6 +168,9 @@ impl Exchange {
 
     /// Both directions are through, or as far as they will ever be.
     pub(crate) fn finish(&mut self, index: StreamIndex, now: Instant) {
+        if self.finish_plain(index, now) {
+            return;
+        }
         self.weigh(index);
         let Some(stream) = self.streams.get(index) else { return };
         let (downstream, upstream) = (stream.downstream, stream.upstream);
@@ -214,19 +218,16 @@ impl Exchange {
     /// Fills in what a stream weighed on its client's wire, if a log may ask for it.
     pub(crate) fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
-        let of_bolt = stream.context.bolt().is_some();
-        if of_bolt && stream.call.crossing == Crossing::None {
+        if stream.context.bolt().is_some() {
             return;
         }
-        let downstream = stream.downstream;
-        let Some(stream) = self.streams.get_mut(index) else { return };
+        let id = stream.downstream.connection;
         // What is encoded and not yet handed to the driver counts too.
-        let of_downstream = self.conns.waiting_for(downstream.connection);
-        if !of_bolt && let Some(connection) = self.conns.table.get_mut(downstream.connection) {
-            connection.accounted = connection.bytes_received - connection.mux.buffered() as u64;
-            stream.record.wire_received = connection.accounted - stream.wire.downstream_received;
-            let sent = connection.encoded + of_downstream;
-            stream.record.wire_sent = sent - stream.wire.downstream_sent;
+        let waiting = self.conns.waiting_for(id);
+        if let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get_mut(id))
+        {
+            connection.weigh(stream, waiting);
         }
     }
 
@@ -440,6 +441,15 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             self.env.heads.give(std::mem::replace(&mut stream.response, response));
         }
+    }
+}
+
+impl Connection {
+    /// Fills in what a stream weighed on it, its client's wire. So much is `waiting` to be handed to the driver.
+    pub(crate) fn weigh(&mut self, stream: &mut Stream, waiting: u64) {
+        self.accounted = self.bytes_received - self.mux.buffered() as u64;
+        stream.record.wire_received = self.accounted - stream.wire.downstream_received;
+        stream.record.wire_sent = self.encoded + waiting - stream.wire.downstream_sent;
     }
 }
 

@@ -61,13 +61,22 @@ impl Exchange {
             let leg = Leg { connection: id, number };
             let stream = connection.streams.get(number);
             match (arrival, stream) {
-                (Arrival::Part(Event::Head { head, end }), stream) => match (side, stream) {
-                    (Side::Request, _) => self.on_request_head(leg, head, end, now),
-                    (Side::Response, Some(stream)) => self.on_response_head(stream, head, end, now),
-                    (Side::Response, None) => {
-                        self.upstreams.on_unasked(id, &mut self.conns, &mut self.env, now)
+                (Arrival::Part(Event::Head { head, end }), stream) => {
+                    // Where it is the whole message, nothing else comes before what it leads to.
+                    let is_last = end && connection.mux.is_alone();
+                    match (side, stream) {
+                        (Side::Request, _) => self.on_request_head(leg, head, end, now),
+                        (Side::Response, Some(stream)) => {
+                            self.on_response_head(stream, head, end, now)
+                        }
+                        (Side::Response, None) => {
+                            self.upstreams.on_unasked(id, &mut self.conns, &mut self.env, now)
+                        }
                     }
-                },
+                    if is_last {
+                        break;
+                    }
+                }
                 (Arrival::Whole(frame), stream) => match (side, stream) {
                     (Side::Request, _) => self.on_call(leg, frame, now),
                     (Side::Response, Some(stream)) => self.on_answer(stream, frame, now),
@@ -79,9 +88,12 @@ impl Exchange {
                 (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
                     let ends = connection.mux.take_end();
                     self.forward(stream, side, Item::Data(chunk), now);
-                    let goes_on = |it: &Connection| ends && it.streams.get(number) == Some(stream);
-                    if self.conns.table.get(id).is_some_and(goes_on) {
-                        self.forward(stream, side, Item::End, now);
+                    let goes_on = |it: &Connection| it.streams.get(number) == Some(stream);
+                    if ends {
+                        if self.conns.table.get(id).is_some_and(goes_on) {
+                            self.forward(stream, side, Item::End, now);
+                        }
+                        break;
                     }
                     self.take_more(stream, leg);
                 }
@@ -98,9 +110,12 @@ impl Exchange {
                 (Arrival::Part(_) | Arrival::Reset | Arrival::Refused, None) => {}
             }
         }
-        self.conns.answer_at_once(id, &mut self.env);
-        self.open_windows(id);
-        self.end_if_through(id, now);
+        let Some(connection) = self.conns.table.get(id) else { return };
+        if !connection.mux.is_alone() {
+            self.conns.answer_at_once(id, &mut self.env);
+            self.open_windows(id);
+            self.end_if_through(id, now);
+        }
         self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
     }
@@ -310,21 +325,21 @@ impl Exchange {
     pub(crate) fn update_reading(&mut self, id: ConnectionId) {
         let Some(connection) = self.conns.table.get(id) else { return };
         let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
-        if wanted == connection.reading {
-            return;
+        if wanted != connection.reading {
+            self.change_reading(id, wanted);
         }
-        let interest = match wanted {
-            Reading::On => towpath_proto::ReadInterest::On,
-            Reading::Off => towpath_proto::ReadInterest::Off,
+    }
+
+    #[cold]
+    fn change_reading(&mut self, id: ConnectionId, wanted: Reading) {
+        let (interest, event) = match wanted {
+            Reading::On => (towpath_proto::ReadInterest::On, Congestion::Resumed),
+            Reading::Off => (towpath_proto::ReadInterest::Off, Congestion::Paused),
         };
         if let Some(connection) = self.conns.table.get_mut(id) {
             connection.reading = wanted;
         }
-        self.upstreams.count_congestion(
-            id,
-            if wanted == Reading::On { Congestion::Resumed } else { Congestion::Paused },
-            &mut self.conns,
-        );
+        self.upstreams.count_congestion(id, event, &mut self.conns);
         if self.conns.table.get(id).is_some_and(|connection| connection.mux.is_app()) {
             return self.conns.on_local_reading(id, &mut self.env);
         }

@@ -13,6 +13,7 @@ pub(crate) mod finish;
 pub(crate) mod forward;
 pub(crate) mod log;
 pub(crate) mod offer;
+pub(crate) mod plain;
 pub(crate) mod replace;
 pub(crate) mod retry;
 pub(crate) mod router;

@@ -13,6 +13,7 @@ use crate::conn::spans::Part as Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
+use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
 use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
@@ -71,6 +72,7 @@ impl Exchange {
             }
         }
         let ends_connect = stream.upgrade == Upgrade::ConnectHere;
+        let whole = is_whole_request(stream);
         self.upstreams.note(
             pool_key,
             if tunnels { HostOutcome::Served } else { HostOutcome::Reached },
@@ -84,6 +86,10 @@ impl Exchange {
             self.on_response_head(index, head, false, now);
         } else {
             self.send_request(index, leg, now);
+        }
+        if whole {
+            // Of such a request nothing more is read, and its client has not been waiting for a place.
+            return;
         }
         self.end_waiting(index);
         self.update_source(index, true);
@@ -528,6 +534,14 @@ impl Streams {
             http.listener_stats.count_response(status);
         }
     }
+}
+
+/// Whether the client's side is HTTP/1 and has nothing more to send.
+fn is_whole_request(stream: &Stream) -> bool {
+    stream.request_end == Direction::Ended
+        && stream.upgrade == Upgrade::No
+        && stream.call.crossing == Crossing::None
+        && stream.context.http().is_some_and(|http| http.bolt.is_none())
 }
 
 /// `timeout=5` of `Keep-Alive: timeout=5, max=100`.

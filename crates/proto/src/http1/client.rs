@@ -143,14 +143,14 @@ impl Client {
             Stage::Complete => Err(Error::UnexpectedBytes),
             Stage::Failed(error) => return Err(error),
         };
-        match event {
+        match &event {
             Ok(None) if self.receiver.ended => {
                 let untouched = self.receiver.is_between_messages() && !self.started;
                 let error = if untouched { Error::ClosedBeforeResponse } else { Error::Truncated };
                 Err(self.fail(error))
             }
-            Err(error) => Err(self.fail(error)),
-            Ok(event) => Ok(event),
+            Err(error) => Err(self.fail(*error)),
+            Ok(_) => event,
         }
     }
 

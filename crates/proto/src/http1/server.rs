@@ -77,16 +77,16 @@ impl Server {
             Stage::Complete | Stage::Switching => return Ok(None),
             Stage::Failed(error) => return Err(error),
         };
-        match event {
+        match &event {
             Ok(None) if self.receiver.ended && !self.receiver.is_between_messages() => {
                 Err(self.fail(Error::Truncated))
             }
-            Err(error) => Err(self.fail(error)),
-            Ok(Some(event)) => {
-                self.expects_continue &= matches!(event, Event::Head { .. });
-                Ok(Some(event))
+            Err(error) => Err(self.fail(*error)),
+            Ok(Some(Event::Head { .. }) | None) => event,
+            Ok(Some(_)) => {
+                self.expects_continue = false;
+                event
             }
-            Ok(None) => Ok(None),
         }
     }
 
