@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -197,9 +197,8 @@ fn what_is_left_of_a_trace_is_collected() {
     let wanted = format!("POST /trace?trace_id={id} HTTP/1.1\r\n");
     let sidecar = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut head = [0; 1024];
-        let taken = stream.read(&mut head).unwrap();
-        assert!(head[..taken].starts_with(wanted.as_bytes()), "{}", String::from_utf8_lossy(&head));
+        let head = head_of(&mut stream);
+        assert!(head.starts_with(&wanted), "{head}");
         let length = answer.len();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").unwrap();
         stream.write_all(&answer).unwrap();
@@ -249,10 +248,8 @@ fn a_slow_request_is_collected_by_itself() {
     assert!(said.next().unwrap().unwrap().contains("broken.pftrace: "));
     std::fs::rename(&unfinished, folder.join("slow-1.pftrace")).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
-    let mut head = [0; 1024];
-    let taken = stream.read(&mut head).unwrap();
-    let wanted = format!("POST /trace?trace_id={id} HTTP/1.1\r\n");
-    assert!(head[..taken].starts_with(wanted.as_bytes()), "{}", String::from_utf8_lossy(&head));
+    let head = head_of(&mut stream);
+    assert!(head.starts_with(&format!("POST /trace?trace_id={id} HTTP/1.1\r\n")), "{head}");
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len()).unwrap();
     stream.write_all(&answer).unwrap();
     let line = said.next().unwrap().unwrap();
@@ -263,13 +260,24 @@ fn a_slow_request_is_collected_by_itself() {
     collecting.wait().unwrap();
 }
 
+/// A request's head, in however many pieces it comes.
+fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    String::from_utf8(head).unwrap()
+}
+
 /// Knows no trace.
 fn not_found() -> (std::net::SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let _ = stream.read(&mut [0; 1024]).unwrap();
+        head_of(&mut stream);
         write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
     });
     (address, answering)
