@@ -56,7 +56,8 @@ pub(crate) fn ticks() -> u64 {
 pub(crate) fn choose() -> Source {
     static CHOSEN: OnceLock<Source> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
-        let source = if trusted() { Source::Counter } else { Source::Monotonic };
+        let source =
+            if told().unwrap_or_else(trusted) { Source::Counter } else { Source::Monotonic };
         let counted = source == Source::Counter;
         COUNTED.store(counted, Relaxed);
         probe::set(probe::NO_COUNTER, if counted { 0 } else { probe::NO_COUNTER });
@@ -146,6 +147,18 @@ pub(crate) fn counter() -> u64 {
     monotonic_ns()
 }
 
+/// What the environment says: `TOWPATH_TRACE_CLOCK=monotonic`, or `counter` where a hypervisor or an emulator hides
+/// that the counter is good.
+fn told() -> Option<bool> {
+    let clock = std::env::var_os("TOWPATH_TRACE_CLOCK")?;
+    let is_supported = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
+    match clock.to_str()? {
+        "monotonic" => Some(false),
+        "counter" => is_supported.then_some(true),
+        _ => None,
+    }
+}
+
 /// The TSC counts at one rate on all cores, and the kernel itself has not found it unstable.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn trusted() -> bool {
@@ -160,14 +173,12 @@ fn trusted() -> bool {
     let agrees = kernel.is_none_or(|name| {
         matches!(name.trim(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page")
     });
-    invariant
-        && agrees
-        && std::env::var_os("TOWPATH_TRACE_CLOCK").is_none_or(|clock| clock != "monotonic")
+    invariant && agrees
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 fn trusted() -> bool {
-    std::env::var_os("TOWPATH_TRACE_CLOCK").is_none_or(|clock| clock != "monotonic")
+    true
 }
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]

@@ -73,12 +73,17 @@ fn child_refuses_env() {
 
 #[test]
 fn without_tags_atrace_is_off_and_with_the_monotonic_clock_files_are_right() {
-    passed(&in_child("child_uses_the_monotonic_clock", &[("TOWPATH_TRACE_CLOCK", "monotonic")]));
+    passed(&in_child("child_times_a_sleep", &[("TOWPATH_TRACE_CLOCK", "monotonic")]));
+}
+
+#[test]
+fn the_counter_is_taken_where_it_is_asked_for() {
+    passed(&in_child("child_times_a_sleep", &[("TOWPATH_TRACE_CLOCK", "counter")]));
 }
 
 #[test]
 #[ignore = "run by another test, with an environment"]
-fn child_uses_the_monotonic_clock() {
+fn child_times_a_sleep() {
     if std::env::var_os("TOWPATH_CHILD").is_none() {
         return;
     }
