@@ -1,8 +1,8 @@
 //! The cases.
 
 use std::hint::black_box;
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrace::prelude::{LocalSpan, Span, SpanContext};
@@ -43,7 +43,7 @@ fn case(name: String, prepare: fn(), work: impl FnMut(u64) + 'static) -> Case {
 pub(crate) fn all() -> Vec<Case> {
     let _ = tracy_client::Client::start();
     perfetto_recorder::start().expect("it is built in");
-    fastrace::set_reporter(Nowhere, fastrace::collector::Config::default());
+    report_nowhere();
     let mut cases = vec![
         case("empty loop".to_owned(), off, |n| (0..n).for_each(|each| _ = black_box(each))),
         case("rdtsc".to_owned(), off, |n| (0..n).for_each(|_| _ = black_box(Stamp::now()))),
@@ -171,32 +171,41 @@ impl fastrace::collector::Reporter for Nowhere {
     fn report(&mut self, _: Vec<fastrace::collector::SpanRecord>) {}
 }
 
+pub(crate) fn report_nowhere() {
+    fastrace::set_reporter(Nowhere, fastrace::collector::Config::default());
+}
+
 /// A hundred spans under each root, as its own benchmark has it; without a root it is off.
-fn fastrace_cases() -> Vec<Case> {
-    let peer = "fastrace";
-    let rooted = |n: u64, work: &dyn Fn()| {
-        for _ in 0..n.div_ceil(100) {
-            let root = Span::root("root", SpanContext::random());
-            let _parent = root.set_local_parent();
-            (0..100).for_each(|_| work());
-        }
-    };
+fn rooted(n: u64, work: &dyn Fn()) {
+    for _ in 0..n.div_ceil(100) {
+        let root = Span::root("root", SpanContext::random());
+        let _parent = root.set_local_parent();
+        (0..100).for_each(|_| work());
+    }
+}
+
+/// `n` spans with the four arguments.
+pub(crate) fn fastrace_with_texts(n: u64) {
     let list = vec![1, 2, 3, 4];
-    let again = list.clone();
-    let span = || drop(black_box(LocalSpan::enter_with_local_parent("bench info span")));
-    let args = move || {
-        let properties = || {
-            [
-                ("debug_arg1", "123".to_owned()),
-                ("debug_arg2", "argument".to_owned()),
-                ("debug_arg3", format!("{list:?}")),
-                ("debug_arg4", "last".to_owned()),
-            ]
-        };
+    let properties = || {
+        [
+            ("debug_arg1", "123".to_owned()),
+            ("debug_arg2", "argument".to_owned()),
+            ("debug_arg3", format!("{list:?}")),
+            ("debug_arg4", "last".to_owned()),
+        ]
+    };
+    rooted(n, &|| {
         drop(black_box(
             LocalSpan::enter_with_local_parent("bench info span").with_properties(properties),
         ));
-    };
+    });
+}
+
+fn fastrace_cases() -> Vec<Case> {
+    let peer = "fastrace";
+    let again = vec![1, 2, 3, 4];
+    let span = || drop(black_box(LocalSpan::enter_with_local_parent("bench info span")));
     let args_off = move || {
         let properties = || [("debug_arg3", format!("{again:?}"))];
         drop(black_box(
@@ -211,7 +220,7 @@ fn fastrace_cases() -> Vec<Case> {
         }),
         case(format!("tracing_off_event · {peer}"), off, move |n| (0..n).for_each(|_| event())),
         case(format!("tracing_on_span · {peer}"), off, move |n| rooted(n, &span)),
-        case(format!("tracing_on_span_args · {peer}"), off, move |n| rooted(n, &args)),
+        case(format!("tracing_on_span_args · {peer}"), off, fastrace_with_texts),
         case(format!("tracing_on_event · {peer}"), off, move |n| {
             rooted(n, &|| {
                 let _span = LocalSpan::enter_with_local_parent("s");

@@ -2,10 +2,12 @@
 
 mod atrace_like;
 mod cases;
+#[path = "../../crates/trace/benches/cost/clock.rs"]
+mod clock;
 #[expect(dead_code, reason = "shared with the benchmark of the crate")]
 #[path = "../../crates/trace/benches/cost/published.rs"]
 mod published;
-#[expect(dead_code, reason = "shared with the benchmark of the crate")]
+mod ratios;
 #[path = "../../crates/trace/benches/cost/windows.rs"]
 mod windows;
 
@@ -16,6 +18,18 @@ fn main() {
     let windows = if has("--quick") { 31 } else { 151 };
     let machine = windows::machine();
     windows::pin(0);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--side", subscriber, span] => return ratios::serve(subscriber, span),
+        ["--count", subscriber, span, count] => {
+            return ratios::count(subscriber, span, count.parse().expect("a number of spans"));
+        }
+        _ => {}
+    }
+    if has("--ratios") {
+        println!("{machine}");
+        return ratios::print(windows);
+    }
     let marker = atrace_like::open();
     let figures = Run { windows }.of(cases::all());
     atrace_like::close();

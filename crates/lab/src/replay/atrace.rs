@@ -20,6 +20,8 @@ use crate::report::Table;
 )]
 #[path = "../../../trace/benches/cost/cases.rs"]
 mod cases;
+#[path = "../../../trace/benches/cost/clock.rs"]
+mod clock;
 #[expect(dead_code, reason = "shared with the benchmark of the tracing crate")]
 #[path = "../../../trace/benches/cost/published.rs"]
 mod published;

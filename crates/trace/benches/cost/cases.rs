@@ -14,6 +14,7 @@ use towpath_trace::{
 use towpath_trace::{async_span, complete, counter, mark, span};
 use tracing_subscriber::prelude::*;
 
+use super::clock::Clock;
 use super::windows::{self, Case, Figure};
 
 /// What is switched on while a case runs.
@@ -235,38 +236,6 @@ pub(crate) fn own() -> Vec<Case> {
 /// What no subscriber can go below: one that does nothing but read the clock when a span is entered and left. There is
 /// one global subscriber in a process, so this runs in one of its own.
 pub(crate) fn facade_floor() -> Vec<Case> {
-    struct Look;
-    impl tracing::field::Visit for Look {
-        fn record_u64(&mut self, _: &tracing::field::Field, value: u64) {
-            black_box(value);
-        }
-        fn record_i64(&mut self, _: &tracing::field::Field, value: i64) {
-            black_box(value);
-        }
-        fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
-    }
-    struct Clock;
-    impl tracing::Subscriber for Clock {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-        fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
-            Some(tracing::level_filters::LevelFilter::INFO)
-        }
-        fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            attributes.record(&mut Look);
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, _: &tracing::Event<'_>) {}
-        fn enter(&self, _: &tracing::span::Id) {
-            black_box(Stamp::now());
-        }
-        fn exit(&self, _: &tracing::span::Id) {
-            black_box(Stamp::now());
-        }
-    }
     let options = Options::new().flight_recorder(Duration::from_secs(60));
     *RECORDING.lock().unwrap() = Some(options.start().expect("nothing else records"));
     tracing::subscriber::set_global_default(Clock).expect("no other subscriber");

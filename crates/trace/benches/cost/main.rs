@@ -11,6 +11,7 @@
 
 #[expect(clippy::unwrap_used, reason = "what cannot be set up ends the run")]
 mod cases;
+mod clock;
 mod published;
 mod windows;
 
