@@ -117,16 +117,38 @@ fn is_wanted_elsewhere(site: &Site) -> bool {
 }
 
 /// A slot for a new span. The fields of one that is not wanted are not looked at.
-#[inline]
+#[inline(always)]
 pub(crate) fn open(plan: &Plan, attributes: &Attributes<'_>) -> u32 {
     let site = site::of(attributes.metadata(), plan);
-    let (index, slot) =
-        if site.number as usize <= slab::MOST_SITES { slab::take() } else { (slab::NO_SLOT, None) };
+    let (index, slot) = slab::take();
     let Some(slot) = slot else {
         refuse(site);
         return index;
     };
-    slot.begin(site, entered::thread());
+    if !slot.begin(site, entered::thread()) {
+        return open_slowly(plan, site, index, slot, attributes);
+    }
+    if plan.fields && !attributes.metadata().fields().is_empty() {
+        visit(slot, site, attributes);
+    }
+    index
+}
+
+/// A span that is not recorded, is marked, or may be asynchronous.
+#[cold]
+#[inline(never)]
+fn open_slowly(
+    plan: &Plan,
+    site: &'static Site,
+    index: u32,
+    slot: &Slot,
+    attributes: &Attributes<'_>,
+) -> u32 {
+    if site.number as usize > slab::MOST_SITES {
+        refuse(site);
+        slab::give_back(index, slot);
+        return slab::NO_SLOT;
+    }
     if plan.fields && !attributes.metadata().fields().is_empty() {
         if site.is_recorded() {
             visit(slot, site, attributes);
@@ -171,10 +193,12 @@ pub(crate) fn open_late(plan: &Plan, metadata: &'static Metadata<'static>) -> u3
 
 #[inline]
 fn visit(slot: &Slot, site: &'static Site, attributes: &Attributes<'_>) {
-    let mut short = Short::new(site);
-    attributes.record(&mut short);
-    if short.fits {
-        return slot.set_short_values(short.kinds, [short.first, short.second]);
+    if site.message_at.is_none() {
+        let mut short = Short::new(slot);
+        attributes.record(&mut short);
+        if short.fits {
+            return slot.set_short_kinds(short.kinds);
+        }
     }
     visit_all(slot, site, attributes);
 }
@@ -203,13 +227,13 @@ fn lifetime(slot: &Slot, site: &'static Site, stamp: u64, parent: u64) {
 }
 
 /// A poll begins.
-#[inline]
+#[inline(always)]
 pub(crate) fn enter(index: u32) {
     let Some(slot) = slab::get(index) else { return };
     let plain = if probe::detours() == 0 { slot.is_plain(entered::thread()) } else { None };
     let Some(callsite) = plain else { return enter_slowly(index, slot) };
     let stamp = counter();
-    slot.entered(stamp);
+    slot.entered_first(stamp);
     let entry = Entry::new(index, slot.write_begin(callsite, stamp), false);
     if !entered::push(entry) {
         leave(entry, None);
@@ -252,7 +276,7 @@ fn enter_asynchronous(slot: &Slot, site: &'static Site, stamp: u64, again: bool)
 }
 
 /// A poll ends.
-#[inline]
+#[inline(always)]
 pub(crate) fn exit(index: u32) {
     if let Some(entry) = entered::remove(index) {
         leave(entry, slab::get(index));
@@ -328,9 +352,17 @@ crate::callsite!(LED_TO, Level::Info, Category::APP, "led to", flow);
 crate::callsite!(FOLLOWS, Level::Info, Category::APP, "follows from", flow);
 
 /// The span is over.
-#[inline]
-pub(crate) fn close(index: u32) {
-    let Some(slot) = slab::get(index) else { return };
+#[inline(always)]
+pub(crate) fn close(index: u32, slot: &Slot) {
+    if slot.is_bare() {
+        return slab::stock(index);
+    }
+    close_slowly(index, slot);
+}
+
+#[cold]
+#[inline(never)]
+fn close_slowly(index: u32, slot: &Slot) {
     if slot.track() != 0 || slot.is_changed() {
         end_lifetime(slot);
     }

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::category::Category;
-use crate::facade::{self, Plan, entered};
+use crate::facade::{self, Plan, entered, slab};
 use crate::gate;
 
 /// Records what passes a `Registry`, beside its other layers.
@@ -89,12 +89,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         self.filter.then(facade::most_verbose)
     }
 
+    #[inline]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if !gate::is_open() || !facade::is_wanted(&self.plan, attributes.metadata()) {
-            return;
-        }
-        if let Some(span) = context.span(id) {
-            keep(&span, facade::open(&self.plan, attributes));
+        if gate::is_open() {
+            self.make(attributes, id, &context);
         }
     }
 
@@ -110,16 +108,54 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         }
     }
 
+    #[inline]
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         if gate::is_open() {
             facade::event(&self.plan, event);
         }
     }
 
+    #[inline]
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        if !gate::is_open() {
+        if gate::is_open() {
+            self.enter(id, &context);
+        }
+    }
+
+    #[inline]
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        if are_held() {
+            exit(id, &context);
+        }
+    }
+
+    #[inline]
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        if are_held() {
+            close(&id, &context);
+        }
+    }
+}
+
+/// What is done while there is something to do: apart, so that a layer that is off does nothing but ask.
+impl TraceLayer {
+    #[inline(never)]
+    fn make<S: Subscriber + for<'a> LookupSpan<'a>>(
+        &self,
+        attributes: &Attributes<'_>,
+        id: &Id,
+        context: &Context<'_, S>,
+    ) {
+        if !facade::is_wanted(&self.plan, attributes.metadata()) {
             return;
         }
+        if let Some(span) = context.span(id) {
+            keep(&span, facade::open(&self.plan, attributes));
+        }
+    }
+
+    #[inline(never)]
+    fn enter<S: Subscriber + for<'a> LookupSpan<'a>>(&self, id: &Id, context: &Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let known = span.extensions().get::<Handle>().map(|handle| handle.0);
         let late = || {
@@ -130,22 +166,32 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             facade::enter(index);
         }
     }
+}
 
-    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        if entered::is_empty() {
-            return;
-        }
-        if let Some(index) = handle(id, &context) {
-            facade::exit(index);
-        }
+#[inline(never)]
+fn exit<S: Subscriber + for<'a> LookupSpan<'a>>(id: &Id, context: &Context<'_, S>) {
+    if entered::is_empty() {
+        return;
     }
+    if let Some(index) = handle(id, context) {
+        facade::exit(index);
+    }
+}
 
-    fn on_close(&self, id: Id, context: Context<'_, S>) {
-        if let Some(index) = handle(&id, &context) {
-            facade::close(index);
-            HANDLES.fetch_sub(1, Relaxed);
+#[inline(never)]
+fn close<S: Subscriber + for<'a> LookupSpan<'a>>(id: &Id, context: &Context<'_, S>) {
+    if let Some(index) = handle(id, context) {
+        if let Some(slot) = slab::get(index) {
+            facade::close(index, slot);
         }
+        HANDLES.fetch_sub(1, Relaxed);
     }
+}
+
+/// Whether the registry holds any span with a slot of ours.
+#[inline(always)]
+fn are_held() -> bool {
+    HANDLES.load(Relaxed) != 0
 }
 
 fn keep<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>, index: u32) -> u32 {
@@ -158,7 +204,7 @@ fn handle<S: Subscriber + for<'a> LookupSpan<'a>>(
     id: &Id,
     context: &Context<'_, S>,
 ) -> Option<u32> {
-    if HANDLES.load(Relaxed) == 0 {
+    if !are_held() {
         return None;
     }
     context.span(id)?.extensions().get::<Handle>().map(|handle| handle.0)

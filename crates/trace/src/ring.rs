@@ -385,8 +385,15 @@ pub(crate) fn write<const N: usize>(words: [u64; N], claim: Claim) -> u64 {
         }
         return head;
     }
-    let whole = [std::array::from_fn(|word| words.get(word).copied().unwrap_or(0))];
-    write_slow(local, &whole, claim, 0)
+    let word = |at: usize| words.get(at).copied().unwrap_or(0);
+    write_one_slow(local, word(0), word(1), word(2), word(3), claim)
+}
+
+/// The words one by one: they travel in registers, so that the callers keep none of them in memory.
+#[cold]
+#[inline(never)]
+fn write_one_slow(local: &Local, a: u64, b: u64, c: u64, d: u64, claim: Claim) -> u64 {
+    write_slow(local, &[[a, b, c, d]], claim, 0)
 }
 
 /// No position: the first ring's serial number is 1.

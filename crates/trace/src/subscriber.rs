@@ -106,9 +106,10 @@ impl Subscriber for TraceSubscriber {
     #[inline]
     fn try_close(&self, span: Id) -> bool {
         let index = index(&span);
-        let last = slab::get(index).is_some_and(|slot| slot.drop_reference());
+        let Some(slot) = slab::get(index) else { return false };
+        let last = slot.drop_reference();
         if last {
-            facade::close(index);
+            facade::close(index, slot);
         }
         last
     }

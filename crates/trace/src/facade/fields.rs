@@ -7,43 +7,42 @@ use tracing_core::field::{Field, Visit};
 
 use super::kept::Kept;
 use super::site::Site;
+use super::slab::Slot;
 use crate::clock::ticks;
 use crate::record::{self, Kind, NAMELESS, value_kind};
 use crate::ring::{self, Claim};
 use crate::span::{write_long, write_named};
 use crate::value::Value;
 
-/// Reads fields that are two short values at most; finds out, and keeps nothing, when they are more.
-pub(crate) struct Short {
-    message_at: usize,
+/// Reads fields that are two short values at most; finds out when they are more, and then what it kept counts for
+/// nothing. For places without a message.
+pub(crate) struct Short<'a> {
+    slot: &'a Slot,
     /// Of the first value in the lowest byte, of the second above it: two bytes that are written apart and read as
-    /// one number make
-    /// the processor wait.
+    /// one number make the processor wait.
     pub(crate) kinds: u32,
-    pub(crate) first: u64,
-    pub(crate) second: u64,
     pub(crate) fits: bool,
 }
 
-impl Short {
-    #[inline]
-    pub(crate) fn new(site: &Site) -> Self {
-        let message_at = site.message_at.unwrap_or(usize::MAX);
-        Self { message_at, kinds: 0, first: 0, second: 0, fits: true }
+impl<'a> Short<'a> {
+    #[inline(always)]
+    pub(crate) fn new(slot: &'a Slot) -> Self {
+        Self { slot, kinds: 0, fits: true }
     }
 
-    #[inline]
+    #[inline(always)]
     fn keep(&mut self, field: &Field, kind: u8, word: u64) {
         let index = field.index();
-        match index - usize::from(index > self.message_at) {
-            0 => (self.kinds, self.first) = (self.kinds | u32::from(kind), word),
-            1 => (self.kinds, self.second) = (self.kinds | u32::from(kind) << 8, word),
-            _ => self.fits = false,
+        if index > 1 {
+            self.fits = false;
+            return;
         }
+        self.kinds |= u32::from(kind) << (8 * index);
+        self.slot.set_short_word(index, word);
     }
 }
 
-impl Visit for Short {
+impl Visit for Short<'_> {
     #[inline]
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.keep(field, value_kind::UNSIGNED, value);

@@ -72,7 +72,7 @@ impl Site {
     }
 
     /// What a new span's slot holds in `plain`: the callsite, under the gate's generation if spans of this place are
-    /// recorded in it and are not asynchronous.
+    /// recorded in it and are neither marked nor asynchronous.
     #[inline]
     pub(crate) fn plain(&self) -> u64 {
         let plain = self.plain.load(Relaxed);
@@ -102,7 +102,11 @@ impl Site {
     #[cold]
     fn find_plain(&self) -> u64 {
         let generation = gate::latest_generation();
-        let plainly = self.is_recorded() && !self.is_asynchronous();
+        let is_marked = gate::marked(self.category, self.level);
+        let plainly = self.is_recorded()
+            && !is_marked
+            && !self.is_asynchronous()
+            && self.number as usize <= slab::MOST_SITES;
         let plain =
             u64::from(self.span.id()) | if plainly { u64::from(generation) << 32 } else { 0 };
         self.plain.store(plain, Relaxed);

@@ -22,7 +22,7 @@ use crate::{clock, gate};
 #[repr(align(128))]
 pub(crate) struct Slot {
     references: AtomicU32,
-    /// Kinds of the two short values, or [`MORE`] when `more` has all of them; and the two flags.
+    /// Kinds of the two short values, or [`MORE`] when `more` has all of them; and the flags.
     kinds: AtomicU32,
     words: [AtomicU64; 2],
     /// Callsite, and above it the gate's generation in which the span was found to be recorded; 0 for none.
@@ -42,6 +42,11 @@ const MORE: u32 = 0xffff;
 const CHANGED: u32 = 1 << 16;
 /// A marker has a text of its own, in `more`.
 const TOLD: u32 = 1 << 17;
+/// It has a track.
+const TRACKED: u32 = 1 << 18;
+/// What two short values may set, and neither [`MORE`] nor a flag.
+const SHORT: u32 = 0x0f0f;
+const _: () = assert!(value_kind::LAST_FLOW <= 0xf && MORE & !SHORT != 0);
 
 impl Slot {
     const fn new() -> Self {
@@ -58,21 +63,24 @@ impl Slot {
         }
     }
 
-    /// A span of `site` begins its life here, with one reference.
-    #[inline]
-    pub(crate) fn begin(&self, site: &'static Site, thread: u64) {
+    /// A span of `site` begins its life here, with one reference. Answers whether it is plain: recorded, not known to
+    /// be asynchronous, and not marked.
+    #[inline(always)]
+    pub(crate) fn begin(&self, site: &'static Site, thread: u64) -> bool {
+        let plain = site.plain();
         self.references.store(1, Relaxed);
         self.kinds.store(0, Relaxed);
-        self.plain.store(site.plain(), Relaxed);
+        self.plain.store(plain, Relaxed);
         self.thread.store(thread, Relaxed);
         self.first.store(0, Relaxed);
         self.track.store(0, Relaxed);
         self.site.store(site.number, Relaxed);
+        plain >> 32 != 0
     }
 
     /// The callsite, if the gate stands as it stood when the span was made and was found to be recorded, and this is
     /// the first poll, by the thread that made it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_plain(&self, thread: u64) -> Option<u32> {
         let plain = self.plain.load(Relaxed);
         let plainly = (plain >> 32) as u32 == gate::generation()
@@ -100,6 +108,12 @@ impl Slot {
         before
     }
 
+    /// The same for a poll that is known to be the first. The counter is never 0.
+    #[inline(always)]
+    pub(crate) fn entered_first(&self, stamp: u64) {
+        self.first.store(stamp, Relaxed);
+    }
+
     pub(crate) fn first(&self) -> u64 {
         self.first.load(Relaxed)
     }
@@ -115,14 +129,19 @@ impl Slot {
         static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
         let track = NEXT.fetch_add(1, Relaxed);
         self.track.store(track, Relaxed);
+        self.kinds.fetch_or(TRACKED, Relaxed);
         track
     }
 
-    #[inline]
-    pub(crate) fn set_short_values(&self, kinds: u32, words: [u64; 2]) {
+    /// The word of a short value, whose kind comes with [`Slot::set_short_kinds`].
+    #[inline(always)]
+    pub(crate) fn set_short_word(&self, index: usize, word: u64) {
+        self.words[index].store(word, Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_short_kinds(&self, kinds: u32) {
         self.kinds.store(kinds, Relaxed);
-        self.words[0].store(words[0], Relaxed);
-        self.words[1].store(words[1], Relaxed);
     }
 
     /// Values that are more, or texts.
@@ -141,7 +160,7 @@ impl Slot {
             }
             fill(kept);
         });
-        self.kinds.store(MORE | CHANGED | kinds & TOLD, Relaxed);
+        self.kinds.fetch_or(MORE | CHANGED, Relaxed);
     }
 
     /// The lock is not held meanwhile: a value's `Debug` may use this span.
@@ -186,9 +205,8 @@ impl Slot {
 
     /// What markers are to say of it.
     pub(crate) fn tell(&self, fill: impl FnOnce(&mut String)) {
-        let kinds = self.kinds.load(Relaxed);
         self.change(|kept| fill(&mut kept.marker));
-        self.kinds.store(kinds | TOLD, Relaxed);
+        self.kinds.fetch_or(TOLD, Relaxed);
     }
 
     /// What [`Slot::tell`] was given; nothing for a span made while no marker was wanted.
@@ -207,10 +225,13 @@ impl Slot {
     #[inline]
     pub(crate) fn take_changed(&self) -> bool {
         let kinds = self.kinds.load(Relaxed);
-        if kinds & CHANGED != 0 {
-            self.kinds.store(kinds & !CHANGED, Relaxed);
-        }
-        kinds & CHANGED != 0
+        kinds & CHANGED != 0 && self.kinds.fetch_and(!CHANGED, Relaxed) & CHANGED != 0
+    }
+
+    /// Whether it has no more than two short values: nothing is left to be said of it, nor to be cleared.
+    #[inline(always)]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.kinds.load(Relaxed) & !SHORT == 0
     }
 
     /// Something was learned, and no poll or lifetime that ended since has it.
@@ -226,7 +247,7 @@ impl Slot {
     }
 
     /// Writes the begin of a plain span.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_begin(&self, callsite: u32, stamp: u64) -> u64 {
         let kinds = self.kinds.load(Relaxed) & MORE;
         if kinds == 0 {
@@ -287,13 +308,16 @@ pub(crate) fn take() -> (u32, Option<&'static Slot>) {
 }
 
 /// The slot is free again.
-#[inline]
 pub(crate) fn give_back(index: u32, slot: &Slot) {
-    if slot.kinds.load(Relaxed) & (MORE | TOLD) >= MORE
-        && let Some(kept) = &mut *slot.lock()
-    {
+    if let Some(kept) = &mut *slot.lock() {
         kept.clear();
     }
+    stock(index);
+}
+
+/// A slot without anything to clear is free again.
+#[inline(always)]
+pub(crate) fn stock(index: u32) {
     STOCK.with(|stock| stock.push(index));
 }
 
