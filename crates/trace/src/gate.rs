@@ -104,10 +104,11 @@ fn turn() {
         mask.store(recorded.load(Relaxed) | marked, Relaxed);
     }
     let any = Level::ALL.into_iter().any(|level| wanted(level) != Category::NONE);
-    OPEN.store(any || RECORDS_TARGETS.load(Relaxed), Relaxed);
+    let open = if any || RECORDS_TARGETS.load(Relaxed) { probe::OPEN } else { 0 };
     let short = wanted(SHORT_LEVEL).bits() << BELOW_CATEGORIES;
     let marker = if marks == 0 { 0 } else { probe::MARKER };
-    probe::set(SHORT << BELOW_CATEGORIES | probe::MARKER, short | marker);
+    let all = SHORT << BELOW_CATEGORIES | probe::OPEN | probe::MARKER;
+    probe::set(all, short | open | marker);
 }
 
 /// Ends recording without running hooks: the child's side of a fork, where a lock may be held for ever.
@@ -137,7 +138,7 @@ pub(crate) fn latest_generation() -> u32 {
 #[cfg(feature = "layer")]
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
-    OPEN.load(Relaxed) || probe::attached()
+    probe::word() & (probe::OPEN | probe::ATTACHED) != 0
 }
 
 #[repr(align(64))]
@@ -146,7 +147,6 @@ struct Gate {
 }
 
 static GATE: Gate = Gate { masks: [const { AtomicU64::new(0) }; 5] };
-static OPEN: AtomicBool = AtomicBool::new(false);
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 static RECORDED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 static MARKED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];

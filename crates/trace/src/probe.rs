@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What places ask before they emit, in one word, so that one load and one test answer most of them:
 ///
 /// ```text
-/// 0–15  how many are attached to a probe, counted by the kernel · 16 MARKER · 17 NO_COUNTER
-/// 18–63 the lower categories that the gate lets through at the level that places have unless told otherwise
+/// 0–15  how many are attached to a probe, counted by the kernel · 16 MARKER · 17 NO_COUNTER · 18 OPEN
+/// 19–63 the lower categories that the gate lets through at the level that places have unless told otherwise
 /// ```
 #[inline(always)]
 pub(crate) fn word() -> u64 {
@@ -50,9 +50,11 @@ pub(crate) const ATTACHED: u64 = 0xffff;
 pub(crate) const MARKER: u64 = 1 << 16;
 /// The processor's counter is not what stamps are taken from.
 pub(crate) const NO_COUNTER: u64 = 1 << 17;
+/// The gate lets some event of some place through.
+pub(crate) const OPEN: u64 = 1 << 18;
 const DETOURS: u64 = ATTACHED | MARKER | NO_COUNTER;
 /// Bits below those of the categories.
-pub(crate) const BELOW_CATEGORIES: u32 = 18;
+pub(crate) const BELOW_CATEGORIES: u32 = 19;
 
 /// The kernel counts in 16 bits at this address, the lowest on little-endian machines.
 // SAFETY: the section is one of our own for the tools to find; it is writable data like any other static's.
