@@ -146,6 +146,10 @@ fn the_slow_and_the_failed_are_kept_and_sent_to_a_collector() {
     let sent: std::collections::HashSet<String> =
         decoded(&body).iter().map(|(_, span)| hex(&span.trace_id)).collect();
     assert_eq!(sent, contexts[1..].iter().map(TraceContext::trace_id).collect());
+    let none = scratch("none.otlp");
+    let words = ["export", file, "--otlp", none.to_str().unwrap(), "--slow", "1.5h"];
+    let said = succeeded(&trace(&words));
+    assert!(said.starts_with("0 spans of 0 traces") && said.contains("3 traces dropped"), "{said}");
     // A collector that refuses is a failure.
     let (refusing, _received) = self::collector("503 Service Unavailable");
     let refused = trace(&["export", file, "--otlp", &format!("http://{refusing}/own/path")]);

@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
+use towpath_lab::cli::units::parse_milliseconds;
 use towpath_trace::file::{self, FileValue, Spans};
 
 use super::with_source;
@@ -32,7 +33,7 @@ pub(crate) struct Export {
     #[arg(long, value_name = "URL|FILE")]
     otlp: String,
     /// Keep the traces with a span without a parent that took at least this long; with --failed, either
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_milliseconds)]
     slow: Option<Duration>,
     /// Keep the traces with a span that failed: a status of 500 or more, `error`, or `otel.status_code = ERROR`
     #[arg(long)]
@@ -317,28 +318,9 @@ fn send(url: &str, requests: &[Vec<u8>]) -> Result<(), String> {
     Ok(())
 }
 
-/// `100ms`, `2s`, `500us`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        Duration::try_from_secs_f64(number * seconds).ok()
-    });
-    parsed.ok_or_else(|| "a time is a number with ns, us, ms or s, as in 100ms".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        for text in ["", "100", "ms", "-1s", "1e400s", "nans"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn ids_are_digits_and_not_zero() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `10`, `2.5s`, `300ms`, `50us`, `1m`: seconds unless said otherwise.
+/// `10`, `2.5s`, `300ms`, `50us`, `1m`, `2h`: seconds unless said otherwise.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     parse_duration(text, 1e9)
 }
@@ -84,7 +84,8 @@ fn parse_duration(text: &str, default_ns: f64) -> Result<Duration, String> {
         "ms" => 1e6,
         "s" => 1e9,
         "m" | "min" => 60e9,
-        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or m")),
+        "h" => 3600e9,
+        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s, m or h")),
     };
     match number.parse::<f64>() {
         Ok(value) if value >= 0.0 && value * factor < 1e18 => {
@@ -111,6 +112,8 @@ mod tests {
         assert_eq!(parse_seconds("2.5"), Ok(Duration::from_millis(2500)));
         assert_eq!(parse_milliseconds("2.5"), Ok(Duration::from_micros(2500)));
         assert_eq!(parse_milliseconds("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_seconds("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_milliseconds("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_size("64k"), Ok(65_536));
         assert_eq!(parse_rate("10k"), Ok(10_000.0));
         for text in ["", "-1", "1x", "s", "1e99"] {
