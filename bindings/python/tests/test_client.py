@@ -302,10 +302,14 @@ def test_without_a_network_it_fails_or_waits(server: Server) -> None:
 def test_an_idle_engine_does_not_wake_up(server: Server) -> None:
     with towpath.Client() as client:
         client.get(f"{server.url}/hello")
-        time.sleep(0.1)
-        before = client.engine.wakeups
-        time.sleep(0.5)
-        assert client.engine.wakeups == before
+        # What is left to do of the request may take its time on a busy machine.
+        assert any(_sleeps(client.engine, 0.5) for _ in range(20))
+
+
+def _sleeps(engine: towpath.Engine, seconds: float) -> bool:
+    before = engine.wakeups
+    time.sleep(seconds)
+    return engine.wakeups == before
 
 
 def _threads() -> int:

@@ -13,15 +13,32 @@ fn serve(answer: &'static str) -> SocketAddr {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
-                head.push(byte[0]);
-            }
+            read_head(&mut stream);
             let _ = stream.write_all(answer.as_bytes());
         }
     });
     address
+}
+
+/// One head with its empty line, or what came of it. It may come in any number of pieces.
+fn read_head(stream: &mut impl Read) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+        head.push(byte[0]);
+    }
+    head
+}
+
+/// One head and the body whose length it names.
+fn read_request(stream: &mut impl Read) -> Vec<u8> {
+    let mut request = read_head(stream);
+    let head = text(&request).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    if stream.read_exact(&mut body).is_ok() {
+        request.extend(body);
+    }
+    request
 }
 
 fn get(words: &[&str]) -> Output {
@@ -78,12 +95,11 @@ fn echo() -> SocketAddr {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut request = vec![0; 65536];
-            let length = stream.read(&mut request).unwrap_or(0);
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nSet-Cookie: new=1; Max-Age=60\r\nContent-Length: {length}\r\n\r\n"
-            );
-            let _ = stream.write_all(&[head.as_bytes(), &request[..length]].concat());
+            let request = read_request(&mut stream);
+            let fields =
+                format!("Set-Cookie: new=1; Max-Age=60\r\nContent-Length: {}", request.len());
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+            let _ = stream.write_all(&[head.as_bytes(), &request].concat());
         }
     });
     address
@@ -170,7 +186,7 @@ fn serve_secretly(config: Arc<rustls::ServerConfig>) -> SocketAddr {
         for stream in listener.incoming() {
             let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
-            let _ = stream.read(&mut [0; 4096]);
+            read_head(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret");
         }
     });
@@ -210,7 +226,7 @@ fn an_answer_that_came_while_the_process_was_stopped_is_heard() {
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let words = ["get", "--first-byte-timeout", "0.5", "--retries", "0", "-X", "POST", &url];
+    let words = ["get", "--first-byte-timeout", "2", "--retries", "0", "-X", "POST", &url];
     let child = Command::new(env!("CARGO_BIN_EXE_towpath"))
         .args(words)
         .stdout(std::process::Stdio::piped())
@@ -219,8 +235,7 @@ fn an_answer_that_came_while_the_process_was_stopped_is_heard() {
         .unwrap();
     let pid = Pid::from_child(&child);
     let mut stream = listener.accept().unwrap().0;
-    let mut head = [0; 4096];
-    assert!(stream.read(&mut head).unwrap() > 0);
+    assert!(!read_head(&mut stream).is_empty());
     kill_process(pid, Signal::STOP).unwrap();
     let stat = format!("/proc/{}/task", child.id());
     let is_stopped = || {
@@ -235,7 +250,7 @@ fn an_answer_that_came_while_the_process_was_stopped_is_heard() {
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
     // Its time for the first byte passes.
-    std::thread::sleep(std::time::Duration::from_millis(800));
+    std::thread::sleep(std::time::Duration::from_millis(2300));
     kill_process(pid, Signal::CONT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "hello", "{}", text(&output.stderr));

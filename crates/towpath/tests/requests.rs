@@ -92,14 +92,18 @@ fn a_body_goes_up_whole_or_in_pieces() {
 
 #[test]
 fn a_connection_that_was_closed_while_idle_costs_nothing() {
-    let server = Server::new(|stream, _| {
+    let (closes, closed) = mpsc::channel();
+    let server = Server::new(move |stream, _| {
         read_request(stream);
         answer(stream, "200 OK", "", b"once");
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        closes.send(()).unwrap();
     });
     let engine = Engine::new().unwrap();
     for method in ["GET", "POST", "GET", "POST"] {
         let mut response = engine.client().request(method, &server.url("/")).send().unwrap();
         assert_eq!(response.body().bytes(100).unwrap(), "once");
+        closed.recv().unwrap();
         // A POST that meets the server's FIN half-way may have been processed, and is not repeated.
         std::thread::sleep(Duration::from_millis(30));
     }
@@ -383,7 +387,8 @@ fn an_answer_before_the_body_is_complete_ends_the_upload() {
     let server = Server::new(|stream, _| {
         read_head(stream);
         answer(stream, "413 Too Large", "Connection: close\r\n", b"no");
-        std::thread::sleep(Duration::from_millis(100));
+        // Until the client hangs up: what is not read would end the connection with a reset.
+        let _ = std::io::copy(stream, &mut std::io::sink());
     });
     let engine = Engine::new().unwrap();
     let mut upload = engine.client().request("PUT", &server.url("/")).upload(None).unwrap();
@@ -685,10 +690,13 @@ fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
     let engine = Engine::new().unwrap();
     let mut response = engine.client().get(&server.url("/")).send().unwrap();
     response.body().bytes(10).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
-    let before = engine.wakeups();
-    std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(engine.wakeups(), before, "nothing woke it");
+    // What is left to do of the request may take its time on a busy machine.
+    let sleeps = || {
+        let before = engine.wakeups();
+        std::thread::sleep(Duration::from_millis(400));
+        engine.wakeups() == before
+    };
+    assert!((0..20).any(|_| sleeps()), "something wakes it all the time");
     let (events, told) = mpsc::channel();
     let client = engine.client();
     client.post(&server.url("/"), "x").send_with(Told { events }).unwrap();

@@ -72,7 +72,9 @@ fn a_server_without_tls_is_refused() {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-            std::thread::sleep(Duration::from_millis(50));
+            // Until the client hangs up: what is not read would end the connection with a reset.
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }
     });
     let engine = engine(Tls::new().roots(Authority::new("ours").issuer.pem()));
