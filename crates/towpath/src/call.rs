@@ -20,6 +20,8 @@ use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 use towpath_proto::tls::ClientTemplate;
 
+#[cfg(feature = "cache")]
+use crate::background::Background;
 use crate::finder::Askers;
 use crate::link::Silences;
 use crate::network::Network;
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) askers: Askers,
     pub(crate) silences: Silences,
+    #[cfg(feature = "cache")]
+    pub(crate) background: Background,
 }
 
 #[derive(Default)]

@@ -16,6 +16,8 @@ pub(crate) struct Defaults {
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     #[cfg(feature = "cookies")]
     pub(crate) cookies: Option<crate::cookies::Jar>,
+    #[cfg(feature = "cache")]
+    pub(crate) cache: Option<crate::Cache>,
 }
 
 impl Defaults {
@@ -32,9 +34,16 @@ impl Defaults {
         }
     }
 
-    /// What came from this place.
-    #[cfg_attr(not(feature = "cookies"), expect(unused_variables, reason = "jars alone hear"))]
-    pub(crate) fn hear(&self, url: &Url, response: &Response) {
+    /// What a request of this method got from this place.
+    #[cfg_attr(
+        not(all(feature = "cache", feature = "cookies")),
+        allow(unused_variables, reason = "jars and caches alone hear")
+    )]
+    pub(crate) fn hear(&self, method: &str, url: &Url, response: &Response) {
+        #[cfg(feature = "cache")]
+        if let Some(cache) = &self.cache {
+            cache.hear(method, url, response);
+        }
         #[cfg(feature = "cookies")]
         if let Some(jar) = &self.cookies {
             for (name, value) in response.headers() {

@@ -6,6 +6,7 @@
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
 //! | [`auth`] | [`Credentials`](auth::Credentials): who asks, for servers that want to know |
+//! | `cache` | with the feature `cache`: a `Cache` of responses, in memory or in a folder |
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
@@ -34,6 +35,10 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+#[cfg(feature = "cache")]
+mod background;
+#[cfg(feature = "cache")]
+pub mod cache;
 mod call;
 #[cfg(feature = "cookies")]
 pub mod cookies;
@@ -47,6 +52,7 @@ pub mod form;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod json;
+mod leg;
 pub mod link;
 mod network;
 pub mod outbox;
@@ -71,6 +77,8 @@ pub mod upload;
 mod url;
 mod wall_clock;
 
+#[cfg(feature = "cache")]
+pub use cache::Cache;
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use link::Link;

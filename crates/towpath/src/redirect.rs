@@ -3,7 +3,7 @@
 //! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer
 //! is the app's, or the error that ends a loop.
 
-use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -13,10 +13,14 @@ use towpath_engine::local::message::Transport;
 use towpath_engine::local::report::Report;
 
 use crate::auth;
+#[cfg(feature = "cache")]
+use crate::cache::Filling;
 use crate::call::Call;
 use crate::decode::Decoder;
+use crate::leg::{Leg, Step};
 use crate::request::Handler;
 use crate::response::Raw;
+use crate::timeline::Entry;
 use crate::url::Url;
 use crate::{Chunk, Error, Failed, Layer, Request, Response, Trailers};
 
@@ -39,9 +43,11 @@ pub(crate) struct Policy {
 /// A request's way from place to place.
 pub(crate) struct Trail {
     /// The next to send.
-    request: Request,
+    pub(crate) request: Request,
     pub(crate) redirects: Vec<Redirect>,
-    began: Instant,
+    /// What was decided beside the engine.
+    pub(crate) history: Vec<Entry>,
+    pub(crate) began: Instant,
     /// Where the last one went.
     sent: Option<Url>,
     /// How often it was asked who asks.
@@ -62,12 +68,15 @@ struct UnderWay {
 struct Follower<H> {
     handler: H,
     trail: Trail,
+    /// What is done with the response; taken when there is one.
+    leg: Option<Leg>,
     follows: bool,
     current: Current,
-    /// What was asked for is decoded …
-    decodes: bool,
-    /// … by this, where it came.
     decoder: Option<Decoder>,
+    #[cfg(feature = "cache")]
+    filling: Option<Filling>,
+    /// The handler has a whole stored body; what the server sends beside is not its.
+    stored: bool,
     /// Bytes that the handler has of what was decoded.
     unused: Arc<AtomicUsize>,
     /// Why it cannot be decoded.
@@ -102,7 +111,14 @@ impl Default for Policy {
 
 impl Trail {
     pub(crate) fn new(request: Request) -> Self {
-        Self { request, redirects: Vec::new(), began: Instant::now(), sent: None, challenges: 0 }
+        Self {
+            request,
+            redirects: Vec::new(),
+            history: Vec::new(),
+            began: Instant::now(),
+            sent: None,
+            challenges: 0,
+        }
     }
 
     /// The request that is to be sent now, with as much time as is left of all, and all that its client adds.
@@ -123,13 +139,12 @@ impl Trail {
     /// What an answer says to the client, beside to who asked.
     pub(crate) fn hear(&self, response: &Response) {
         if let Some(url) = &self.sent {
-            self.request.defaults.hear(url, response);
+            self.request.defaults.hear(&self.request.method, url, response);
         }
     }
 
     /// Whether an answer leads on; then the next request is another one.
     pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
-        self.hear(response);
         let status = response.status();
         if let Some(next) = auth::answer(&self.request, response, self.challenges) {
             self.challenges += 1;
@@ -255,20 +270,24 @@ fn go_on<H: Handler + 'static>(
     handler: H,
     current: Current,
 ) -> Result<(), (Error, H)> {
-    let (request, decodes) = match trail.request() {
-        Ok(request) => request.asking_for_codings(),
-        Err(error) => return Err((error, handler)),
-    };
-    let follower = Follower {
-        handler,
-        trail,
-        follows: false,
-        current: current.clone(),
-        decodes,
-        decoder: None,
-        unused: Arc::default(),
-        error: None,
-    };
+    match trail.step() {
+        Ok(Step::Send(request, leg)) => {
+            send(request, Follower::new(handler, trail, Some(leg), current))
+        }
+        #[cfg(feature = "cache")]
+        Ok(Step::Answer(response)) => {
+            let background = trail.request.background().clone();
+            let follower = Follower::new(handler, trail, None, current);
+            // Not here: the app may hold a lock that its handler wants.
+            background.run(move || follower.answer(response));
+            Ok(())
+        }
+        Err(error) => Err((error, handler)),
+    }
+}
+
+fn send<H: Handler + 'static>(request: Request, follower: Follower<H>) -> Result<(), (Error, H)> {
+    let current = follower.current.clone();
     // It is kept here as well until the request is sent: where it cannot be, the handler is told otherwise.
     let slot = Arc::new(Mutex::new(Some(follower)));
     let (theirs, known) = (Arc::clone(&slot), current.clone());
@@ -303,13 +322,60 @@ impl<H: Handler + 'static> Slot<H> {
     }
 }
 
-impl<H: Handler> Follower<H> {
+impl<H: Handler + 'static> Follower<H> {
+    fn new(handler: H, trail: Trail, leg: Option<Leg>, current: Current) -> Self {
+        Self {
+            handler,
+            trail,
+            leg,
+            follows: false,
+            current,
+            decoder: None,
+            #[cfg(feature = "cache")]
+            filling: None,
+            stored: false,
+            unused: Arc::default(),
+            error: None,
+        }
+    }
+
+    /// A response, with what is there of its body: the server's word is as it came.
+    fn begin(&mut self, response: Response) {
+        match self.trail.follow(&response) {
+            Ok(true) => self.follows = true,
+            // One too many is an answer like any other: a handler has had no error before its head.
+            Ok(false) | Err(_) => {
+                let mut response = response.after(&mut self.trail);
+                #[cfg(feature = "cache")]
+                let stored = response.take_stored();
+                self.decoder = response.take_decoder();
+                #[cfg(feature = "cache")]
+                {
+                    self.filling = response.take_filling();
+                }
+                self.handler.on_head(response);
+                #[cfg(feature = "cache")]
+                if let Some(stored) = stored {
+                    self.take(Chunk::stored(stored));
+                    self.stored = true;
+                }
+            }
+        }
+    }
+
     fn take(&mut self, chunk: Chunk) {
-        if self.follows || self.error.is_some() {
+        if self.follows || self.stored || self.error.is_some() {
             return;
         }
+        #[cfg(feature = "cache")]
+        if let Some(filling) = &mut self.filling {
+            filling.push(&chunk);
+        }
         if self.decoder.is_none() {
-            return self.handler.on_data(chunk);
+            if !chunk.is_empty() {
+                self.handler.on_data(chunk);
+            }
+            return;
         }
         let raw = Arc::new(Raw::new(chunk, Arc::clone(&self.unused)));
         if let Err(error) = self.decode(&raw) {
@@ -332,33 +398,70 @@ impl<H: Handler> Follower<H> {
 
     /// The end as the handler hears of it: after what is left in the decoder, or why there is none.
     fn finish(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
-        match (self.error.take(), outcome, self.decoder.take()) {
-            (Some(error), _, _) => Err(error),
-            (None, Ok(()), Some(mut decoder)) => {
-                let left = decoder.finish()?;
-                let call = self.current.call();
-                if let Some((left, call)) = left.zip(call) {
-                    let none = Chunk::new(Bytes::new(), call);
-                    let raw = Arc::new(Raw::new(none, Arc::clone(&self.unused)));
-                    self.handler.on_data(Chunk::decoded(left, &raw));
-                }
-                Ok(())
-            }
-            (None, outcome, _) => outcome,
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
+        if !self.stored {
+            outcome?;
+        }
+        if let Some(mut decoder) = self.decoder.take()
+            && let Some(left) = decoder.finish()?
+        {
+            let raw = Arc::new(Raw::new(Chunk::stored(Bytes::new()), Arc::clone(&self.unused)));
+            self.handler.on_data(Chunk::decoded(left, &raw));
+        }
+        #[cfg(feature = "cache")]
+        if let Some(filling) = self.filling.take().filter(|_| !self.stored) {
+            filling.commit();
+        }
+        Ok(())
+    }
+
+    /// The end, or what follows it.
+    fn end(mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        let outcome = match (outcome, self.leg.take()) {
+            // There was no head.
+            (Err(error), Some(leg)) => self.trail.arrived(leg, Err(error)).and_then(|response| {
+                let told = catch_unwind(AssertUnwindSafe(|| self.begin(response)));
+                told.map_err(|_| Error::Handler)
+            }),
+            (outcome, _) => outcome,
+        };
+        let outcome = self.finish(outcome);
+        let is_given_up =
+            matches!(&outcome, Err(Error::Failed(failed)) if failed.why() == Failed::Cancelled);
+        if !self.follows || is_given_up {
+            return self.handler.on_end(outcome, report);
+        }
+        self.trail.note(report.map(|report| Arc::new(report.clone())));
+        let Self { handler, trail, current, .. } = self;
+        if let Err((error, mut handler)) = go_on(trail, handler, current) {
+            handler.on_end(Err(error), None);
+        }
+    }
+
+    #[cfg(feature = "cache")]
+    /// An answer that no server gave, from its head to its end.
+    fn answer(mut self, response: Response) {
+        let told = catch_unwind(AssertUnwindSafe(|| self.begin(response)));
+        let outcome = match told {
+            Err(_) => Err(Error::Handler),
+            Ok(()) if self.current.is_cancelled() => Err(Failed::Cancelled.into()),
+            Ok(()) => Ok(()),
+        };
+        if outcome.is_err() {
+            return self.handler.on_end(outcome, None);
+        }
+        self.end(Ok(()), None);
     }
 }
 
 impl<H: Handler + 'static> Handler for Slot<H> {
     fn on_head(&mut self, response: Response) {
-        self.with(|follower| match follower.trail.follow(&response) {
-            Ok(true) => follower.follows = true,
-            // One too many is an answer like any other: a handler has had no error before its head.
-            Ok(false) | Err(_) => {
-                let redirects = mem::take(&mut follower.trail.redirects);
-                let mut response = response.after(redirects);
-                follower.decoder = response.take_coding(follower.decodes);
-                follower.handler.on_head(response);
+        self.with(|follower| {
+            let Some(leg) = follower.leg.take() else { return };
+            if let Ok(response) = follower.trail.arrived(leg, Ok(response)) {
+                follower.begin(response);
             }
         });
     }
@@ -369,7 +472,7 @@ impl<H: Handler + 'static> Handler for Slot<H> {
 
     fn on_trailers(&mut self, trailers: Trailers) {
         self.with(|follower| {
-            if !follower.follows {
+            if !follower.follows && !follower.stored {
                 follower.handler.on_trailers(trailers);
             }
         });
@@ -381,17 +484,8 @@ impl<H: Handler + 'static> Handler for Slot<H> {
 
     fn on_end(&mut self, outcome: Result<(), Error>, report: Option<&Report>) {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut follower) = taken else { return };
-        let outcome = follower.finish(outcome);
-        let is_given_up =
-            matches!(&outcome, Err(Error::Failed(failed)) if failed.why() == Failed::Cancelled);
-        if !follower.follows || is_given_up {
-            return follower.handler.on_end(outcome, report);
-        }
-        follower.trail.note(report.map(|report| Arc::new(report.clone())));
-        let Follower { handler, trail, current, .. } = follower;
-        if let Err((error, mut handler)) = go_on(trail, handler, current) {
-            handler.on_end(Err(error), None);
+        if let Some(follower) = taken {
+            follower.end(outcome, report);
         }
     }
 }

@@ -12,11 +12,14 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::auth::{Challenge, Credentials};
+#[cfg(feature = "cache")]
+use crate::background::Background;
 use crate::call::{Call, Shared, State};
 use crate::decode;
 use crate::defaults::Defaults;
 use crate::engine::Life;
 use crate::form::{self, Form};
+use crate::leg::Step;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
@@ -46,6 +49,20 @@ pub struct Request {
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
     decodes: bool,
+    /// What it has to do with its client's cache.
+    #[cfg(feature = "cache")]
+    pub(crate) caching: Caching,
+}
+
+/// What a request has to do with a cache.
+#[cfg(feature = "cache")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Caching {
+    #[default]
+    Usual,
+    /// It asks the server, whatever is kept.
+    Refreshes,
+    Off,
 }
 
 /// That of a body, where it is known.
@@ -112,6 +129,13 @@ impl Client {
         self.with(|defaults| defaults.cookies = Some(jar.clone()))
     }
 
+    /// One whose responses are kept in this cache, and come from it where they may. Feature `cache`.
+    #[cfg(feature = "cache")]
+    #[must_use]
+    pub fn cache(&self, cache: &crate::Cache) -> Self {
+        self.with(|defaults| defaults.cache = Some(cache.clone()))
+    }
+
     /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent;
     /// with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
     #[must_use]
@@ -142,6 +166,8 @@ impl Client {
             options: Options::default(),
             redirects: Policy::default(),
             decodes: true,
+            #[cfg(feature = "cache")]
+            caching: Caching::default(),
         }
     }
 
@@ -330,6 +356,14 @@ impl Request {
         self
     }
 
+    /// Has nothing to do with its client's cache: neither is it answered from there, nor is its response kept. Feature
+    /// `cache`. What else a request can want of a cache, its `cache-control` says ([`crate::cache`]).
+    #[cfg(feature = "cache")]
+    pub const fn no_cache(mut self) -> Self {
+        self.caching = Caching::Off;
+        self
+    }
+
     /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;
@@ -349,13 +383,21 @@ impl Request {
     pub fn send(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let (request, decodes) = trail.request()?.asking_for_codings();
-            let life = request.life.clone();
-            let guard = Guard(Some(request.open(|_| None)?));
-            let head = guard.call().wait(begun)?;
-            let mut response = Response::new(head, guard.release(), life).decoded(decodes);
+            let mut response = match trail.step()? {
+                #[cfg(feature = "cache")]
+                Step::Answer(response) => response,
+                Step::Send(request, leg) => {
+                    let life = request.life.clone();
+                    let answered = request.open(|_| None).and_then(|call| {
+                        let guard = Guard(Some(call));
+                        let head = guard.call().wait(begun)?;
+                        Ok(Response::new(head, guard.release(), life))
+                    });
+                    trail.arrived(leg, answered)?
+                }
+            };
             if !trail.follow(&response)? {
-                return Ok(response.after(trail.redirects));
+                return Ok(response.after(&mut trail));
             }
             // Its connection can be used again once its body has come, if that is short.
             let _ = response.body().bytes(MOST_UNREAD);
@@ -371,17 +413,25 @@ impl Request {
     pub async fn send_async(self) -> Result<Response, Error> {
         let mut trail = Trail::new(self);
         loop {
-            let (request, decodes) = trail.request()?.asking_for_codings();
-            let life = request.life.clone();
-            let guard = Guard(Some(request.open(|_| None)?));
-            let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
-            let mut response = Response::new(head, guard.release(), life).decoded(decodes);
+            let mut response = match trail.step()? {
+                #[cfg(feature = "cache")]
+                Step::Answer(response) => response,
+                Step::Send(request, leg) => trail.arrived(leg, request.answered().await)?,
+            };
             if !trail.follow(&response)? {
-                return Ok(response.after(trail.redirects));
+                return Ok(response.after(&mut trail));
             }
             let _ = response.body().bytes_async(MOST_UNREAD).await;
             trail.note(response.into_body().into_report());
         }
+    }
+
+    /// The response as it came.
+    async fn answered(self) -> Result<Response, Error> {
+        let life = self.life.clone();
+        let guard = Guard(Some(self.open(|_| None)?));
+        let head = std::future::poll_fn(|context| guard.call().poll(context, begun)).await?;
+        Ok(Response::new(head, guard.release(), life))
     }
 
     /// Sends it; what becomes of it is told to `handler`.
@@ -467,6 +517,12 @@ impl Request {
             }
             Some(_) | None => (self, false),
         }
+    }
+
+    /// What does not hold up the engine's thread.
+    #[cfg(feature = "cache")]
+    pub(crate) fn background(&self) -> &Background {
+        &self.shared.background
     }
 
     /// Whether it can be sent as it is.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +13,20 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::Error;
+#[cfg(feature = "cache")]
+use crate::cache::Filling;
 use crate::call::{Call, State};
 use crate::decode::Decoder;
 use crate::engine::Life;
-use crate::redirect::Redirect;
+use crate::redirect::{Redirect, Trail};
+use crate::timeline::Entry;
 
 /// A response whose head is there. Dropping it before its end gives the request up.
 pub struct Response {
     head: Head,
     body: Body,
     redirects: Vec<Redirect>,
+    history: Vec<Entry>,
 }
 
 /// A response's body. What is not read stays with the server: no more than
@@ -31,6 +36,11 @@ pub struct Body {
     /// The engine runs until the body has ended.
     life: Option<Arc<Life>>,
     decoder: Option<Decoder>,
+    /// As it would have come.
+    #[cfg(feature = "cache")]
+    stored: Option<Bytes>,
+    #[cfg(feature = "cache")]
+    filling: Option<Filling>,
     /// What was taken and not used by [`Read`].
     rest: Bytes,
     report: Option<Arc<Report>>,
@@ -47,6 +57,8 @@ pub struct Chunk {
 /// What is told when a piece was used.
 enum Held {
     Own(Arc<Call>),
+    /// It came from no connection.
+    Stored,
     /// It was decoded out of another, which is used when all that it became is.
     Decoded(Arc<Raw>),
 }
@@ -66,12 +78,53 @@ pub struct Trailers {
 
 impl Response {
     pub(crate) fn new(head: Head, call: Arc<Call>, life: Option<Arc<Life>>) -> Self {
-        Self { head, body: Body::new(Some(call), life), redirects: Vec::new() }
+        Self::of(head, Body::new(Some(call), life))
     }
 
     /// For callbacks, whose body comes by another way.
     pub(crate) fn headless(head: Head) -> Self {
-        Self { head, body: Body::new(None, None), redirects: Vec::new() }
+        Self::of(head, Body::new(None, None))
+    }
+
+    const fn of(head: Head, body: Body) -> Self {
+        Self { head, body, redirects: Vec::new(), history: Vec::new() }
+    }
+
+    /// One that is whole here, perhaps in the place of another: that has no body to come, or it is given up.
+    #[cfg(feature = "cache")]
+    pub(crate) fn stored(head: Head, bytes: Bytes, of: Option<Self>, decodes: bool) -> Self {
+        let has_ended = of.as_ref().is_some_and(|of| of.status() == 304);
+        let body = of.filter(|_| has_ended).map_or_else(|| Body::new(None, None), |of| of.body);
+        let mut response = Self::of(head, body).decoded(decodes);
+        response.body.stored = Some(bytes);
+        response
+    }
+
+    #[cfg(feature = "cache")]
+    pub(crate) const fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// What is kept of its body goes there.
+    #[cfg(feature = "cache")]
+    pub(crate) fn filling(mut self, filling: Filling) -> Self {
+        self.body.filling = Some(filling);
+        self
+    }
+
+    #[cfg(feature = "cache")]
+    pub(crate) const fn take_filling(&mut self) -> Option<Filling> {
+        self.body.filling.take()
+    }
+
+    /// The body, where it is here.
+    #[cfg(feature = "cache")]
+    pub(crate) const fn take_stored(&mut self) -> Option<Bytes> {
+        self.body.stored.take()
+    }
+
+    pub(crate) const fn take_decoder(&mut self) -> Option<Decoder> {
+        self.body.decoder.take()
     }
 
     /// What is compressed is handed out as it was, if that was asked for.
@@ -81,7 +134,7 @@ impl Response {
     }
 
     /// What decodes the body, of which the head then says no more.
-    pub(crate) fn take_coding(&mut self, decodes: bool) -> Option<Decoder> {
+    fn take_coding(&mut self, decodes: bool) -> Option<Decoder> {
         let coding = self.header("content-encoding").filter(|_| decodes)?;
         let decoder = Decoder::of(coding)?;
         self.head.remove_bytes(b"content-encoding");
@@ -89,8 +142,16 @@ impl Response {
         Some(decoder)
     }
 
-    pub(crate) fn after(self, redirects: Vec<Redirect>) -> Self {
-        Self { redirects, ..self }
+    pub(crate) fn after(self, trail: &mut Trail) -> Self {
+        let (redirects, history) = (mem::take(&mut trail.redirects), mem::take(&mut trail.history));
+        Self { redirects, history, ..self }
+    }
+
+    /// What was decided about it beside the engine, with times since it was asked for: by a cache, say. The engine's
+    /// own decisions are in the [`Body::report`].
+    #[must_use]
+    pub fn history(&self) -> &[Entry] {
+        &self.history
     }
 
     /// The answers that led here, in their order.
@@ -145,6 +206,11 @@ impl Chunk {
         Self { bytes, held: Held::Own(call) }
     }
 
+    /// One that counts for nothing.
+    pub(crate) const fn stored(bytes: Bytes) -> Self {
+        Self { bytes, held: Held::Stored }
+    }
+
     /// A piece of what another becomes.
     pub(crate) fn decoded(bytes: Bytes, raw: &Arc<Raw>) -> Self {
         raw.unused.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -158,10 +224,10 @@ impl Chunk {
     }
 
     fn used(&mut self) -> Bytes {
-        let bytes = std::mem::take(&mut self.bytes);
+        let bytes = mem::take(&mut self.bytes);
         match &self.held {
             Held::Own(call) if !bytes.is_empty() => call.consumed(bytes.len()),
-            Held::Own(_) => {}
+            Held::Own(_) | Held::Stored => {}
             Held::Decoded(raw) => drop(raw.unused.fetch_sub(bytes.len(), Ordering::Relaxed)),
         }
         bytes
@@ -205,8 +271,18 @@ impl Trailers {
 
 impl Body {
     const fn new(call: Option<Arc<Call>>, life: Option<Arc<Life>>) -> Self {
-        let rest = Bytes::new();
-        Self { call, life, decoder: None, rest, report: None, trailers: None }
+        Self {
+            call,
+            life,
+            decoder: None,
+            #[cfg(feature = "cache")]
+            stored: None,
+            #[cfg(feature = "cache")]
+            filling: None,
+            rest: Bytes::new(),
+            report: None,
+            trailers: None,
+        }
     }
 
     /// The next piece; `None` after the last. Blocks until there is one.
@@ -215,13 +291,13 @@ impl Body {
     /// When the response ended before it was whole, or there is nothing yet and this is the engine's own thread.
     pub fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if !self.rest.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.rest)));
+            return Ok(Some(mem::take(&mut self.rest)));
         }
         loop {
-            if let Some(piece) = self.decode()? {
+            if let Some(piece) = self.ready()? {
                 return Ok(Some(piece));
             }
-            let Some(call) = self.call.clone() else { return Ok(None) };
+            let Some(call) = self.call.clone() else { return self.finish() };
             let next = call.wait(|state| look(state).map(Ok))?;
             if let Some(piece) = self.took(&call, next)? {
                 return Ok(Some(piece));
@@ -235,13 +311,13 @@ impl Body {
     /// As [`Body::chunk`].
     pub fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         if !self.rest.is_empty() {
-            return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
+            return Poll::Ready(Ok(Some(mem::take(&mut self.rest))));
         }
         loop {
-            if let Some(piece) = self.decode()? {
+            if let Some(piece) = self.ready()? {
                 return Poll::Ready(Ok(Some(piece)));
             }
-            let Some(call) = self.call.clone() else { return Poll::Ready(Ok(None)) };
+            let Some(call) = self.call.clone() else { return Poll::Ready(self.finish()) };
             let next = std::task::ready!(call.poll(context, look));
             if let Some(piece) = self.took(&call, next)? {
                 return Poll::Ready(Ok(Some(piece)));
@@ -334,9 +410,26 @@ impl Body {
         self.report.take()
     }
 
-    /// What is left of what came compressed.
-    fn decode(&mut self) -> Result<Option<Bytes>, Error> {
-        self.decoder.as_mut().map_or(Ok(None), |decoder| decoder.next())
+    /// What is here already.
+    fn ready(&mut self) -> Result<Option<Bytes>, Error> {
+        #[cfg(feature = "cache")]
+        if let Some(stored) = self.stored.take().filter(|stored| !stored.is_empty()) {
+            match &mut self.decoder {
+                Some(decoder) => decoder.feed(stored),
+                None => return Ok(Some(stored)),
+            }
+        }
+        self.decoder.as_mut().map_or(Ok(None), Decoder::next)
+    }
+
+    /// What is left of what came compressed, once it has all come.
+    fn finish(&mut self) -> Result<Option<Bytes>, Error> {
+        let left = self.decoder.take().map(|mut decoder| decoder.finish()).transpose()?.flatten();
+        #[cfg(feature = "cache")]
+        if let Some(filling) = self.filling.take() {
+            filling.commit();
+        }
+        Ok(left)
     }
 
     /// The end of a request goes to the report, a piece to the account of what was used.
@@ -344,6 +437,10 @@ impl Body {
         match next {
             Next::Chunk(chunk) => {
                 call.consumed(chunk.len());
+                #[cfg(feature = "cache")]
+                if let Some(filling) = &mut self.filling {
+                    filling.push(&chunk);
+                }
                 let Some(decoder) = &mut self.decoder else { return Ok(Some(chunk)) };
                 decoder.feed(chunk);
                 Ok(None)
@@ -352,9 +449,13 @@ impl Body {
                 self.report = report;
                 self.trailers = call.state().trailers.take();
                 (self.call, self.life) = (None, None);
-                outcome?;
-                let rest = self.decoder.take().map(|mut decoder| decoder.finish());
-                Ok(rest.transpose()?.flatten())
+                if let Err(error) = outcome {
+                    #[cfg(feature = "cache")]
+                    drop(self.filling.take());
+                    self.decoder = None;
+                    return Err(error);
+                }
+                self.finish()
             }
         }
     }

@@ -217,7 +217,7 @@ impl Upload {
     fn response(&mut self, head: Head, call: Arc<Call>) -> Response {
         let response = Response::new(head, call, self.life.take()).decoded(self.decodes);
         self.trail.hear(&response);
-        response
+        response.after(&mut self.trail)
     }
 
     fn end(&self) -> Result<Arc<Call>, Error> {

@@ -5,6 +5,7 @@ mod auth;
 mod authority;
 mod block_on;
 mod build;
+mod cache;
 mod coding;
 mod cookies;
 mod faults;

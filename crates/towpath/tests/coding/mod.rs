@@ -12,7 +12,7 @@ use towpath::{Chunk, Engine, Error, Report, Response};
 use crate::block_on::block_on;
 use crate::server::{Server, answer, read_head};
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()
