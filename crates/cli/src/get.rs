@@ -12,7 +12,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use towpath::cookies::Jar;
 use towpath::report::{Report, to_json};
-use towpath::{Error, Redirect, Response};
+use towpath::timeline::Entry;
+use towpath::{Cache, Error, Redirect, Response};
 
 use content::Content;
 use options::{Treatment, Way};
@@ -37,6 +38,16 @@ pub(crate) struct Get {
     /// Keep cookies, and write them to this file at the end (Netscape's format, as curl's)
     #[arg(short = 'c', long, value_name = "FILE")]
     cookie_jar: Option<PathBuf>,
+    /// Keep responses in this folder, and take them from there where they may be (RFC 9111); what else is wanted of it
+    /// a `cache-control` field says
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+    /// Bytes of responses that it keeps at most
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, requires = "cache")]
+    cache_bytes: usize,
+    /// Seconds by which a kept response may be stale that stands in for a server without an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, requires = "cache")]
+    stale_if_error: u64,
     /// Say on the standard error what is sent and what comes
     #[arg(short, long)]
     verbose: bool,
@@ -78,6 +89,7 @@ sent as it is; 3 no whole response came; 4 a limit on time passed.";
 /// A request that came to its end.
 struct Done {
     redirects: Vec<Redirect>,
+    history: Vec<Entry>,
     status: Option<u16>,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -99,10 +111,14 @@ impl Get {
     fn make(&self) -> io::Result<Done> {
         let engine = self.way.engine(&self.treatment)?;
         let (jar, cookies) = self.cookies()?;
-        let client = match &jar {
-            Some(jar) => engine.client().cookies(jar),
-            None => engine.client(),
-        };
+        let mut client = engine.client();
+        if let Some(jar) = &jar {
+            client = client.cookies(jar);
+        }
+        let cache = self.cache()?;
+        if let Some(cache) = &cache {
+            client = client.cache(cache);
+        }
         let client = self.content.client(client, &self.url);
         let method = self.request.as_deref().unwrap_or_else(|| self.content.method());
         let mut request = self.treatment.apply(client.request(method, &self.url))?;
@@ -130,6 +146,9 @@ impl Get {
             std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
             done = self.one(&request);
         }
+        if let Some(cache) = &cache {
+            cache.flush();
+        }
         self.way.save(&engine)?;
         if let (Some(jar), Some(path)) = (&jar, &self.cookie_jar) {
             jar.save(path).map_err(|error| named(path, &error))?;
@@ -149,6 +168,13 @@ impl Get {
             }
             None => Ok((self.cookie_jar.as_ref().map(|_| Jar::new()), None)),
         }
+    }
+
+    fn cache(&self) -> io::Result<Option<Cache>> {
+        let Some(folder) = &self.cache else { return Ok(None) };
+        let opened =
+            Cache::open(folder, self.cache_bytes).map_err(|error| named(folder, &error))?;
+        Ok(Some(opened.stale_if_error(Duration::from_secs(self.stale_if_error))))
     }
 
     fn one(&self, request: &towpath::Request) -> Done {
@@ -178,6 +204,9 @@ impl Get {
                 eprintln!("< {status}");
             }
             done.fields.iter().for_each(|(name, value)| eprintln!("< {name}: {value}"));
+        }
+        if self.timeline {
+            done.history.iter().for_each(|entry| eprintln!("{entry}"));
         }
         if self.timeline
             && let Some(report) = &done.report
@@ -225,6 +254,7 @@ impl Done {
             Ok(response) => Self::read(response),
             Err(error) => Self {
                 redirects: Vec::new(),
+                history: Vec::new(),
                 status: None,
                 fields: Vec::new(),
                 body: Vec::new(),
@@ -239,6 +269,7 @@ impl Done {
         let fields = response.headers().map(|(name, value)| (text(name), text(value))).collect();
         let status = Some(response.status());
         let redirects = response.redirects().to_vec();
+        let history = response.history().to_vec();
         let mut body = Vec::new();
         let error = loop {
             match response.body().chunk() {
@@ -248,7 +279,7 @@ impl Done {
             }
         };
         let report = response.body().report().cloned();
-        Self { redirects, status, fields, body, report, error }
+        Self { redirects, history, status, fields, body, report, error }
     }
 
     fn json(&self, url: &str) -> Value {
@@ -259,6 +290,9 @@ impl Done {
         value["url"] = url.into();
         let hop = |one: &Redirect| json!({ "status": one.status(), "url": one.url() });
         value["redirects"] = self.redirects.iter().map(hop).collect();
+        let told =
+            |entry: &Entry| json!({ "at_ms": entry.at.as_secs_f64() * 1e3, "what": entry.what });
+        value["history"] = self.history.iter().map(told).collect();
         value["status"] = self.status.into();
         value["error"] = self.error.as_ref().map(|error| chain(error)).into();
         value["body_bytes"] = self.body.len().into();

@@ -129,6 +129,30 @@ fn names_and_values_are_sent_as_curl_sends_them() {
 }
 
 #[test]
+fn responses_are_kept_over_several_lives_and_that_is_told() {
+    let url = format!(
+        "http://{}/",
+        serve("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",)
+    );
+    let folder = std::env::temp_dir().join(format!("towpath-get-cache-{}", std::process::id()));
+    let cached =
+        |more: &[&str]| get(&[&["--cache", folder.to_str().unwrap()], more, &[&url]].concat());
+    let report =
+        |output: Output| -> serde_json::Value { serde_json::from_slice(&output.stdout).unwrap() };
+    assert_eq!(report(cached(&["--json"]))["attempts"][0]["outcome"], "connected");
+    let second = report(cached(&["--json"]));
+    assert_eq!((&second["attempts"], &second["body_bytes"]), (&serde_json::Value::Null, &5.into()));
+    assert!(second["history"][0]["what"].as_str().unwrap().contains("fresh"), "{second}");
+    let told = cached(&["--timeline"]);
+    assert!(text(&told.stderr).contains("cache: a fresh answer"), "{}", text(&told.stderr));
+    assert_eq!(text(&told.stdout), "hello");
+    let asked = report(cached(&["--json", "-H", "Cache-Control: no-cache"]));
+    assert_eq!(asked["attempts"][0]["outcome"], "connected");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(get(&["--cache", "/dev/null/none", &url]).status.code(), Some(2));
+}
+
+#[test]
 fn exit_codes_tell_what_went_wrong() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = serve("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
