@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use towpath::cookies::Jar;
+use towpath::hsts::Hosts;
 use towpath::report::{Report, to_json};
 use towpath::timeline::Entry;
 use towpath::{Cache, Error, Redirect, Response};
@@ -48,6 +49,10 @@ pub(crate) struct Get {
     /// Seconds by which a kept response may be stale that stands in for a server without an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 0, requires = "cache")]
     stale_if_error: u64,
+    /// Ask hosts under TLS alone that want it (RFC 6797): those of this file and what is learned, which is written there
+    /// at the end
+    #[arg(long, value_name = "FILE")]
+    hsts: Option<PathBuf>,
     /// Say on the standard error what is sent and what comes
     #[arg(short, long)]
     verbose: bool,
@@ -119,6 +124,11 @@ impl Get {
         if let Some(cache) = &cache {
             client = client.cache(cache);
         }
+        let hosts = self.hsts.as_ref().map(|path| Hosts::load(path).map_err(|it| named(path, &it)));
+        let hosts = hosts.transpose()?;
+        if let Some(hosts) = &hosts {
+            client = client.hsts(hosts);
+        }
         let client = self.content.client(client, &self.url);
         let method = self.request.as_deref().unwrap_or_else(|| self.content.method());
         let mut request = self.treatment.apply(client.request(method, &self.url))?;
@@ -150,6 +160,9 @@ impl Get {
             cache.flush();
         }
         self.way.save(&engine)?;
+        if let (Some(hosts), Some(path)) = (&hosts, &self.hsts) {
+            hosts.save(path).map_err(|error| named(path, &error))?;
+        }
         if let (Some(jar), Some(path)) = (&jar, &self.cookie_jar) {
             jar.save(path).map_err(|error| named(path, &error))?;
         }

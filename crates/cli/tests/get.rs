@@ -197,6 +197,15 @@ fn the_way_to_the_server_can_be_given() {
     assert_eq!(code(&["--pinnedpubkey", "sha256//AAAA"]), Some(2));
     assert_eq!(code(&["--cert", roots]), Some(2), "a certificate has a key");
     assert_eq!(code(&["--resolve", "app.test:127.0.0.1"]), Some(2));
+    let hosts = folder.join("hosts");
+    std::fs::write(&hosts, "app.test \"unlimited\"\n").unwrap();
+    let plain = format!("http://app.test:{port}/");
+    let way = ["--resolve", &there, "--cacert", roots, "--retries", "0", &plain];
+    assert_eq!(get(&way).status.code(), Some(3), "it speaks TLS alone");
+    let output = get(&[&["--timeline", "--hsts", hosts.to_str().unwrap()], &way[..]].concat());
+    assert_eq!(text(&output.stdout), "secret", "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("HSTS: https in place of http"));
+    assert!(std::fs::read_to_string(&hosts).unwrap().contains("app.test \"9999"));
     let unknown = get(&["--resolve", &there, "--retries", "0", &url]);
     assert_eq!(unknown.status.code(), Some(3), "the platform does not believe it");
     std::fs::remove_dir_all(&folder).unwrap();

@@ -18,6 +18,8 @@ pub(crate) struct Defaults {
     pub(crate) cookies: Option<crate::cookies::Jar>,
     #[cfg(feature = "cache")]
     pub(crate) cache: Option<crate::Cache>,
+    #[cfg(feature = "hsts")]
+    pub(crate) hsts: Option<crate::hsts::Hosts>,
 }
 
 impl Defaults {
@@ -36,13 +38,19 @@ impl Defaults {
 
     /// What a request of this method got from this place.
     #[cfg_attr(
-        not(all(feature = "cache", feature = "cookies")),
-        allow(unused_variables, reason = "jars and caches alone hear")
+        not(all(feature = "cache", feature = "cookies", feature = "hsts")),
+        allow(unused_variables, reason = "what the features add hears")
     )]
     pub(crate) fn hear(&self, method: &str, url: &Url, response: &Response) {
         #[cfg(feature = "cache")]
         if let Some(cache) = &self.cache {
             cache.hear(method, url, response);
+        }
+        #[cfg(feature = "hsts")]
+        if let (Some(hosts), Some(field)) =
+            (&self.hsts, response.header("strict-transport-security"))
+        {
+            hosts.hear(url, field);
         }
         #[cfg(feature = "cookies")]
         if let Some(jar) = &self.cookies {

@@ -4,7 +4,7 @@
 //! the server's answer, or a failure, the response that goes on.
 
 use crate::redirect::Trail;
-#[cfg(feature = "cache")]
+#[cfg(any(feature = "cache", feature = "hsts"))]
 use crate::timeline::Entry;
 use crate::{Error, Response};
 
@@ -92,7 +92,7 @@ impl Trail {
     }
 
     /// Notes what was decided, for the app.
-    #[cfg(feature = "cache")]
+    #[cfg(any(feature = "cache", feature = "hsts"))]
     pub(crate) fn tell(&mut self, what: impl Into<String>) {
         self.history.push(Entry { at: self.began.elapsed(), what: what.into() });
     }

@@ -8,6 +8,7 @@
 //! | [`auth`] | [`Credentials`](auth::Credentials): who asks, for servers that want to know |
 //! | `cache` | with the feature `cache`: a `Cache` of responses, in memory or in a folder |
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
+//! | `hsts` | with the feature `hsts`: `Hosts` that want to be asked under TLS alone |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
@@ -51,6 +52,8 @@ mod finder;
 pub mod form;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+#[cfg(feature = "hsts")]
+pub mod hsts;
 mod json;
 mod leg;
 pub mod link;

@@ -123,6 +123,12 @@ impl Trail {
 
     /// The request that is to be sent now, with as much time as is left of all, and all that its client adds.
     pub(crate) fn request(&mut self) -> Result<Request, Error> {
+        #[cfg(feature = "hsts")]
+        if let (Some(hosts), Ok(url)) = (&self.request.defaults.hsts, &mut self.request.url)
+            && hosts.upgrade(url)
+        {
+            self.tell("HSTS: https in place of http");
+        }
         let mut request = self.request.clone();
         Arc::clone(&request.defaults).complete(&mut request);
         self.sent = request.url.as_ref().ok().cloned();
@@ -183,6 +189,13 @@ impl Trail {
 fn next(request: &Request, status: u16, location: &str) -> Option<Request> {
     let url = request.url.as_ref().ok()?;
     let target = url.join(location)?;
+    #[cfg(feature = "hsts")]
+    let target = {
+        // Before it is judged: a host that wants TLS is not asked without.
+        let mut target = target;
+        request.defaults.hsts.as_ref().map(|hosts| hosts.upgrade(&mut target));
+        target
+    };
     let secure = |url: &Url| url.transport == Transport::Tls;
     if secure(url) && !secure(&target) && !request.redirects.downgrades {
         return None;
@@ -547,6 +560,19 @@ mod tests {
         assert_eq!(names(&allowed), ["Content-Type", "Accept"]);
         let up = next(&request("GET", "http://a.example/x"), 301, "https://a.example/x").unwrap();
         assert_eq!(names(&up), ["Content-Type", "Accept"], "another scheme is another origin");
+        #[cfg(feature = "hsts")]
+        {
+            let hosts = crate::hsts::Hosts::new();
+            hosts.add("a.example", false, std::time::Duration::from_secs(60));
+            let client = Client::new(Arc::new(Shared::default()), None).hsts(&hosts);
+            let from = client.get("https://a.example/x");
+            let url = next(&from, 302, "http://a.example/y").unwrap().url.unwrap();
+            assert_eq!(
+                url.to_string(),
+                "https://a.example/y",
+                "it is asked under TLS all the same"
+            );
+        }
         for nowhere in ["ftp://a/", "mailto:a@b", "http://", "http://u:p@host/", ""] {
             assert!(next(&request("GET", "http://a/x"), 302, nowhere).is_none(), "{nowhere}");
         }

@@ -136,6 +136,13 @@ impl Client {
         self.with(|defaults| defaults.cache = Some(cache.clone()))
     }
 
+    /// One that asks these hosts under TLS alone, and learns others that want it. Feature `hsts`.
+    #[cfg(feature = "hsts")]
+    #[must_use]
+    pub fn hsts(&self, hosts: &crate::hsts::Hosts) -> Self {
+        self.with(|defaults| defaults.hsts = Some(hosts.clone()))
+    }
+
     /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent;
     /// with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
     #[must_use]

@@ -64,6 +64,17 @@ impl Url {
         Some(joined)
     }
 
+    /// The same under TLS: from port 80 to 443, from any other to that (RFC 6797 §8.3).
+    #[cfg(feature = "hsts")]
+    pub(crate) fn make_secure(&mut self) {
+        let host =
+            self.authority.strip_suffix(&format!(":{}", self.port)).unwrap_or(&self.authority);
+        self.port = if self.port == 80 { 443 } else { self.port };
+        self.authority =
+            if self.port == 443 { host.to_owned() } else { format!("{host}:{}", self.port) };
+        (self.scheme, self.transport) = ("https", Transport::Tls);
+    }
+
     /// Adds to the query.
     pub(crate) fn add_query(&mut self, pairs: &str) {
         if !pairs.is_empty() {

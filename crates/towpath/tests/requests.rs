@@ -9,6 +9,7 @@ mod cache;
 mod coding;
 mod cookies;
 mod faults;
+mod hsts;
 mod life;
 mod link;
 mod memory;

@@ -60,6 +60,8 @@ impl Authority {
 
 fn tell(stream: &mut (impl Read + Write)) -> Option<()> {
     read_head(stream)?;
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret").ok()?;
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-length: 6\r\nstrict-transport-security: max-age=60\r\n\r\n";
+    stream.write_all(format!("{head}secret").as_bytes()).ok()?;
     stream.flush().ok()
 }
