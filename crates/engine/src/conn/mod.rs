@@ -259,11 +259,10 @@ impl Connection {
         reuses || !self.mux.is_alone()
     }
 
-    /// Notes whether its pool has it among those that take another stream.
-    pub(crate) fn set_listed(&mut self, listed: bool) {
-        if let Some(upstream) = self.upstream_mut() {
-            upstream.listed = listed;
-        }
+    /// Notes whether its pool has it among those that take another stream, and answers whether it had.
+    pub(crate) fn set_listed(&mut self, listed: bool) -> bool {
+        let upstream = self.upstream_mut();
+        upstream.is_some_and(|upstream| std::mem::replace(&mut upstream.listed, listed))
     }
 
     /// Whether a stream is on it.

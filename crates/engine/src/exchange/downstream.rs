@@ -8,10 +8,10 @@ use std::rc::Rc;
 use towpath_proto::head::{Head, Version};
 use towpath_proto::{ConnectionId, Failure, Instant, http1};
 
-use crate::conn::{ConnectionTimer, Reading};
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
 use crate::conn::spans::Part;
+use crate::conn::{ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, StreamTimer, Streams};

@@ -2,13 +2,10 @@
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use crate::conn::ConnectionTimer;
-use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::upstream::cluster::Resource;
-use crate::upstream::pool::PEER_IDLE_MARGIN;
 
 /// What became of the connection that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +26,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else { return Offer::Done };
         let (busy, room) = (connection.is_busy(), connection.capacity() > 0);
         let (takes, suits_all) = (connection.takes_streams(), connection.suits(false));
-        let Some(upstream) = connection.upstream_mut() else { return Offer::Done };
+        let Some(upstream) = connection.upstream() else { return Offer::Done };
         let pool_key = upstream.pool_key;
         let used = upstream.requests > 0 && !suits_all;
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
@@ -39,9 +36,7 @@ impl Exchange {
         let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
         // Streams that waited when its host was left out are served all the same.
         if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
-            if std::mem::replace(&mut upstream.listed, false) {
-                pool.ready.retain(|ready| *ready != id);
-            }
+            pool.unlist(connection);
             if !busy {
                 self.upstreams.close_upstream(
                     id,
@@ -70,23 +65,13 @@ impl Exchange {
             self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
             return Offer::Done;
         }
-        if room && !std::mem::replace(&mut upstream.listed, true) {
-            pool.ready.push(id);
+        if room {
+            pool.list(connection);
         }
         if busy {
             return Offer::Done;
         }
-        let limit =
-            [idle_timeout, pool.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN))];
-        if let Some(limit) = limit.into_iter().flatten().min() {
-            let slot = TimerSlot::of_connection(id);
-            connection.deadlines.set(
-                ConnectionTimer::Idle as usize,
-                now + limit,
-                slot,
-                &mut self.env.timers,
-            );
-        }
+        pool.rest(connection, idle_timeout, &mut self.env, now);
         self.upstreams.limit_idle(pool_key.cluster, &mut self.conns, &mut self.env, now);
         Offer::Done
     }

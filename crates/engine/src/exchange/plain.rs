@@ -6,13 +6,11 @@
 use towpath_proto::Instant;
 
 use crate::conn::mux::{Mux, Released};
-use crate::conn::{Connection, ConnectionTimer, Reading, Role};
-use crate::env::TimerSlot;
+use crate::conn::{Connection, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
 use crate::ids::{PoolKey, StreamIndex};
-use crate::upstream::pool::PEER_IDLE_MARGIN;
 
 impl Exchange {
     /// Ends an ordinary exchange; false, and nothing done, if it is none.
@@ -31,23 +29,15 @@ impl Exchange {
         if pool.host.is_none() || !pool.pending.is_empty() {
             return false;
         }
-        pool.idle.push(leg.connection);
-        let peer_idle = pool.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN));
+        connection.rested = now;
+        pool.list(connection);
+        pool.rest(connection, idle_timeout, &mut self.env, now);
         cluster.request_over(pool_key, stream.outcome());
         let sent = connection.encoded + waiting;
         let (wire, record) = (&stream.wire, &mut stream.record);
         record.upstream_wire_received += connection.bytes_received - wire.upstream_received;
         record.upstream_wire_sent += sent - wire.upstream_sent;
         connection.streams.unbind(leg.number);
-        connection.rested = now;
-        let limit = match (idle_timeout, peer_idle) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        if let Some(limit) = limit {
-            let (idle, slot) = (ConnectionTimer::Idle as usize, TimerSlot::of_connection(leg.connection));
-            connection.deadlines.set(idle, now + limit, slot, &mut self.env.timers);
-        }
         let downstream = stream.downstream;
         let waiting = self.conns.waiting_for(downstream.connection);
         let connection = self.conns.table.get_mut(downstream.connection);

@@ -69,7 +69,7 @@ impl Upstreams {
         env: &mut Env,
         now: Instant,
     ) {
-        let Some(connection) = conns.table.remove(id) else { return };
+        let Some(mut connection) = conns.table.remove(id) else { return };
         debug_assert!(!connection.is_busy(), "a stream leaves its connection first");
         env.timers.clear(TimerSlot::of_connection(id));
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
@@ -95,11 +95,7 @@ impl Upstreams {
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.connections -= 1;
-        if connection.upstream().is_some_and(|upstream| upstream.listed)
-            && let Some(at) = pool.ready.iter().rposition(|ready| *ready == id)
-        {
-            pool.ready.remove(at);
-        }
+        pool.unlist(&mut connection);
         if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
             pool.open.swap_remove(at);
         }

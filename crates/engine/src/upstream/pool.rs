@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
-use crate::conn::Connections;
-use crate::env::Env;
+use crate::conn::{Connection, ConnectionTimer, Connections};
+use crate::env::{Env, TimerSlot};
 use crate::ids::{PoolKey, Priority, StreamIndex};
 use crate::message::HostCounts;
 use crate::upstream::Upstreams;
@@ -105,6 +105,41 @@ impl Pool {
         let open = self.open.iter().filter_map(|id| conns.table.get(*id));
         let open = open.filter(|connection| connection.takes_streams()).count();
         u32::try_from(open).unwrap_or(u32::MAX).saturating_add(self.connecting)
+    }
+
+    /// A connection takes another stream.
+    pub(crate) fn list(&mut self, connection: &mut Connection) {
+        if !connection.set_listed(true) {
+            self.ready.push(connection.id);
+        }
+    }
+
+    /// It takes none, or is over.
+    pub(crate) fn unlist(&mut self, connection: &mut Connection) {
+        if connection.set_listed(false)
+            && let Some(at) = self.ready.iter().rposition(|ready| *ready == connection.id)
+        {
+            self.ready.remove(at);
+        }
+    }
+
+    /// A connection has no stream: it is closed after a while, before its peer does that.
+    pub(crate) fn rest(
+        &self,
+        connection: &mut Connection,
+        idle_timeout: Option<Duration>,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let peer_idle = self.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN));
+        let limit = match (idle_timeout, peer_idle) {
+            (Some(one), Some(other)) => one.min(other),
+            (Some(limit), None) | (None, Some(limit)) => limit,
+            (None, None) => return,
+        };
+        let (idle, slot) =
+            (ConnectionTimer::Idle as usize, TimerSlot::of_connection(connection.id));
+        connection.deadlines.set(idle, now + limit, slot, &mut env.timers);
     }
 
     /// What `/clusters` tells of it.
