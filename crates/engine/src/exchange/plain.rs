@@ -46,11 +46,13 @@ impl Exchange {
             connection.release(downstream.number)
         });
         self.close_record(index, now);
-        if released == Released::KeepAlive {
-            self.rest_downstream(downstream.connection, now);
-        } else {
-            let id = downstream.connection;
-            self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+        let id = downstream.connection;
+        match released {
+            Released::KeepAlive => self.rest_downstream(id, now),
+            Released::GoesOn => self.after_call(id, now),
+            Released::Close => {
+                self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+            }
         }
         true
     }
