@@ -30,7 +30,7 @@ enum Stage {
     /// Its body is in [`State::upload`].
     Uploading,
     /// The response's head is there, and was not taken.
-    Begun(Option<Response>),
+    Begun(Option<Box<Response>>),
     Answered(Box<Body>),
     /// It was given up, or failed before its response began.
     Over(Error),
@@ -47,7 +47,7 @@ impl Exchange {
         let mut asked: Asked = Box::pin(request.send_async());
         // Nothing is sent before it is polled.
         let stage = match asked.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Ok(response)) => Stage::Begun(Some(response)),
+            Poll::Ready(Ok(response)) => Stage::Begun(Some(Box::new(response))),
             Poll::Ready(Err(error)) if error.is_caller_s() => return Err(error),
             // As later: it is the head that there is none of.
             Poll::Ready(Err(error)) => Stage::Over(error),
@@ -162,7 +162,9 @@ impl State {
         let polled = match (&mut self.stage, &mut self.upload) {
             (Stage::Asking(asked), _) => asked.as_mut().poll(context),
             (Stage::Uploading, Some(upload)) => upload.poll_response(context),
-            (Stage::Begun(response), _) => Poll::Ready(response.take().ok_or(NO_HEAD)),
+            (Stage::Begun(response), _) => {
+                Poll::Ready(response.take().map(|response| *response).ok_or(NO_HEAD))
+            }
             (Stage::Uploading | Stage::Answered(_), _) => Poll::Ready(Err(NO_HEAD)),
             (Stage::Over(error), _) => Poll::Ready(Err(error.clone())),
         };

@@ -16,6 +16,7 @@ use towpath_engine::snapshot::route::{
     Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
 use towpath_proto::bolt::Options;
+use towpath_proto::{Name, PreparedField};
 
 use super::Converter;
 use super::bridge::BOLT_BRIDGE_NAME;
@@ -276,7 +277,7 @@ fn http(
         routes: Arc::new(table),
         filters: Vec::new(),
         router: Router { suppress_envoy_headers: true, ..Router::default() },
-        server_name: Arc::from(""),
+        server_name: PreparedField::new(Name::Server, b""),
         server_header: ServerHeader::PassThrough,
         idle_timeout,
         max_connection_duration: None,
