@@ -5,12 +5,10 @@
 //! Workers share nothing but the snapshot (read only) and the counters (each has its own). This file only
 //! hands on: each event goes to the file that is named for it.
 
-use bytes::Bytes;
 use towpath_proto::tls::Fault;
 use towpath_proto::{ConnectionId, Failure, Input, Instant, Machine, Output};
 
 use crate::conn::{ConnectionTimer, Role};
-use crate::downstream::listener::Listeners;
 pub use crate::env::WorkerOptions;
 use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
@@ -32,7 +30,7 @@ impl Machine for Worker {
     fn handle(&mut self, input: Input<Message>, now: Instant) {
         match input {
             Input::Received { connection, chunk } => {
-                self.on_received(connection, chunk, now);
+                self.exchange.on_received(connection, chunk, now);
             }
             Input::Sent { connection, bytes } => self.exchange.on_sent(connection, bytes, now),
             Input::Accepted { .. } | Input::Listening { .. } if !SERVES => {}
@@ -231,22 +229,6 @@ impl Worker {
         }
     }
 
-    pub(crate) fn on_received(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
-        let Some(connection) = self.exchange.conns.table.get_mut(id) else {
-            return self.exchange.on_handshake_received(id, &chunk, now);
-        };
-        if connection.tls.is_some() {
-            return self.exchange.on_sealed(id, &chunk, now);
-        }
-        connection.bytes_received += chunk.len() as u64;
-        if matches!(connection.role, Role::Closing(_)) {
-            let Exchange { conns, env, .. } = &mut self.exchange;
-            return Listeners::on_closing_received(id, chunk.len(), conns, env);
-        }
-        connection.mux.receive(chunk);
-        self.exchange.pump(id, now);
-    }
-
     /// Parses all that was received from a connection: its end comes behind it.
     fn catch_up(&mut self, id: ConnectionId, now: Instant) {
         while let Some(connection) = self.exchange.conns.table.get_mut(id)
@@ -270,6 +252,7 @@ impl Worker {
             return self.exchange.on_handshake_ended(id, fault, now);
         };
         match &connection.role {
+            Role::Arriving(_) => self.exchange.end_arriving(id, None, now),
             Role::Closing(_) => self.exchange.on_closing_closed(id, now),
             Role::Downstream(_) => self.exchange.on_downstream_closed(id, failure, now),
             Role::Upstream(_) => self.exchange.on_upstream_closed(id, failure, now),

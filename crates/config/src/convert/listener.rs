@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_engine::snapshot::listener::Direction;
+use towpath_engine::snapshot::listener::{Direction, ListenerFilters};
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, ListenOptions, SocketState};
 
@@ -63,6 +63,7 @@ impl Converter<'_> {
             addresses,
             bind: message.wrapped_flag("bind_to_port").unwrap_or(true),
             options: Arc::new(options),
+            filters: ListenerFilters::default(),
             chains,
             default_chain,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, BufferLimit::strict),

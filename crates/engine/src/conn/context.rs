@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ids::NO_CLUSTER;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
-    ChainMatch, Direction as Way, FilterChain, Listener, NetworkFilter, Terminal,
+    ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilter, Terminal,
 };
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
@@ -151,6 +151,7 @@ fn no_listener() -> (Listener, FilterChain) {
         addresses: Vec::new(),
         bind: false,
         options: Arc::default(),
+        filters: ListenerFilters::default(),
         chains: Vec::new(),
         default_chain: None,
         buffer_limit: BufferLimit::strict(0),

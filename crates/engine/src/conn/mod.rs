@@ -16,8 +16,10 @@ pub(crate) mod tls;
 pub(crate) mod write;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant, Out};
 
@@ -30,6 +32,8 @@ use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
+use crate::snapshot::listener::Listener;
+use crate::stats::ListenerStats;
 
 /// A connection.
 #[derive(Debug)]
@@ -88,10 +92,25 @@ const EVENTS_PER_ROUND: u32 = 1024;
 /// Which side of the worker a connection is on.
 #[derive(Debug)]
 pub(crate) enum Role {
+    /// A client's whose filter chain is not chosen yet.
+    Arriving(Arriving),
     Downstream(Downstream),
     Upstream(Upstream),
     /// A client's that is ending.
     Closing(Closing),
+}
+
+/// A client's connection that its listener's filters look at.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pub(crate) config: Arc<Listener>,
+    pub(crate) stats: Arc<ListenerStats>,
+    /// Index into the worker's listeners.
+    pub(crate) slot: usize,
+    /// How many of the filters have seen enough.
+    pub(crate) passed: usize,
+    /// What has come and was not for a filter alone.
+    pub(crate) received: BytesMut,
 }
 
 /// What only a downstream connection has.
@@ -145,7 +164,7 @@ pub(crate) enum ConnectionTimer {
     Idle,
     /// Too old.
     MaxDuration,
-    /// The head of a request does not get complete.
+    /// The head of a request does not get complete, or what the listener's filters wait for.
     RequestHead,
     /// The peer does not answer our FIN, or a refused connection has been held long enough.
     DelayedClose,
@@ -202,7 +221,7 @@ impl Connection {
     pub(crate) fn downstream(&self) -> Option<&Downstream> {
         match &self.role {
             Role::Downstream(downstream) => Some(downstream),
-            Role::Upstream(_) | Role::Closing(_) => None,
+            Role::Arriving(_) | Role::Upstream(_) | Role::Closing(_) => None,
         }
     }
 
@@ -212,28 +231,28 @@ impl Connection {
             Role::Downstream(downstream) | Role::Closing(Closing { downstream, .. }) => {
                 Some(downstream)
             }
-            Role::Upstream(_) => None,
+            Role::Arriving(_) | Role::Upstream(_) => None,
         }
     }
 
     pub(crate) fn downstream_mut(&mut self) -> Option<&mut Downstream> {
         match &mut self.role {
             Role::Downstream(downstream) => Some(downstream),
-            Role::Upstream(_) | Role::Closing(_) => None,
+            Role::Arriving(_) | Role::Upstream(_) | Role::Closing(_) => None,
         }
     }
 
     pub(crate) fn upstream(&self) -> Option<&Upstream> {
         match &self.role {
             Role::Upstream(upstream) => Some(upstream),
-            Role::Downstream(_) | Role::Closing(_) => None,
+            Role::Arriving(_) | Role::Downstream(_) | Role::Closing(_) => None,
         }
     }
 
     pub(crate) fn upstream_mut(&mut self) -> Option<&mut Upstream> {
         match &mut self.role {
             Role::Upstream(upstream) => Some(upstream),
-            Role::Downstream(_) | Role::Closing(_) => None,
+            Role::Arriving(_) | Role::Downstream(_) | Role::Closing(_) => None,
         }
     }
 
@@ -320,7 +339,7 @@ impl Connection {
             Role::Downstream(downstream) => {
                 !self.is_full() && (!downstream.closing || self.mux.has_windows())
             }
-            Role::Upstream(_) | Role::Closing(_) => true,
+            Role::Arriving(_) | Role::Upstream(_) | Role::Closing(_) => true,
         }
     }
 

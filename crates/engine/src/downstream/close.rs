@@ -189,7 +189,7 @@ impl Listeners {
         let Some(downstream) = connection.client() else { return };
         let closing = match &connection.role {
             Role::Closing(closing) => Some(closing.refused),
-            Role::Downstream(_) | Role::Upstream(_) => None,
+            Role::Arriving(_) | Role::Downstream(_) | Role::Upstream(_) => None,
         };
         connection.trace_closed();
         let context = &downstream.context;

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
-use crate::conn::Connections;
 use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
+use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
 use crate::ids::Closer;
@@ -109,6 +110,31 @@ impl Listeners {
         if !context.listener.ignore_global_limit {
             self.count_out();
         }
+    }
+
+    /// A connection counts for its listener, and in all limits, before a filter chain has it.
+    pub(crate) fn begin_arriving(&mut self, slot: usize) -> Option<Arriving> {
+        let state = self.slots.get_mut(slot)?;
+        state.active += 1;
+        state.stats.downstream_pre_cx_active.inc();
+        let (config, stats) = (Arc::clone(&state.config), Arc::clone(&state.stats));
+        config.open.add(1);
+        if !config.ignore_global_limit {
+            self.count_in();
+        }
+        Some(Arriving { config, stats, slot, passed: 0, received: BytesMut::new() })
+    }
+
+    /// It does not any more. Answers whether its listener still takes connections.
+    pub(crate) fn end_arriving(&mut self, arriving: &Arriving) -> ListenerPhase {
+        arriving.stats.downstream_pre_cx_active.dec();
+        arriving.config.open.sub(1);
+        if !arriving.config.ignore_global_limit {
+            self.count_out();
+        }
+        let Some(state) = self.slots.get_mut(arriving.slot) else { return ListenerPhase::Closed };
+        state.active -= 1;
+        state.state
     }
 
     /// A connection does not count for its chain any more.

@@ -67,7 +67,7 @@ impl Exchange {
     ) {
         let open = self.listeners.open();
         let global = self.snapshot.max_connections.filter(|&max| open >= max);
-        let Some((_, state)) = self.listeners.by_id(listener) else {
+        let Some((slot, state)) = self.listeners.by_id(listener) else {
             self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
             return;
         };
@@ -85,6 +85,22 @@ impl Exchange {
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         }
+        if !state.config.filters.list.is_empty() {
+            return self.begin_arriving(slot, id, local, peer, now);
+        }
+        self.admit(slot, id, local, peer, now);
+    }
+
+    /// Gives a client's connection to the filter chain that takes it.
+    pub(crate) fn admit(
+        &mut self,
+        slot: usize,
+        id: ConnectionId,
+        local: Address,
+        peer: Address,
+        now: Instant,
+    ) {
+        let Some(state) = self.listeners.slots.get_mut(slot) else { return };
         state.stats.downstream_cx_total.inc();
         let Some(context) = state.pick_chain(&local, &peer).cloned() else {
             state.stats.no_filter_chain_match.inc();

@@ -32,6 +32,7 @@ impl Exchange {
         for id in self.conns.table.ids() {
             let Some(connection) = self.conns.table.get(id) else { continue };
             match &connection.role {
+                Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
                 Role::Downstream(_) => self.end_client(id, now),
                 Role::Upstream(_) if connection.is_busy() => {}
                 Role::Upstream(_) => self.upstreams.close_upstream(

@@ -44,7 +44,7 @@ impl Exchange {
             let side = match &connection.role {
                 Role::Downstream(_) => Side::Request,
                 Role::Upstream(_) => Side::Response,
-                Role::Closing(_) => return,
+                Role::Arriving(_) | Role::Closing(_) => return,
             };
             if side == Side::Request && connection.may_begin() {
                 if connection.is_full() {
@@ -380,7 +380,7 @@ impl Exchange {
             Role::Upstream(_) => {
                 stream.call.crossing == Crossing::ToHttp || self.conns.has_room(stream.downstream)
             }
-            Role::Closing(_) => true,
+            Role::Arriving(_) | Role::Closing(_) => true,
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod app;
+pub(crate) mod arriving;
 pub(crate) mod connect;
 pub(crate) mod downstream;
 pub(crate) mod drain;
@@ -27,6 +28,7 @@ pub(crate) mod upstream;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Instant};
 
@@ -78,8 +80,29 @@ impl Exchange {
             (Role::Closing(_), _) => {
                 self.listeners.on_closing_deadline(id, &mut self.conns, &mut self.env, now);
             }
+            (Role::Arriving(_), _) => self.on_arriving_deadline(id, now),
             (Role::Downstream(_), timer) => self.on_downstream_deadline(id, timer, now),
             (Role::Upstream(_), timer) => self.on_upstream_deadline(id, timer, now),
+        }
+    }
+
+    pub(crate) fn on_received(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else {
+            return self.on_handshake_received(id, &chunk, now);
+        };
+        if connection.tls.is_some() {
+            return self.on_sealed(id, &chunk, now);
+        }
+        connection.bytes_received += chunk.len() as u64;
+        match &connection.role {
+            Role::Downstream(_) | Role::Upstream(_) => {
+                connection.mux.receive(chunk);
+                self.pump(id, now);
+            }
+            Role::Arriving(_) => self.on_arriving_received(id, &chunk, now),
+            Role::Closing(_) => {
+                Listeners::on_closing_received(id, chunk.len(), &mut self.conns, &mut self.env);
+            }
         }
     }
 
@@ -114,6 +137,7 @@ impl Exchange {
                 let how = Close::Flush;
                 self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
             }
+            Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
             Role::Downstream(_) => self.on_downstream_ended(id, now),
             Role::Upstream(_) => self.on_upstream_ended(id, now),
         }

@@ -24,6 +24,8 @@ pub struct Listener {
     pub bind: bool,
     /// Socket options.
     pub options: Arc<ListenOptions>,
+    /// `listener_filters`: what looks at a connection before its filter chain is chosen.
+    pub filters: ListenerFilters,
     /// Filter chains in the order of the file.
     pub chains: Vec<Arc<FilterChain>>,
     /// What takes connections that match no chain.
@@ -45,6 +47,56 @@ pub struct Listener {
     pub modify_only: bool,
     /// `access_log` of the listener: one line for each connection that no filter chain took.
     pub access_logs: Vec<AccessLog>,
+}
+
+/// What looks at a connection's first bytes before its filter chain is chosen.
+#[derive(Debug)]
+pub struct ListenerFilters {
+    /// The filters, in order.
+    pub list: Vec<Arc<dyn ListenerFilter>>,
+    /// `listener_filters_timeout`: how long all of them may take; default 15 s, `None` for no limit.
+    pub timeout: Option<Duration>,
+    /// `continue_on_listener_filters_timeout`: then the chain is chosen by what is known. Otherwise the connection ends.
+    pub continues_on_timeout: bool,
+}
+
+impl Default for ListenerFilters {
+    fn default() -> Self {
+        let timeout = Some(Duration::from_secs(15));
+        Self { list: Vec::new(), timeout, continues_on_timeout: false }
+    }
+}
+
+/// A listener filter. It has no state of its own: it is shown all that has come so far.
+pub trait ListenerFilter: std::fmt::Debug + Send + Sync {
+    /// How many bytes of a connection are kept for it at most. One that wants still more then ends the connection.
+    fn most_bytes(&self) -> usize;
+
+    /// Looks at a connection's first bytes, those that filters before it took left out, and tells what they say.
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look;
+}
+
+/// What is known of a connection whose filter chain is not chosen yet; filters may know better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where the client wanted to go: the address that the connection was accepted on.
+    pub local: Address,
+    /// Where it comes from: the socket's peer.
+    pub peer: Address,
+}
+
+/// What a listener filter has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It needs more bytes.
+    More,
+    /// It has seen enough. So many of the bytes were for it alone, and nothing behind it sees them.
+    Done {
+        /// At most as many as it was shown.
+        takes: usize,
+    },
+    /// The connection ends.
+    Refused,
 }
 
 /// Which way a listener's traffic goes. Envoy `core.v3.TrafficDirection`.

@@ -251,6 +251,8 @@ stats! {
         Counter downstream_cx_overflow;
         Counter downstream_cx_total;
         Counter downstream_global_cx_overflow;
+        Gauge downstream_pre_cx_active;
+        Counter downstream_pre_cx_timeout;
         Counter no_filter_chain_match;
     }
 }

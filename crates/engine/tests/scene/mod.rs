@@ -14,7 +14,7 @@ use towpath_engine::route::HostIndex;
 use towpath_engine::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, TcpProxy, Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
@@ -192,6 +192,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         addresses: vec![address(at)],
         bind: true,
         options: Arc::default(),
+        filters: ListenerFilters::default(),
         chains: vec![Arc::new(chain)],
         default_chain: None,
         buffer_limit: BufferLimit::strict(16 * 1024),

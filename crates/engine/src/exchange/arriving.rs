@@ -1,0 +1,118 @@
+//! Connections whose filter chain is not chosen yet: their listener's filters look at the first bytes.
+//!
+//! Arrives: an accepted connection of a listener with filters, its bytes, its end, or the end of the time for them.
+//! Leaves: a connection for a filter chain and what of its bytes was not for a filter; or its end. It counts in all
+//! limits from its first moment on.
+
+use bytes::Buf;
+use towpath_proto::{Address, Close, ConnectionId, Instant, Output};
+
+use crate::conn::mux::{Mux, Raw};
+use crate::conn::{Connection, ConnectionTimer, Role};
+use crate::downstream::listener::{ListenerPhase, connection_record};
+use crate::env::TimerSlot;
+use crate::exchange::Exchange;
+use crate::snapshot::listener::{Arrival, Look};
+
+impl Exchange {
+    /// A client connected to a listener with filters.
+    pub(crate) fn begin_arriving(
+        &mut self,
+        slot: usize,
+        id: ConnectionId,
+        local: Address,
+        peer: Address,
+        now: Instant,
+    ) {
+        let Some(arriving) = self.listeners.begin_arriving(slot) else { return };
+        let (limit, timeout) = (arriving.config.buffer_limit, arriving.config.filters.timeout);
+        let (mux, role) = (Mux::Raw(Raw::default()), Role::Arriving(arriving));
+        let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
+        self.conns.table.insert(connection);
+        self.conns.push(limit.of_reads(id), &mut self.env);
+        if let Some(timeout) = timeout {
+            let timer = ConnectionTimer::RequestHead;
+            self.conns.set_connection_timer(id, timer, now + timeout, &mut self.env);
+        }
+        self.ask_filters(id, now);
+    }
+
+    pub(crate) fn on_arriving_received(&mut self, id: ConnectionId, chunk: &[u8], now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Role::Arriving(arriving) = &mut connection.role else { return };
+        arriving.received.extend_from_slice(chunk);
+        self.ask_filters(id, now);
+    }
+
+    /// Shows the filters what has come, until one needs more.
+    fn ask_filters(&mut self, id: ConnectionId, now: Instant) {
+        loop {
+            let Some(connection) = self.conns.table.get_mut(id) else { return };
+            let Role::Arriving(arriving) = &mut connection.role else { return };
+            let Some(filter) = arriving.config.filters.list.get(arriving.passed) else {
+                return self.admit_arrived(id, now);
+            };
+            let (local, peer) = (connection.local.clone(), connection.peer.clone());
+            let mut arrival = Arrival { local, peer };
+            match filter.look(&arriving.received, &mut arrival) {
+                Look::More if arriving.received.len() < filter.most_bytes() => return,
+                Look::More | Look::Refused => {
+                    return self.end_arriving(id, Some(Close::Flush), now);
+                }
+                Look::Done { takes } => {
+                    arriving.received.advance(takes.min(arriving.received.len()));
+                    arriving.passed += 1;
+                    (connection.local, connection.peer) = (arrival.local, arrival.peer);
+                }
+            }
+        }
+    }
+
+    /// All filters have passed a connection, or their time is over: its filter chain gets what has come.
+    fn admit_arrived(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.remove(id) else { return };
+        self.env.timers.clear(TimerSlot::of_connection(id));
+        let Connection { role: Role::Arriving(arriving), local, peer, .. } = *connection else {
+            return;
+        };
+        let slot = arriving.slot;
+        let is_open = self.listeners.end_arriving(&arriving) == ListenerPhase::Open;
+        if !is_open {
+            self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
+            return self.listeners.check_drained(&mut self.env);
+        }
+        self.admit(slot, id, local, peer, now);
+        if !arriving.received.is_empty() && self.conns.table.get(id).is_some() {
+            self.on_received(id, arriving.received.freeze(), now);
+        }
+    }
+
+    /// The filters have had their time.
+    pub(crate) fn on_arriving_deadline(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Role::Arriving(arriving) = &connection.role else { return };
+        arriving.stats.downstream_pre_cx_timeout.inc();
+        if arriving.config.filters.continues_on_timeout {
+            self.admit_arrived(id, now);
+        } else {
+            self.end_arriving(id, Some(Close::Flush), now);
+        }
+    }
+
+    /// A connection ends before a filter chain has it; how, unless it is gone already.
+    pub(crate) fn end_arriving(&mut self, id: ConnectionId, how: Option<Close>, now: Instant) {
+        let Some(connection) = self.conns.table.remove(id) else { return };
+        self.env.timers.clear(TimerSlot::of_connection(id));
+        if let Some(how) = how {
+            self.conns.push(Output::Close { connection: id, how }, &mut self.env);
+        }
+        let Connection { role: Role::Arriving(arriving), local, peer, opened, .. } = *connection
+        else {
+            return;
+        };
+        self.listeners.end_arriving(&arriving);
+        let record = connection_record(local, peer, opened);
+        self.env.log_connection(&arriving.config, "", &record, now);
+        self.listeners.check_drained(&mut self.env);
+    }
+}
