@@ -15,7 +15,7 @@ use towpath_engine::snapshot::http::HttpFilter;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
 use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId, Http};
-use towpath_proto::{Address, Head, Name};
+use towpath_proto::Address;
 
 #[test]
 fn defaults_are_envoys() {
@@ -27,9 +27,7 @@ fn defaults_are_envoys() {
     assert_eq!(http.delayed_close_timeout, Duration::from_secs(1));
     assert_eq!(http.http1.max_head_bytes, 60 * 1024);
     assert_eq!(http.http1.max_fields, 100);
-    let mut head = Head::response(200);
-    head.set_prepared(&http.server_name);
-    assert_eq!(head.get(Name::Server), Some(&b"envoy"[..]));
+    assert_eq!(http.server_name.value(), b"envoy");
     assert!(http.generate_request_id && !http.use_remote_address && http.router.dynamic_stats);
     let cluster = cluster(&loaded, "a");
     assert_eq!(cluster.connect_timeout, Duration::from_secs(5));

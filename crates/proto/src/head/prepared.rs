@@ -29,7 +29,19 @@ impl PreparedField {
             field: field.unwrap_or(Field::own_line(Name::Custom, Span::own(2, 2))),
             line,
             length: written.len(),
-            long: (!fits).then(|| value.into()),
+            long: (!fits).then(|| head.get(name).unwrap_or_default().into()),
+        }
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        match &self.long {
+            Some(value) => value,
+            None => {
+                let range = self.field.value().own_range();
+                range.and_then(|range| self.line.get(range)).unwrap_or_default()
+            }
         }
     }
 }
