@@ -1,16 +1,26 @@
-//! The end of an ordinary exchange: HTTP on both sides, complete, and both connections go on.
+//! Ordinary exchanges: HTTP on both sides, a request without a body that no route changes, connections that go on.
 //!
-//! Arrives: a stream whose response has ended. Leaves: what [`Exchange::finish`] leaves, with each of its parts looked up
-//! once. Whatever is not ordinary is left to that.
+//! Arrives: a stream with its route, or one whose response has ended. Leaves: what [`Exchange::begin_forward`] and
+//! [`Exchange::finish`] leave, with each of its parts looked up once. Whatever is not ordinary is left to those.
+
+use std::time::Duration;
 
 use towpath_proto::Instant;
+use towpath_proto::name::Name;
 
-use crate::conn::mux::{Mux, Released};
-use crate::conn::{Connection, Reading, Role};
+use crate::conn::mux::{Mux, ONLY, Part, Released};
+use crate::conn::{Connection, ConnectionTimer, Reading, Role};
+use crate::env::TimerSlot;
 use crate::exchange::Exchange;
+use crate::exchange::edge::Origin;
+use crate::exchange::router::{is_rewritten, timeouts_from_headers};
 use crate::exchange::rpc::Crossing;
-use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
-use crate::ids::{PoolKey, StreamIndex};
+use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
+use crate::ids::{Leg, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::record::UpstreamTls;
+use crate::snapshot::route::{ClusterChoice, Forward};
+use crate::upstream::cluster::{ClusterState, Resource};
+use crate::upstream::pool::PEER_IDLE_MARGIN;
 
 impl Exchange {
     /// Ends an ordinary exchange; false, and nothing done, if it is none.
@@ -56,6 +66,132 @@ impl Exchange {
         }
         true
     }
+}
+
+impl Exchange {
+    /// Sends an ordinary request on its way; false, and nothing done, if it is none.
+    pub(crate) fn forward_plain(
+        &mut self,
+        index: StreamIndex,
+        forward: &Forward,
+        origin: Origin,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let ClusterChoice::One(id) = forward.cluster else { return false };
+        let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return false };
+        if !(is_plain_request(stream) && is_plain_route(stream, forward) && is_plain_cluster(cluster)) {
+            return false;
+        }
+        if let Some(http) = stream.context.http() {
+            http.stats.rq_total.inc();
+        }
+        let retry = forward.retry.as_deref();
+        stream.cluster = id;
+        stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        stream.retries.begin(retry, &stream.request, origin != Origin::Edge);
+        stream.response_timeout = forward.timeout;
+        stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout);
+        timeouts_from_headers(stream, origin);
+        if let Some(timeout) = stream.response_timeout {
+            let (timer, slot) = (StreamTimer::Response as usize, TimerSlot::Stream(index.0).number());
+            stream.deadlines.set(timer, now + timeout, slot, &mut self.env.timers);
+        }
+        match self.find_host(index) {
+            Some(pool_key) => {
+                if !self.attach_plain(index, pool_key, now) {
+                    self.place_on(index, pool_key, now);
+                }
+            }
+            None => self.reset_upstream(index, ResetReason::NoHost, now),
+        }
+        true
+    }
+
+    /// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing
+    /// done, if there is none that serves.
+    fn attach_plain(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> bool {
+        let (Some(stream), Some(cluster)) =
+            (self.streams.get_mut(index), self.upstreams.clusters.get_mut(pool_key.cluster))
+        else {
+            return false;
+        };
+        if cluster.is_full(pool_key, Resource::Requests) {
+            return false;
+        }
+        let Some(pool) = cluster.pool_mut(pool_key) else { return false };
+        let Some(id) = pool.ready.last().copied() else { return false };
+        let Some(connection) = self.conns.table.get_mut(id) else { return false };
+        let idle = connection.idle_since(now);
+        let lasts = |known: Duration| idle + PEER_IDLE_MARGIN < known;
+        if !matches!(connection.mux, Mux::Http1Client(_))
+            || connection.capacity() == 0
+            || !(stream.retries.repeatable || pool.peer_idle.is_none_or(lasts))
+        {
+            return false;
+        }
+        pool.unlist(connection);
+        let Role::Upstream(upstream) = &mut connection.role else { return false };
+        stream.retries.reused = upstream.requests > 0 || connection.opened < now;
+        stream.retries.sent_before = connection.bytes_sent;
+        upstream.requests += 1;
+        stream.wire.upstream_received = connection.bytes_received;
+        stream.wire.upstream_sent = connection.encoded;
+        stream.upstream = UpstreamState::Active(Leg { connection: id, number: ONLY });
+        let record = &mut stream.record;
+        record.upstream_connection = upstream.serial;
+        record.upstream_host = Some(connection.peer.clone());
+        record.upstream_local = Some(connection.local.clone());
+        record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
+        record.upstream_first_sent = Some(now);
+        record.upstream_last_sent = Some(now);
+        connection.streams.bind(ONLY, index);
+        connection.deadlines.clear(ConnectionTimer::Idle as usize);
+        cluster.request_began(pool_key);
+        self.finish_request_head(index, now);
+        self.conns.encode_for(id, &mut self.env);
+        if let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get_mut(id))
+        {
+            connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
+            if let Some(per_try) = stream.per_try_timeout {
+                let (timer, slot) = (StreamTimer::PerTry as usize, TimerSlot::Stream(index.0).number());
+                stream.deadlines.set(timer, now + per_try, slot, &mut self.env.timers);
+            }
+        }
+        true
+    }
+}
+
+/// Whether a request is all there, asks for nothing but an answer, and is not traced.
+fn is_plain_request(stream: &Stream) -> bool {
+    stream.request_end == Direction::Ended
+        && stream.upgrade == Upgrade::No
+        && stream.trail.is_none()
+        && stream.request.get(Name::Upgrade).is_none()
+        && stream.request.get(Name::Expect).is_none()
+        && stream
+            .context
+            .http()
+            .is_some_and(|http| http.bolt.is_none() && !http.config.log_on_new_request)
+}
+
+/// Whether a route sends requests on as they are.
+fn is_plain_route(stream: &Stream, forward: &Forward) -> bool {
+    forward.bridge.is_none()
+        && forward.idle_timeout.is_none()
+        && forward.max_stream_duration.is_none()
+        && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
+        && stream.routed().is_some_and(|routed| !is_rewritten(routed, forward))
+}
+
+/// Whether a cluster speaks HTTP, takes a host's word for its health and keeps its connections.
+fn is_plain_cluster(cluster: &ClusterState) -> bool {
+    let config = &cluster.config;
+    !cluster.races
+        && config.bolt.is_none()
+        && config.outliers.is_none()
+        && config.max_requests_per_connection == 0
 }
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.

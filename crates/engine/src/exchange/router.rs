@@ -23,7 +23,7 @@ use crate::exchange::stream::{
 use crate::exchange::{Exchange, edge};
 use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
-use crate::ids::{Leg, NO_CLUSTER, Priority, ResetReason, StreamIndex};
+use crate::ids::{Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
@@ -127,7 +127,11 @@ impl Exchange {
                         now,
                     );
                 }
-                Action::Forward(forward) => self.begin_forward(index, forward, origin, random, now),
+                Action::Forward(forward) => {
+                    if !self.forward_plain(index, forward, origin, now) {
+                        self.begin_forward(index, forward, origin, random, now);
+                    }
+                }
             },
         }
     }
@@ -403,10 +407,21 @@ impl Exchange {
             return;
         }
         stream.trace_part(Part::PoolWait);
-        let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else {
+        if self.upstreams.clusters.get(stream.cluster).is_none() {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
-        };
+        }
+        match self.find_host(index) {
+            Some(pool_key) => self.place_on(index, pool_key, now),
+            None => self.reset_upstream(index, ResetReason::NoHost, now),
+        }
+    }
+
+    /// The pool of the host that its cluster chooses for a stream.
+    #[inline]
+    pub(crate) fn find_host(&mut self, index: StreamIndex) -> Option<PoolKey> {
+        let stream = self.streams.get_mut(index)?;
+        let cluster = self.upstreams.clusters.get_mut(stream.cluster)?;
         if stream.record.cluster.is_none() {
             stream.record.cluster = Some(cluster.config.name.clone());
         }
@@ -417,22 +432,29 @@ impl Exchange {
         } else {
             (&[][..], 1)
         };
-        let Some(pool_key) = cluster.pick(self.env.random.next(), stream.priority, avoid, attempts)
-        else {
+        let picked = cluster.pick(self.env.random.next(), stream.priority, avoid, attempts);
+        let Some(pool_key) = picked else {
             cluster.stats.upstream_cx_none_healthy.inc();
-            self.reset_upstream(index, ResetReason::NoHost, now);
-            return;
+            return None;
         };
         stream.retries.pool_key = Some(pool_key);
-        stream.record.upstream_host = cluster.pool(pool_key).map(|pool| pool.address.clone());
         if avoids {
             stream.retries.tried.push(pool_key);
         }
+        Some(pool_key)
+    }
+
+    /// Asks the pool of a stream's host for a connection.
+    pub(crate) fn place_on(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let pool = self.upstreams.clusters.pool(pool_key);
+        stream.record.upstream_host = pool.map(|pool| pool.address.clone());
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)
         } else {
             let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
-            let turn = cluster.races.then(|| self.place_in_queue(index, pool_key)).flatten();
+            let races = self.upstreams.clusters.get(pool_key.cluster).is_some_and(|it| it.races);
+            let turn = races.then(|| self.place_in_queue(index, pool_key)).flatten();
             let wish = Wish { stream: index, reuses, repeatable, turn };
             self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now)
         };
