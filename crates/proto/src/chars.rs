@@ -189,6 +189,28 @@ pub(crate) const fn hex(nibble: u8) -> u8 {
     b"0123456789ABCDEF"[(nibble & 15) as usize]
 }
 
+/// `1*DIGIT`, if it is below 2⁶⁴.
+#[inline]
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    if digits.len() <= 18 {
+        // 10¹⁸ is below 2⁶⁴.
+        let (mut sum, mut others) = (0_u64, false);
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            others |= digit > 9;
+            sum = sum.wrapping_mul(10).wrapping_add(digit.into());
+        }
+        return (!others).then_some(sum);
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

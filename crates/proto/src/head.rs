@@ -25,6 +25,7 @@ use bytes::Bytes;
 pub use self::header_name::{HeaderName, InvalidName};
 pub use self::pool::HeadPool;
 pub use self::prepared::PreparedField;
+pub(crate) use self::known::KnownLine;
 pub(crate) use self::types::{Field, Line, Span};
 pub use self::types::{FieldRef, Method, Version};
 use crate::chars::{hex, is_scheme, is_token, trim};
@@ -94,7 +95,9 @@ impl Head {
             version,
             foreign,
         } = &mut *self.0;
-        *raw = Bytes::new();
+        if !raw.is_empty() {
+            *raw = Bytes::new();
+        }
         own.clear();
         fields.clear();
         *present = 0;
@@ -348,6 +351,17 @@ impl Head {
 
     fn first(&self, name: Name) -> Option<&[u8]> {
         self.position(name).map(|index| self.bytes(self.0.fields[index].value()))
+    }
+
+    /// The value of a well-known name that stands there once.
+    #[inline]
+    pub(crate) fn only(&self, name: Name) -> Option<&[u8]> {
+        if self.0.present & name.bit() == 0 || name == Name::Custom {
+            return None;
+        }
+        let mut fields = self.0.fields.iter();
+        let only = fields.find(|field| field.name == name)?;
+        fields.all(|field| field.name != name).then(|| self.bytes(only.value()))
     }
 
     /// The first value of the name spelt by `name`, in any case.

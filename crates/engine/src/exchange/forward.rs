@@ -87,14 +87,11 @@ impl Exchange {
                 }
                 (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
                     let ends = connection.mux.take_end();
-                    self.forward(stream, side, Item::Data(chunk), now);
-                    let goes_on = |it: &Connection| it.streams.get(number) == Some(stream);
                     if ends {
-                        if self.conns.table.get(id).is_some_and(goes_on) {
-                            self.forward(stream, side, Item::End, now);
-                        }
+                        self.forward_last(stream, side, chunk, leg, now);
                         break;
                     }
+                    self.forward(stream, side, Item::Data(chunk), now);
                     self.take_more(stream, leg);
                 }
                 (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
@@ -151,6 +148,43 @@ impl Exchange {
             return self.cross(index, side, item, now);
         }
         self.pass(index, side, item, now);
+    }
+
+    /// Passes the last piece of a stream's body, and its end.
+    fn forward_last(
+        &mut self,
+        index: StreamIndex,
+        side: Side,
+        chunk: Bytes,
+        from: Leg,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if side == Side::Response && stream.call.crossing == Crossing::None && !stream.is_local() {
+            return self.end_response(index, chunk, now);
+        }
+        self.forward(index, side, Item::Data(chunk), now);
+        let goes_on = |it: &Connection| it.streams.get(from.number) == Some(index);
+        if self.conns.table.get(from.connection).is_some_and(goes_on) {
+            self.forward(index, side, Item::End, now);
+        }
+    }
+
+    /// The same of a response, which leaves as it came.
+    fn end_response(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let length = chunk.len() as u64;
+        stream.record.bytes_sent += length;
+        stream.record.upstream_bytes_received += length;
+        stream.record.upstream_last_received = Some(now);
+        stream.response_end = Direction::Ended;
+        let Leg { connection: id, number } = stream.downstream;
+        self.conns.encode_for(id, &mut self.env);
+        if let Some(connection) = self.conns.table.get_mut(id) {
+            connection.mux.send(number, Part::Data(chunk), &mut self.conns.out);
+            connection.mux.send(number, Part::End, &mut self.conns.out);
+        }
+        self.on_response_ended(index, now);
     }
 
     /// Passes one piece on as it is.

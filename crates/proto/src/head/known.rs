@@ -3,8 +3,9 @@
 //! Peers send most of their lines with every head, so that a line seldom has to be read again. What a line says depends
 //! on nothing but its bytes: a hit is a line all of whose bytes, CRLF included, are those of one that was read, and what
 //! was found in that one is true of it. Only lines that are written as they came are kept
-//! ([`Field::line`](super::Field)), and none that may hold a secret: it shall not outlive its message.
+//! ([`Field::line`]), and none that may hold a secret: it shall not outlive its message.
 
+use super::{Field, Span};
 use crate::block;
 use crate::name::Name;
 
@@ -16,10 +17,10 @@ pub(crate) struct KnownLines {
 }
 
 /// A line with a well-known name, one space before its value, and nothing behind that but CRLF.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownLine {
-    pub(crate) name: Name,
-    pub(crate) name_len: usize,
+    /// Counted from the line's first byte.
+    pub(crate) field: Field,
     /// With its CRLF.
     pub(crate) length: usize,
 }
@@ -27,9 +28,8 @@ pub(crate) struct KnownLine {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     bytes: [u8; LONGEST],
+    field: Field,
     length: u8,
-    name_len: u8,
-    name: Name,
     /// Other lines that are let pass before the next one is kept here, and how many were the last time: a line that is
     /// new in every head is kept ever less often.
     passes: u8,
@@ -52,7 +52,7 @@ impl KnownLines {
         }
         known.patience = 0;
         known.passes = 0;
-        Some(KnownLine { name: known.name, name_len: usize::from(known.name_len), length })
+        Some(KnownLine { field: known.field, length })
     }
 
     /// Keeps a line that was read, if that is worth it.
@@ -74,10 +74,12 @@ impl KnownLines {
         if let Some(room) = known.bytes.get_mut(..line.len()) {
             room.copy_from_slice(line);
         }
-        // Both are at most `LONGEST`.
+        // At most `LONGEST`.
         known.length = line.len() as u8;
-        known.name_len = name.as_str().len() as u8;
-        known.name = name;
+        let name_len = name.as_str().len();
+        let (name_span, value) =
+            (Span::raw(0, name_len), Span::raw(name_len + 2, line.len().max(name_len + 4) - 2));
+        known.field = Field::line(name, name_span, value, true);
     }
 }
 
@@ -85,9 +87,8 @@ impl Known {
     /// No line is as short.
     const NONE: Self = Self {
         bytes: [0; LONGEST],
+        field: Field::line(Name::Custom, Span::raw(0, 0), Span::raw(0, 0), false),
         length: 0,
-        name_len: 0,
-        name: Name::Custom,
         passes: 0,
         patience: 0,
     };
@@ -120,7 +121,7 @@ const fn may_be_secret(name: Name) -> bool {
 const NUMBERS: usize = 8;
 const SLOTS: usize = NUMBERS << 4;
 /// Browsers' `user-agent` is the longest of those that come with every head.
-const LONGEST: usize = 123;
+const LONGEST: usize = 125;
 const MOST_PATIENCE: u8 = 63;
 
 #[cfg(test)]
@@ -132,16 +133,19 @@ mod tests {
     #[test]
     fn a_line_is_known_by_all_its_bytes_at_its_place() {
         let mut lines = KnownLines::new();
-        assert_eq!(lines.find(LINE, 0), None);
+        assert!(lines.find(LINE, 0).is_none());
         lines.keep(LINE, Name::Accept, 0);
-        let known = KnownLine { name: Name::Accept, name_len: 6, length: LINE.len() };
-        assert_eq!(lines.find(LINE, 0), Some(known));
-        assert_eq!(lines.find(&[LINE, b"\r\n"].concat(), 0), Some(known));
+        for bytes in [LINE, &[LINE, b"\r\n"].concat()] {
+            let known = lines.find(bytes, 0).unwrap();
+            assert_eq!((known.field.name, known.length), (Name::Accept, LINE.len()));
+            assert_eq!(&bytes[known.field.name_span().raw_range()], b"Accept");
+            assert_eq!(&bytes[known.field.value().raw_range()], b"*/*");
+        }
         for at in 0..LINE.len() {
             let mut other = LINE.to_vec();
             other[at] ^= 0x20;
-            assert_eq!(lines.find(&other, 0), None, "{}", other.escape_ascii());
-            assert_eq!(lines.find(&LINE[..at], 0), None);
+            assert!(lines.find(&other, 0).is_none(), "{}", other.escape_ascii());
+            assert!(lines.find(&LINE[..at], 0).is_none());
         }
     }
 
@@ -164,7 +168,7 @@ mod tests {
         let line = |value: u32| format!("traceparent: 00-{value:08}\r\n").into_bytes();
         let mut kept = Vec::new();
         for value in 0..1000 {
-            assert_eq!(lines.find(&line(value), 0), None);
+            assert!(lines.find(&line(value), 0).is_none());
             lines.keep(&line(value), Name::Traceparent, 0);
             if lines.lines[slot_of(&line(value), 0).unwrap()].bytes.starts_with(&line(value)) {
                 kept.push(value);

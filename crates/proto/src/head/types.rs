@@ -206,7 +206,7 @@ impl Field {
 
     /// The same field behind so many bytes more.
     #[inline(always)]
-    pub(super) const fn moved(self, by: usize) -> Self {
+    pub(crate) const fn moved(self, by: usize) -> Self {
         let by = by as u32;
         Self { name_at: self.name_at + by, value_at: self.value_at + by, ..self }
     }
@@ -222,12 +222,12 @@ impl Field {
     }
 
     #[inline]
-    pub(super) const fn name_span(&self) -> Span {
+    pub(crate) const fn name_span(&self) -> Span {
         Span { at: self.name_at, len: self.name_len as u32 }
     }
 
     #[inline]
-    pub(super) const fn value(&self) -> Span {
+    pub(crate) const fn value(&self) -> Span {
         Span { at: self.value_at, len: self.value_len }
     }
 

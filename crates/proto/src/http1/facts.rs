@@ -1,7 +1,7 @@
 //! What framing and connection handling must know of a head, gathered while its lines are parsed.
 
 use super::error::Error;
-use crate::chars::{is_token, list, trim};
+use crate::chars::{decimal, is_token, list, trim};
 use crate::head::Span;
 use crate::name::Name;
 
@@ -154,19 +154,5 @@ fn is_for_everyone(option: &[u8]) -> bool {
 
 /// RFC 9110 §8.6: `1*DIGIT`, here below 2⁶³.
 fn content_length(value: &[u8]) -> Result<u64, Error> {
-    if value.is_empty() {
-        return Err(Error::BadContentLength);
-    }
-    let mut length = 0_u64;
-    for &byte in value {
-        if !byte.is_ascii_digit() {
-            return Err(Error::BadContentLength);
-        }
-        length = length
-            .checked_mul(10)
-            .and_then(|length| length.checked_add(u64::from(byte - b'0')))
-            .filter(|length| *length <= i64::MAX as u64)
-            .ok_or(Error::BadContentLength)?;
-    }
-    Ok(length)
+    decimal(value).filter(|length| *length <= i64::MAX as u64).ok_or(Error::BadContentLength)
 }

@@ -13,7 +13,7 @@ use super::facts::Facts;
 use super::options::{Options, Underscores};
 use super::scan::{self, Window};
 use crate::chars::{has_underscore, is_scheme, is_token, is_token_within};
-use crate::head::{Field, Head, HeadPool, Method, Span, Version};
+use crate::head::{Field, Head, HeadPool, KnownLine, Method, Span, Version};
 use crate::name::Name;
 
 /// Which line opens the section.
@@ -86,8 +86,10 @@ impl Cursor {
                     Ok(Progress::Whole(end))
                 };
             }
-            if let Some(field) = FieldLine::known(bytes, self.line, self.fields, pool) {
-                self.take(&field, bytes, head, facts, options, limit)?;
+            if let Some(known) =
+                bytes.get(self.line..).and_then(|line| pool.lines.find(line, self.fields))
+            {
+                self.take_known(known, bytes, head, facts, options, limit)?;
             } else if let Some(field) = FieldLine::parse(bytes, self.line) {
                 field.keep(bytes, self.line, self.fields, pool);
                 self.take(&field, bytes, head, facts, options, limit)?;
@@ -111,6 +113,33 @@ impl Cursor {
             Some(field) => self.take(&field, bytes, head, facts, options, limit).map(|()| None),
             None => self.judge(bytes, limit, options, judge_field).map(Some),
         }
+    }
+
+    /// Takes a line that came before.
+    #[inline(always)]
+    fn take_known(
+        &mut self,
+        known: KnownLine,
+        bytes: &[u8],
+        head: &mut Head,
+        facts: &mut Facts,
+        options: &Options,
+        limit: usize,
+    ) -> Result<(), Error> {
+        let next = self.line + known.length;
+        if next > limit {
+            return Err(Error::HeadTooLarge);
+        }
+        self.fields += 1;
+        if self.fields > options.max_fields {
+            return Err(Error::TooManyFields);
+        }
+        let field = known.field.moved(self.line);
+        self.line = next;
+        if !field.name.is_framing() || facts.note(field.name, field.value(), bytes)? {
+            head.push(field);
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -247,15 +276,6 @@ struct FieldLine {
 }
 
 impl FieldLine {
-    /// A line that came before.
-    #[inline(always)]
-    fn known(bytes: &[u8], start: usize, number: u32, pool: &mut HeadPool) -> Option<Self> {
-        let line = pool.lines.find(bytes.get(start..)?, number)?;
-        let (colon, next) = (start + line.name_len, start + line.length);
-        let value = Span::raw(colon + 2, next - 2);
-        Some(Self { name: line.name, colon, value, next, as_written: true })
-    }
-
     /// Lets it be known by its bytes from now on.
     #[inline]
     fn keep(&self, bytes: &[u8], start: usize, number: u32, pool: &mut HeadPool) {

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::encode;
 use super::options::NameCase;
+use crate::chars;
 use crate::head::Head;
 use crate::name::Name;
 use crate::out::Out;
@@ -83,22 +84,9 @@ impl Sending {
 }
 
 /// The length that a head to be written promises: one valid Content-Length, or nothing.
+#[inline]
 pub(super) fn promised_length(head: &Head) -> Option<u64> {
-    let mut lengths = head.values(Name::ContentLength);
-    let value = lengths.next()?;
-    if value.is_empty() || lengths.next().is_some() {
-        return None;
-    }
-    if value.len() <= 18 {
-        // 10¹⁸ is below 2⁶⁴.
-        return value.iter().try_fold(0, |length, byte| {
-            byte.is_ascii_digit().then(|| length * 10 + u64::from(byte - b'0'))
-        });
-    }
-    value.iter().try_fold(0_u64, |length, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        length.checked_mul(10)?.checked_add(digit)
-    })
+    chars::decimal(head.only(Name::ContentLength)?)
 }
 
 fn chunk_size(buffer: &mut BytesMut, size: usize) {
