@@ -108,7 +108,14 @@ impl Worker {
     }
 
     /// Does what was left for later, and what that leaves.
+    #[inline(always)]
     pub(crate) fn do_work(&mut self, now: Instant) {
+        if !self.exchange.env.work.is_empty() {
+            self.do_all_work(now);
+        }
+    }
+
+    fn do_all_work(&mut self, now: Instant) {
         while let Some(work) = self.exchange.env.work.pop_front() {
             match work {
                 Work::Read(connection) => self.exchange.pump(connection, now),

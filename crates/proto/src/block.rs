@@ -212,6 +212,7 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
         0..=7 => false,
         8..=16 => same_ends::<8>(one, other),
         17..=32 => same_ends::<16>(one, other),
+        33..=64 => same_ends::<32>(one, other),
         _ => one == other,
     }
 }

@@ -10,10 +10,10 @@ use towpath_proto::name::Name;
 
 use crate::conn::mux::{Mux, ONLY, Part, Released};
 use crate::conn::{Connection, ConnectionTimer, Reading, Role};
-use crate::env::TimerSlot;
+use crate::env::{Env, TimerSlot};
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::router::{is_rewritten, timeouts_from_headers};
+use crate::exchange::router::{SHORTEST_WAIT, choose_host, is_rewritten, timeouts_from_headers};
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::ids::{Leg, PoolKey, Priority, ResetReason, StreamIndex};
@@ -97,13 +97,12 @@ impl Exchange {
             let (timer, slot) = (StreamTimer::Response as usize, TimerSlot::Stream(index.0).number());
             stream.deadlines.set(timer, now + timeout, slot, &mut self.env.timers);
         }
-        match self.find_host(index) {
-            Some(pool_key) => {
-                if !self.attach_plain(index, pool_key, now) {
-                    self.place_on(index, pool_key, now);
-                }
-            }
-            None => self.reset_upstream(index, ResetReason::NoHost, now),
+        let Some(pool_key) = choose_host(stream, cluster, &mut self.env) else {
+            self.reset_upstream(index, ResetReason::NoHost, now);
+            return true;
+        };
+        if !self.attach_plain(index, pool_key, now) {
+            self.place_on(index, pool_key, now);
         }
         true
     }
@@ -148,7 +147,7 @@ impl Exchange {
         connection.streams.bind(ONLY, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         cluster.request_began(pool_key);
-        self.finish_request_head(index, now);
+        self.env.name_try(stream);
         self.conns.encode_for(id, &mut self.env);
         if let (Some(stream), Some(connection)) =
             (self.streams.get_mut(index), self.conns.table.get_mut(id))
@@ -160,6 +159,25 @@ impl Exchange {
             }
         }
         true
+    }
+}
+
+impl Env {
+    /// Tells the server which try of a request this is, the first, and how long it may take.
+    fn name_try(&mut self, stream: &mut Stream) {
+        let Some(http) = stream.context.http() else { return };
+        if stream.routed().is_some_and(|routed| routed.host.attempt_count_in_request) {
+            self.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
+        }
+        let whole = stream.response_timeout.map(|whole| whole.max(SHORTEST_WAIT));
+        let expected = match (stream.per_try_timeout, whole) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        if let Some(expected) = expected.filter(|_| !http.config.router.suppress_envoy_headers) {
+            let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+            self.expected_timeout.set(ms, &mut stream.request);
+        }
     }
 }
 

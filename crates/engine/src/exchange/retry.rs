@@ -311,7 +311,15 @@ impl Exchange {
     }
 
     /// The stream does not count as a retry any more; answers where it did.
+    #[inline]
     pub(crate) fn release_retry(&mut self, index: StreamIndex) -> Option<PoolKey> {
+        let stream = self.streams.get_mut(index)?;
+        stream.retries.counted?;
+        self.release_counted(index)
+    }
+
+    #[cold]
+    fn release_counted(&mut self, index: StreamIndex) -> Option<PoolKey> {
         let stream = self.streams.get_mut(index)?;
         let pool_key = stream.retries.counted.take()?;
         self.upstreams.clusters.retry_over(pool_key.cluster, stream.priority);

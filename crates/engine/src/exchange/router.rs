@@ -29,6 +29,7 @@ use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathRewrite};
+use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
@@ -407,41 +408,14 @@ impl Exchange {
             return;
         }
         stream.trace_part(Part::PoolWait);
-        if self.upstreams.clusters.get(stream.cluster).is_none() {
+        let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
-        }
-        match self.find_host(index) {
+        };
+        match choose_host(stream, cluster, &mut self.env) {
             Some(pool_key) => self.place_on(index, pool_key, now),
             None => self.reset_upstream(index, ResetReason::NoHost, now),
         }
-    }
-
-    /// The pool of the host that its cluster chooses for a stream.
-    #[inline]
-    pub(crate) fn find_host(&mut self, index: StreamIndex) -> Option<PoolKey> {
-        let stream = self.streams.get_mut(index)?;
-        let cluster = self.upstreams.clusters.get_mut(stream.cluster)?;
-        if stream.record.cluster.is_none() {
-            stream.record.cluster = Some(cluster.config.name.clone());
-        }
-        stream.record.attempts = 1 + stream.retries.done;
-        let avoids = stream.retries.avoids_tried;
-        let (avoid, attempts) = if avoids {
-            (&stream.retries.tried[..], stream.retries.host_attempts)
-        } else {
-            (&[][..], 1)
-        };
-        let picked = cluster.pick(self.env.random.next(), stream.priority, avoid, attempts);
-        let Some(pool_key) = picked else {
-            cluster.stats.upstream_cx_none_healthy.inc();
-            return None;
-        };
-        stream.retries.pool_key = Some(pool_key);
-        if avoids {
-            stream.retries.tried.push(pool_key);
-        }
-        Some(pool_key)
     }
 
     /// Asks the pool of a stream's host for a connection.
@@ -551,6 +525,35 @@ impl Streams {
             self.set_stream_timer(index, StreamTimer::Response, now + timeout, env);
         }
     }
+}
+
+/// The pool of the host that its cluster chooses for a stream.
+#[inline]
+pub(crate) fn choose_host(
+    stream: &mut Stream,
+    cluster: &mut ClusterState,
+    env: &mut Env,
+) -> Option<PoolKey> {
+    if stream.record.cluster.is_none() {
+        stream.record.cluster = Some(cluster.config.name.clone());
+    }
+    stream.record.attempts = 1 + stream.retries.done;
+    let avoids = stream.retries.avoids_tried;
+    let (avoid, attempts) = if avoids {
+        (&stream.retries.tried[..], stream.retries.host_attempts)
+    } else {
+        (&[][..], 1)
+    };
+    let picked = cluster.pick(env.random.next(), stream.priority, avoid, attempts);
+    let Some(pool_key) = picked else {
+        cluster.stats.upstream_cx_none_healthy.inc();
+        return None;
+    };
+    stream.retries.pool_key = Some(pool_key);
+    if avoids {
+        stream.retries.tried.push(pool_key);
+    }
+    Some(pool_key)
 }
 
 /// Applies the operations of all levels.

@@ -12,8 +12,8 @@ use crate::name::Name;
 /// Lines of any direction and connection, each in the one place that its first bytes and its number choose.
 #[derive(Debug)]
 pub(crate) struct KnownLines {
-    /// Empty until there is a line to keep.
-    lines: Vec<Known>,
+    /// None until there is a line to keep.
+    lines: Option<Box<[Known; SLOTS]>>,
 }
 
 /// A line with a well-known name, one space before its value, and nothing behind that but CRLF.
@@ -38,14 +38,14 @@ struct Known {
 
 impl KnownLines {
     pub(crate) const fn new() -> Self {
-        Self { lines: Vec::new() }
+        Self { lines: None }
     }
 
     /// What the line is that `bytes` begin with, if it came before; `number` is its place in the head.
     #[inline(always)]
     pub(crate) fn find(&mut self, bytes: &[u8], number: u32) -> Option<KnownLine> {
         let slot = slot_of(bytes, number)?;
-        let known = self.lines.get_mut(slot)?;
+        let known = &mut self.lines.as_mut()?[slot];
         let length = usize::from(known.length);
         if !block::same(bytes.get(..length)?, known.bytes.get(..length)?) {
             return None;
@@ -61,10 +61,8 @@ impl KnownLines {
         if line.len() > LONGEST || may_be_secret(name) {
             return;
         }
-        if self.lines.is_empty() {
-            self.lines.resize(SLOTS, Known::NONE);
-        }
-        let Some(known) = self.lines.get_mut(slot) else { return };
+        let lines = self.lines.get_or_insert_with(|| Box::new([Known::NONE; SLOTS]));
+        let known = &mut lines[slot];
         if known.passes > 0 {
             known.passes -= 1;
             return;
@@ -157,7 +155,7 @@ mod tests {
         }
         lines.keep(&[b'a'; LONGEST + 1], Name::Accept, 1);
         lines.keep(b"a: b\r\n", Name::Accept, 1);
-        assert!(lines.lines.is_empty());
+        assert!(lines.lines.is_none());
         lines.keep(&[b'a'; LONGEST], Name::Accept, 1);
         assert_eq!(lines.find(&[b'a'; 200], 1).map(|line| line.length), Some(LONGEST));
     }
@@ -170,7 +168,8 @@ mod tests {
         for value in 0..1000 {
             assert!(lines.find(&line(value), 0).is_none());
             lines.keep(&line(value), Name::Traceparent, 0);
-            if lines.lines[slot_of(&line(value), 0).unwrap()].bytes.starts_with(&line(value)) {
+            let slot = slot_of(&line(value), 0).unwrap();
+            if lines.lines.as_ref().unwrap()[slot].bytes.starts_with(&line(value)) {
                 kept.push(value);
             }
         }
