@@ -95,11 +95,15 @@ impl Known {
 /// Lines of one head lie apart; beyond that their first bytes choose.
 #[inline(always)]
 fn slot_of(line: &[u8], number: u32) -> Option<usize> {
-    let first = u64::from_le_bytes(*line.first_chunk()?);
-    let second =
-        line.get(8..).and_then(<[u8]>::first_chunk).map_or(0, |it| u64::from_le_bytes(*it));
+    let mixed = match line.first_chunk::<16>() {
+        Some(first) => {
+            let first = u128::from_le_bytes(*first);
+            first as u64 ^ ((first >> 64) as u64).rotate_left(29)
+        }
+        None => u64::from_le_bytes(*line.first_chunk()?),
+    };
     // Any odd number with bits all over.
-    let mixed = (first ^ second.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Some((mixed >> (u64::BITS - 4)) as usize | (number as usize % NUMBERS) << 4)
 }
 

@@ -1,15 +1,11 @@
 //! The side towards servers: requests out, responses in.
 
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "well-known names are many: each match means a few and all the others"
-)]
-
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::body::Body;
+use super::encode::Framing;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
@@ -63,6 +59,12 @@ impl Client {
             None => Sending::Chunked,
         };
 
+        let kept = Framing::default()
+            .with(Name::ContentLength, length.is_some() && !connect)
+            .with(Name::Trailer, chunked)
+            .with(Name::Te, true)
+            .with(Name::Upgrade, true)
+            .with(Name::Expect, true);
         let case = self.receiver.options.name_case;
         let target = match head.path() {
             _ if connect => head.authority(),
@@ -72,13 +74,7 @@ impl Client {
         out.head(|lines| {
             encode::request_line(lines, head.method_bytes(), target);
             encode::host(lines, head.authority(), case);
-            encode::fields(lines, head, case, |field| match field.name {
-                Name::ContentLength => length.is_some() && !connect,
-                Name::Trailer => chunked,
-                Name::Te => field.value.eq_ignore_ascii_case(b"trailers"),
-                Name::Upgrade | Name::Expect => true,
-                _ => false,
-            });
+            encode::fields(lines, head, case, kept);
             if chunked {
                 encode::field(lines, Name::TransferEncoding, b"chunked", case);
             } else if end

@@ -58,35 +58,52 @@ pub(super) fn request_line(lines: &mut Lines, method: &[u8], target: &[u8]) {
     lines.put_array(b" HTTP/1.1\r\n");
 }
 
-/// Every field that may leave; `keep` decides about the framing names.
+/// Every field that may leave; of those that framing depends on, `kept` and no others.
 #[inline]
-pub(super) fn fields(
-    lines: &mut Lines,
-    head: &Head,
-    case: NameCase,
-    keep: impl Fn(&FieldRef<'_>) -> bool,
-) {
-    let fields = head.fields();
-    let mut at = 0;
-    while let Some(field) = fields.get(at) {
-        at += 1;
-        if field.name.is_framing() && !keep(&head.field_ref(field)) {
+pub(super) fn fields(lines: &mut Lines, head: &Head, case: NameCase, kept: Framing) {
+    let mut rest = head.fields();
+    while let [field, behind @ ..] = rest {
+        let from = rest;
+        rest = behind;
+        if kept.refuses(head, field) {
             continue;
         }
         let Some(mut run) = field.written_line().filter(|_| case == NameCase::Lower) else {
             line(lines, &head.field_ref(field), case);
             continue;
         };
-        let first = at - 1;
-        while let Some(next) = fields.get(at)
+        while let [next, behind @ ..] = rest
             && let Some(line) = next.written_line()
             && line.start == run.end
-            && !next.name.is_framing()
+            && !kept.refuses(head, next)
         {
             run.end = line.end;
-            at += 1;
+            rest = behind;
         }
-        copy(lines, head, run, &fields[first..at]);
+        copy(lines, head, run, &from[..from.len() - rest.len()]);
+    }
+}
+
+/// Names of framing that may leave.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Framing {
+    names: u64,
+}
+
+impl Framing {
+    /// With this name as well, where that is so.
+    #[inline]
+    pub(super) const fn with(self, name: Name, leaves: bool) -> Self {
+        Self { names: if leaves { self.names | name.bit() } else { self.names } }
+    }
+
+    #[inline(always)]
+    fn refuses(self, head: &Head, field: &Field) -> bool {
+        field.name.is_framing()
+            && (self.names & field.name.bit() == 0
+                // RFC 9110 §10.1.4: of TE's options `trailers` alone is not about one connection.
+                || (field.name == Name::Te
+                    && !head.field_ref(field).value.eq_ignore_ascii_case(b"trailers")))
     }
 }
 

@@ -86,17 +86,31 @@ impl Cursor {
                     Ok(Progress::Whole(end))
                 };
             }
-            if let Some(known) =
-                bytes.get(self.line..).and_then(|line| pool.lines.find(line, self.fields))
-            {
+            let known = bytes.get(self.line..).and_then(|it| pool.lines.find(it, self.fields));
+            if let Some(known) = known {
                 self.take_known(known, bytes, head, facts, options, limit)?;
-            } else if let Some(field) = FieldLine::parse(bytes, self.line) {
-                field.keep(bytes, self.line, self.fields, pool);
-                self.take(&field, bytes, head, facts, options, limit)?;
-            } else if let Some(progress) = self.rare_line(bytes, head, facts, options)? {
+            } else if let Some(progress) = self.new_line(bytes, head, facts, options, pool)? {
                 return Ok(progress);
             }
         }
+    }
+
+    /// Takes a line that did not come before, or finds out why it is none.
+    #[inline(never)]
+    fn new_line(
+        &mut self,
+        bytes: &[u8],
+        head: &mut Head,
+        facts: &mut Facts,
+        options: &Options,
+        pool: &mut HeadPool,
+    ) -> Result<Option<Progress>, Error> {
+        let Some(field) = FieldLine::parse(bytes, self.line) else {
+            return self.rare_line(bytes, head, facts, options);
+        };
+        field.keep(bytes, self.line, self.fields, pool);
+        self.take(&field, bytes, head, facts, options, options.head_limit())?;
+        Ok(None)
     }
 
     /// Takes a line that is longer than a window before its value, or finds out why it is none.

@@ -59,7 +59,7 @@ impl Sending {
         }
         out.head(|lines| {
             lines.put_array(b"0\r\n");
-            encode::fields(lines, trailers, case, |_| false);
+            encode::fields(lines, trailers, case, encode::Framing::default());
             lines.put_array(b"\r\n");
         });
         *self = Self::Complete;

@@ -1,15 +1,11 @@
 //! The side towards clients: requests in, responses out.
 
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "well-known names are many: each match means a few and all the others"
-)]
-
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::body::Body;
+use super::encode::Framing;
 use super::error::Error;
 use super::facts::Facts;
 use super::options::Options;
@@ -104,7 +100,8 @@ impl Server {
         self.expects_continue &= head.status() != 100;
         out.head(|lines| {
             encode::status_line(lines, Version::Http11, head.status());
-            encode::fields(lines, head, self.receiver.options.name_case, |_| false);
+            let case = self.receiver.options.name_case;
+            encode::fields(lines, head, case, Framing::default());
             lines.put_array(b"\r\n");
         });
     }
@@ -129,18 +126,17 @@ impl Server {
         };
         self.keep_alive &= self.sending != Sending::UntilClose;
 
+        let kept = Framing::default()
+            .with(Name::ContentLength, keep_length)
+            .with(Name::Trailer, chunked)
+            .with(Name::Upgrade, status == 101 || status == 426);
         let case = self.receiver.options.name_case;
         // Whose version is not served is told so in ours.
         let version =
             if self.receiver.options.accept_http10 { self.version } else { Version::Http11 };
         out.head(|lines| {
             encode::status_line(lines, version, status);
-            encode::fields(lines, head, case, |field| match field.name {
-                Name::ContentLength => keep_length,
-                Name::Trailer => chunked,
-                Name::Upgrade => status == 101 || status == 426,
-                _ => false,
-            });
+            encode::fields(lines, head, case, kept);
             if chunked {
                 encode::field(lines, Name::TransferEncoding, b"chunked", case);
             } else if end && !bodiless && length.is_none() {
