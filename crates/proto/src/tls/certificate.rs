@@ -12,7 +12,7 @@ pub struct Certificate<'a> {
     validity: (i64, i64),
     subject: &'a [u8],
     key: &'a [u8],
-    names: &'a [u8],
+    names: Option<&'a [u8]>,
 }
 
 /// Another name of a certificate's subject (RFC 5280 §4.2.1.6).
@@ -56,7 +56,7 @@ impl<'a> Certificate<'a> {
         body.skip_if(ISSUER_ID)?;
         body.skip_if(SUBJECT_ID)?;
         let names = match body.0 {
-            [] => &[][..],
+            [] => None,
             _ => alternative_names(body.enter(EXTENSIONS)?)?,
         };
         Some(Self { issuer, validity, subject, key, names })
@@ -82,15 +82,43 @@ impl<'a> Certificate<'a> {
 
     /// Its alternative names, but for kinds that are never matched (X.400, directory and EDI names, registered ids).
     pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
-        let mut rest = Reader(self.names);
+        let mut rest = Reader(self.names.unwrap_or_default());
         std::iter::from_fn(move || rest.any()).filter_map(|(tag, content)| name(tag, content))
+    }
+
+    /// The names of the server that it is for: its alternative names for domains, or without any alternative name at
+    /// all its subject's common name (RFC 6125 §6.4.4).
+    pub(super) fn server_names(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let common_name = if self.names.is_none() { common_name(self.subject) } else { None };
+        let domains = self.alternative_names().filter_map(|name| match name {
+            AlternativeName::Dns(domain) => Some(domain),
+            AlternativeName::Uri(_)
+            | AlternativeName::Email(_)
+            | AlternativeName::Ip(_)
+            | AlternativeName::Other { .. } => None,
+        });
+        domains.chain(common_name)
     }
 }
 
-/// The content of the extension `subjectAltName`; empty when there is none.
-fn alternative_names(mut extensions: Reader<'_>) -> Option<&[u8]> {
+/// The first `commonName` of a subject.
+fn common_name(subject: &[u8]) -> Option<&[u8]> {
+    let mut subject = Reader(subject).enter(SEQUENCE)?;
+    loop {
+        let mut attributes = subject.enter(SET)?;
+        while !attributes.0.is_empty() {
+            let mut attribute = attributes.enter(SEQUENCE)?;
+            if attribute.enter(OBJECT_ID)?.0 == COMMON_NAME {
+                return Some(attribute.any()?.1);
+            }
+        }
+    }
+}
+
+/// The content of the extension `subjectAltName`, if there is one. The outer `None` is for malformed extensions.
+fn alternative_names(mut extensions: Reader<'_>) -> Option<Option<&[u8]>> {
     let mut list = extensions.enter(SEQUENCE)?;
-    let mut names = &[][..];
+    let mut names = None;
     while !list.0.is_empty() {
         let mut extension = list.enter(SEQUENCE)?;
         let id = extension.enter(OBJECT_ID)?.0;
@@ -98,11 +126,11 @@ fn alternative_names(mut extensions: Reader<'_>) -> Option<&[u8]> {
         let value = extension.enter(OCTET_STRING)?;
         if id == SUBJECT_ALT_NAME {
             let mut value = value;
-            names = value.enter(SEQUENCE)?.0;
+            names = Some(value.enter(SEQUENCE)?.0);
         }
     }
     // A name that cannot be read makes the list unfit, not shorter.
-    let mut rest = Reader(names);
+    let mut rest = Reader(names.unwrap_or_default());
     while !rest.0.is_empty() {
         rest.any()?;
     }
@@ -224,11 +252,14 @@ const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
 const ISSUER_ID: u8 = 0x81;
 const SUBJECT_ID: u8 = 0x82;
 const EXTENSIONS: u8 = 0xa3;
 const OTHER_NAME_VALUE: u8 = 0xa0;
+/// 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::client::{Resumption, Tls12Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use super::fault::Fault;
 use super::layer::Layer;
@@ -54,8 +54,8 @@ impl Default for ClientSettings {
 /// A certificate with the certificates that lead to a root, and its private key.
 #[derive(Debug)]
 pub struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
@@ -106,6 +106,12 @@ pub enum SettingsError {
     /// A protocol's name has no or more than 255 bytes.
     #[error("a protocol's name has 1 to 255 bytes")]
     Alpn,
+    /// A server asks for a name of its own in a client's certificate.
+    #[error("a client's certificate does not have the server's name")]
+    Names,
+    /// There are no keys for tickets, or one does not have 80 bytes.
+    #[error("a ticket key has 80 bytes, and there is at least one")]
+    TicketKey,
     /// Not a name that a server can have.
     #[error("not a server's name")]
     ServerName,
@@ -124,21 +130,12 @@ impl ClientSettings {
     /// # Errors
     /// When they contradict each other.
     pub fn build(self) -> Result<ClientTemplate, SettingsError> {
-        let provider = CryptoProvider {
-            cipher_suites: CipherSuite::with_tls13(&self.cipher_suites),
-            kx_groups: Group::or_default(&self.groups),
-            ..aws_lc_rs::default_provider()
-        };
-        let versions = Version::range(self.versions.0, self.versions.1);
-        if versions.is_empty() {
-            return Err(SettingsError::NoVersion);
-        }
-        if self.alpn.iter().any(|name| name.is_empty() || name.len() > 255) {
-            return Err(SettingsError::Alpn);
-        }
+        let provider = provider(&self.cipher_suites, &self.groups);
+        let versions = versions(self.versions)?;
+        check_alpn(&self.alpn)?;
         let verifier = Verifier::new(self.trust, provider.signature_verification_algorithms);
         let config =
-            ClientConfig::builder_with_details(Arc::new(provider), Arc::new(Told::default()))
+            ClientConfig::builder_with_details(Arc::new(provider), Clock::default().provider())
                 .with_protocol_versions(&versions)
                 .map_err(|_| SettingsError::NoCipherSuite)?
                 .dangerous()
@@ -154,12 +151,33 @@ impl ClientSettings {
     }
 }
 
+/// What does the cryptography, as far as that is chosen.
+pub(super) fn provider(cipher_suites: &[CipherSuite], groups: &[Group]) -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: CipherSuite::with_tls13(cipher_suites),
+        kx_groups: Group::or_default(groups),
+        ..aws_lc_rs::default_provider()
+    }
+}
+
+pub(super) fn versions(
+    (least, most): (Version, Version),
+) -> Result<Vec<&'static SupportedProtocolVersion>, SettingsError> {
+    let versions = Version::range(least, most);
+    if versions.is_empty() { Err(SettingsError::NoVersion) } else { Ok(versions) }
+}
+
+pub(super) fn check_alpn(names: &[Vec<u8>]) -> Result<(), SettingsError> {
+    let fits = names.iter().all(|name| (1..=255).contains(&name.len()));
+    fits.then_some(()).ok_or(SettingsError::Alpn)
+}
+
 impl ClientTemplate {
     /// A worker's own client, which goes by the worker's clock: what it learns of servers is not shared.
     #[must_use]
     pub fn client(&self, clock: &Clock) -> Client {
         let mut config = (*self.config).clone();
-        config.time_provider = Arc::clone(&clock.0) as Arc<dyn TimeProvider>;
+        config.time_provider = clock.provider();
         config.resumption = match self.stored_sessions {
             0 => Resumption::disabled(),
             most => Resumption::store(Arc::new(Sessions::new(most)))
@@ -221,6 +239,15 @@ impl Clock {
     /// Sets the time since 1970, which holds until the next call.
     pub fn set(&self, since_1970: Duration) {
         self.0.0.store(since_1970.as_secs(), Ordering::Relaxed);
+    }
+
+    /// Seconds since 1970; `None` until it is told.
+    pub(super) fn seconds(&self) -> Option<u64> {
+        Some(self.0.current_time()?.as_secs())
+    }
+
+    pub(super) fn provider(&self) -> Arc<dyn TimeProvider> {
+        Arc::clone(&self.0) as Arc<dyn TimeProvider>
     }
 }
 

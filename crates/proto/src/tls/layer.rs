@@ -6,17 +6,21 @@
 use std::fmt;
 
 use bytes::BytesMut;
+use rustls::CommonState;
 use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus,
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
 use super::fault::Fault;
+use super::hello::HelloReader;
+use super::server::Server;
 use super::suites::{CipherSuite, Group, Version};
 
 /// One connection's TLS.
 pub struct Layer {
-    connection: UnbufferedClientConnection,
+    side: Side,
     /// Records of which a part is missing.
     incoming: Vec<u8>,
     /// Records of our own that were not asked for: the handshake's, alerts.
@@ -24,6 +28,15 @@ pub struct Layer {
     stage: Stage,
     said_goodbye: bool,
     sealed_records: u64,
+}
+
+/// Which side of the connection this is.
+enum Side {
+    Client(UnbufferedClientConnection),
+    /// And the name by which the client asked for it.
+    Server(UnbufferedServerConnection, Option<Box<str>>),
+    /// A server that has not read the whole `ClientHello`, by which its settings are chosen.
+    Hello(Server, HelloReader),
 }
 
 /// How far a layer is.
@@ -51,16 +64,24 @@ enum Step {
 
 impl Layer {
     pub(super) fn client(connection: UnbufferedClientConnection) -> Result<Self, Fault> {
-        let mut layer = Self {
-            connection,
+        let mut layer = Self::new(Side::Client(connection));
+        layer.advance(&mut BytesMut::new())?;
+        Ok(layer)
+    }
+
+    pub(super) fn server(server: Server) -> Self {
+        Self::new(Side::Hello(server, HelloReader::default()))
+    }
+
+    const fn new(side: Side) -> Self {
+        Self {
+            side,
             incoming: Vec::new(),
             outgoing: Vec::new(),
             stage: Stage::Handshake,
             said_goodbye: false,
             sealed_records: 0,
-        };
-        layer.advance(&mut BytesMut::new())?;
-        Ok(layer)
+        }
     }
 
     /// Takes what arrived and appends what it says to `plain`. Afterwards [`Layer::take_output`] may have something.
@@ -78,6 +99,9 @@ impl Layer {
                 break;
             }
             self.incoming.extend_from_slice(piece);
+            if matches!(self.side, Side::Hello(..)) && !self.read_hello()? {
+                continue;
+            }
             self.advance(plain)?;
         }
         if self.incoming.is_empty() {
@@ -144,49 +168,88 @@ impl Layer {
     /// The version that is spoken, once that is known.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
-        self.connection.protocol_version().and_then(Version::of)
+        self.common()?.protocol_version().and_then(Version::of)
     }
 
     /// The cipher suite that is used, once that is known.
     #[must_use]
     pub fn cipher_suite(&self) -> Option<CipherSuite> {
-        self.connection.negotiated_cipher_suite().map(CipherSuite::of)
+        self.common()?.negotiated_cipher_suite().map(CipherSuite::of)
     }
 
     /// The group whose keys were exchanged, once that is known; none when TLS 1.2 resumes.
     #[must_use]
     pub fn group(&self) -> Option<Group> {
-        self.connection.negotiated_key_exchange_group().map(Group::of)
+        self.common()?.negotiated_key_exchange_group().map(Group::of)
     }
 
     /// The protocol that the server chose, if it did.
     #[must_use]
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.connection.alpn_protocol()
+        self.common()?.alpn_protocol()
+    }
+
+    /// The name by which the client asked for this server (RFC 6066 §3), as it wrote it; on the server's side only, once
+    /// its first message is there.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        match &self.side {
+            Side::Server(_, name) => name.as_deref(),
+            Side::Client(_) | Side::Hello(..) => None,
+        }
     }
 
     /// Whether an earlier session was resumed.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
-        self.connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
+        let kind = self.common().and_then(CommonState::handshake_kind);
+        kind == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// The peer's certificate (DER).
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
-        Some(self.connection.peer_certificates()?.first()?)
+        self.peer_certificates().next()
+    }
+
+    /// The peer's certificate and those that it sent to lead to a root (DER).
+    pub fn peer_certificates(&self) -> impl Iterator<Item = &[u8]> {
+        let chain = self.common().and_then(CommonState::peer_certificates).unwrap_or_default();
+        chain.iter().map(AsRef::as_ref)
+    }
+
+    fn common(&self) -> Option<&CommonState> {
+        match &self.side {
+            Side::Client(connection) => Some(connection),
+            Side::Server(connection, _) => Some(connection),
+            Side::Hello(..) => None,
+        }
+    }
+
+    /// Begins the server's side as soon as the `ClientHello` is whole, or can be none. Whether it is fit is left to
+    /// rustls, which reads it again.
+    fn read_hello(&mut self) -> Result<bool, Fault> {
+        let Side::Hello(server, reader) = &mut self.side else { return Ok(true) };
+        let Some(offer) = reader.read(&self.incoming) else { return Ok(false) };
+        match UnbufferedServerConnection::new(server.config_for(&offer)) {
+            Ok(connection) => self.side = Side::Server(connection, offer.server_name),
+            Err(error) => return Err(self.fail(Fault::of(&error))),
+        }
+        Ok(true)
     }
 
     /// Lets rustls work until it waits.
     fn advance(&mut self, plain: &mut BytesMut) -> Result<(), Fault> {
         loop {
-            let UnbufferedStatus { mut discard, state } =
-                self.connection.process_tls_records(&mut self.incoming);
-            let step = match state {
-                Ok(state) => {
-                    take_step(state, &mut self.stage, &mut self.outgoing, plain, &mut discard)
+            let Self { side, incoming, outgoing, stage, .. } = self;
+            let (discard, step) = match side {
+                Side::Client(connection) => {
+                    take_step(connection.process_tls_records(incoming), stage, outgoing, plain)
                 }
-                Err(error) => Err(Fault::of(&error)),
+                Side::Server(connection, _) => {
+                    take_step(connection.process_tls_records(incoming), stage, outgoing, plain)
+                }
+                Side::Hello(..) => (0, Ok(Step::Idle)),
             };
             self.incoming.drain(..discard.min(self.incoming.len()));
             match step {
@@ -202,14 +265,21 @@ impl Layer {
 
     /// Marks the layer as failed and fetches the alert that tells the peer.
     fn fail(&mut self, fault: Fault) -> Fault {
-        let refused = fault == Fault::Alert(HANDSHAKE_FAILURE) && self.version().is_none();
+        let refused = fault == Fault::Alert(HANDSHAKE_FAILURE)
+            && self.version().is_none()
+            && matches!(self.side, Side::Client(_));
         let fault = if refused { Fault::HelloRefused } else { fault };
-        // One step brings the alert. A second one would read on, which rustls forbids (with an assertion).
-        if !matches!(fault, Fault::Alert(_) | Fault::HelloRefused)
-            && let Ok(ConnectionState::EncodeTlsData(data)) =
-                self.connection.process_tls_records(&mut self.incoming).state
-        {
-            let _ = encode(data, &mut self.outgoing);
+        if !matches!(fault, Fault::Alert(_) | Fault::HelloRefused) {
+            let Self { side, incoming, outgoing, .. } = self;
+            match side {
+                Side::Client(connection) => {
+                    encode_alert(connection.process_tls_records(incoming), outgoing);
+                }
+                Side::Server(connection, _) => {
+                    encode_alert(connection.process_tls_records(incoming), outgoing);
+                }
+                Side::Hello(..) => {}
+            }
         }
         self.incoming = Vec::new();
         self.stage = Stage::Failed(fault);
@@ -218,10 +288,15 @@ impl Layer {
 
     fn write(&mut self, wish: Wish<'_>, out: &mut BytesMut) -> Result<(), Fault> {
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(&mut self.incoming);
-            let step =
-                state.map_err(|error| Fault::of(&error)).and_then(|state| write(state, wish, out));
+            let (discard, step) = match &mut self.side {
+                Side::Client(connection) => {
+                    write(connection.process_tls_records(&mut self.incoming), wish, out)
+                }
+                Side::Server(connection, _) => {
+                    write(connection.process_tls_records(&mut self.incoming), wish, out)
+                }
+                Side::Hello(..) => (0, Err(Fault::Internal)),
+            };
             self.incoming.drain(..discard.min(self.incoming.len()));
             match step {
                 Ok(Step::Again) => {}
@@ -238,45 +313,59 @@ impl fmt::Debug for Layer {
     }
 }
 
-/// Does what one state of rustls asks for on the way in.
+/// Does what rustls's state asks for on the way in. Also says how many of the incoming bytes are done with.
 fn take_step<Data>(
-    state: ConnectionState<'_, '_, Data>,
+    status: UnbufferedStatus<'_, '_, Data>,
     stage: &mut Stage,
     outgoing: &mut Vec<u8>,
     plain: &mut BytesMut,
-    discard: &mut usize,
-) -> Result<Step, Fault> {
-    match state {
-        ConnectionState::ReadTraffic(mut traffic) => {
-            while let Some(record) = traffic.next_record() {
-                let record = record.map_err(|error| Fault::of(&error))?;
-                *discard += record.discard;
-                plain.extend_from_slice(record.payload);
+) -> (usize, Result<Step, Fault>) {
+    let UnbufferedStatus { mut discard, state } = status;
+    let step = match state {
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+            match traffic.next_record() {
+                Some(Ok(record)) => {
+                    discard += record.discard;
+                    plain.extend_from_slice(record.payload);
+                }
+                Some(Err(error)) => break Err(Fault::of(&error)),
+                None => break Ok(Step::Again),
             }
-            Ok(Step::Again)
-        }
-        ConnectionState::EncodeTlsData(data) => encode(data, outgoing).map(|()| Step::Again),
-        ConnectionState::TransmitTlsData(data) => {
+        },
+        Ok(ConnectionState::EncodeTlsData(data)) => encode(data, outgoing).map(|()| Step::Again),
+        Ok(ConnectionState::TransmitTlsData(data)) => {
             // The layer's owner sends its output in order.
             data.done();
             Ok(Step::Again)
         }
-        ConnectionState::PeerClosed => {
+        Ok(ConnectionState::PeerClosed) => {
             if *stage == Stage::Handshake {
-                return Err(Fault::Ended);
+                Err(Fault::Ended)
+            } else {
+                *stage = Stage::Ended;
+                Ok(Step::Again)
             }
-            *stage = Stage::Ended;
-            Ok(Step::Again)
         }
-        ConnectionState::WriteTraffic(_) => {
+        Ok(ConnectionState::WriteTraffic(_)) => {
             if *stage == Stage::Handshake {
                 *stage = Stage::Open;
             }
             Ok(Step::Idle)
         }
-        ConnectionState::BlockedHandshake | ConnectionState::Closed => Ok(Step::Idle),
+        Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => Ok(Step::Idle),
         // Early data is neither sent nor accepted.
-        ConnectionState::ReadEarlyData(_) | _ => Err(Fault::Internal),
+        Ok(ConnectionState::ReadEarlyData(_) | _) => Err(Fault::Internal),
+        Err(error) => Err(Fault::of(&error)),
+    };
+    (discard, step)
+}
+
+/// Appends the alert that tells the peer of an error. One step brings it. A second one would read on, which rustls
+/// forbids (with an assertion).
+fn encode_alert<Data>(status: UnbufferedStatus<'_, '_, Data>, outgoing: &mut Vec<u8>) {
+    if let Ok(ConnectionState::EncodeTlsData(data)) = status.state {
+        // Without it the peer takes the end for a cut, which is all that is left then.
+        let _ = encode(data, outgoing);
     }
 }
 
@@ -298,13 +387,25 @@ enum Wish<'a> {
     Goodbye,
 }
 
-/// Does what one state of rustls asks for on the way out.
+/// Does what rustls's state asks for on the way out. Also says how many of the incoming bytes are done with.
 fn write<Data>(
-    state: ConnectionState<'_, '_, Data>,
+    status: UnbufferedStatus<'_, '_, Data>,
+    wish: Wish<'_>,
+    out: &mut BytesMut,
+) -> (usize, Result<Step, Fault>) {
+    let step = match status.state {
+        Ok(ConnectionState::WriteTraffic(traffic)) => write_traffic(traffic, wish, out),
+        Ok(_) => Err(Fault::Internal),
+        Err(error) => Err(Fault::of(&error)),
+    };
+    (status.discard, step)
+}
+
+fn write_traffic<Data>(
+    mut traffic: WriteTraffic<'_, Data>,
     wish: Wish<'_>,
     out: &mut BytesMut,
 ) -> Result<Step, Fault> {
-    let ConnectionState::WriteTraffic(mut traffic) = state else { return Err(Fault::Internal) };
     let start = out.len();
     let mut room = match wish {
         Wish::Seal(plain) => sealed_bytes(plain.len()),

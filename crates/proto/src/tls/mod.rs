@@ -9,6 +9,9 @@
 //! | [`ClientSettings`] | what a user wants of TLS towards servers; [`ClientSettings::build`] checks it |
 //! | [`ClientTemplate`] | the same, checked: shared by all workers |
 //! | [`Client`] | a worker's own, with its sessions to resume |
+//! | [`ServerSettings`] | what a user wants of TLS towards clients; [`ServerSettings::build`] checks it |
+//! | [`ServerTemplate`] | the same, checked: shared by all workers |
+//! | [`Server`] | a worker's own |
 //! | [`Clock`] | the wall time, as the worker is told it |
 //! | [`Layer`] | one connection |
 //! | [`Fault`] | why there is none |
@@ -19,11 +22,15 @@
 mod certificate;
 mod client;
 mod fault;
+mod hello;
+mod identities;
 mod layer;
+mod server;
 mod sessions;
 mod suites;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod verify;
 
 pub use certificate::{AlternativeName, Certificate};
@@ -32,5 +39,7 @@ pub use client::{
 };
 pub use fault::{Distrust, Fault};
 pub use layer::Layer;
+pub use server::{Server, ServerSettings, ServerTemplate, Tickets};
 pub use suites::{CipherSuite, Group, Version};
+pub use tickets::TicketKey;
 pub use verify::{NameMatcher, Names, Roots, Trust};

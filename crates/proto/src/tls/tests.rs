@@ -1,5 +1,7 @@
 //! A layer against rustls's own server, in memory: every split of the handshake's bytes, and all ways to refuse.
 
+mod server;
+
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whether a server's certificate is the one we want: chain, names, pins, as Envoy's `CertificateValidationContext`
+//! Whether a peer's certificate is the one we want: chain, names, pins, as Envoy's `CertificateValidationContext`
 //! combines them.
 
 use std::fmt::Debug;
@@ -7,13 +7,16 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::hash::Hash;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    SupportedCipherSuite,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme, SupportedCipherSuite,
 };
 
 use super::certificate::{AlternativeName, Certificate};
@@ -34,6 +37,14 @@ pub struct Trust {
     pub certificate_sha256: Vec<[u8; 32]>,
     /// Takes whatever certificate comes. Envoy `trust_chain_verification: ACCEPT_UNTRUSTED`.
     pub accept_untrusted: bool,
+}
+
+impl Trust {
+    /// Whether every certificate is as good as another.
+    fn is_indifferent(&self) -> bool {
+        let pins = self.spki_sha256.len() + self.certificate_sha256.len();
+        self.roots.is_none() && matches!(self.names, Names::Any) && pins == 0
+    }
 }
 
 /// What names a certificate must have.
@@ -117,54 +128,32 @@ impl Verifier {
         Self { trust, algorithms }
     }
 
+    /// `is_signed` says whether one of the roots has signed the certificate, by way of others or not.
     fn judge(
         &self,
         leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server: &ServerName<'_>,
+        server: Option<&ServerName<'_>>,
+        is_signed: impl FnOnce(&Roots) -> Result<(), Error>,
         now: UnixTime,
     ) -> Result<(), Error> {
         if let Some(roots) = &self.trust.roots {
-            self.judge_chain(roots, leaf, intermediates, now)?;
+            judge_chain(roots, leaf, is_signed, now)?;
         }
         self.judge_names(leaf, server)?;
         self.judge_pins(leaf)
     }
 
-    fn judge_chain(
+    fn judge_names(
         &self,
-        roots: &Roots,
         leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        server: Option<&ServerName<'_>>,
     ) -> Result<(), Error> {
-        if roots.fingerprints.contains(&sha256(leaf)) {
-            return judge_validity(leaf, now);
-        }
-        let parsed = ParsedCertificate::try_from(leaf)?;
-        let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &roots.store,
-            intermediates,
-            now,
-            algorithms,
-        )
-        .map_err(|error| match Certificate::parse(leaf) {
-            Some(leaf)
-                if leaf.is_self_issued()
-                    && error == Error::InvalidCertificate(CertificateError::UnknownIssuer) =>
-            {
-                Distrust::SelfSigned.error()
-            }
-            Some(_) | None => error,
-        })
-    }
-
-    fn judge_names(&self, leaf: &CertificateDer<'_>, server: &ServerName<'_>) -> Result<(), Error> {
         match &self.trust.names {
             Names::Any => Ok(()),
-            Names::Server => verify_server_name(&ParsedCertificate::try_from(leaf)?, server),
+            Names::Server => {
+                let server = server.ok_or_else(|| Distrust::Name.error())?;
+                verify_server_name(&ParsedCertificate::try_from(leaf)?, server)
+            }
             Names::Matching(matchers) => {
                 let leaf = Certificate::parse(leaf).ok_or_else(|| Distrust::Malformed.error())?;
                 let wanted = |name: AlternativeName<'_>| {
@@ -190,6 +179,26 @@ impl Verifier {
     }
 }
 
+fn judge_chain(
+    roots: &Roots,
+    leaf: &CertificateDer<'_>,
+    is_signed: impl FnOnce(&Roots) -> Result<(), Error>,
+    now: UnixTime,
+) -> Result<(), Error> {
+    if roots.fingerprints.contains(&sha256(leaf)) {
+        return judge_validity(leaf, now);
+    }
+    is_signed(roots).map_err(|error| match Certificate::parse(leaf) {
+        Some(leaf)
+            if leaf.is_self_issued()
+                && error == Error::InvalidCertificate(CertificateError::UnknownIssuer) =>
+        {
+            Distrust::SelfSigned.error()
+        }
+        Some(_) | None => error,
+    })
+}
+
 /// A certificate that is trusted by itself needs no signature, but must be of its time.
 fn judge_validity(leaf: &[u8], now: UnixTime) -> Result<(), Error> {
     let leaf = Certificate::parse(leaf).ok_or_else(|| Distrust::Malformed.error())?;
@@ -211,7 +220,19 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if !self.trust.accept_untrusted {
-            self.judge(end_entity, intermediates, server_name, now)?;
+            let algorithms = self.algorithms.all;
+            let is_signed = |roots: &Roots| {
+                let parsed = ParsedCertificate::try_from(end_entity)?;
+                let anchors = &roots.store;
+                verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    anchors,
+                    intermediates,
+                    now,
+                    algorithms,
+                )
+            };
+            self.judge(end_entity, Some(server_name), is_signed, now)?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -236,6 +257,98 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// Judges the certificates of clients.
+#[derive(Debug)]
+pub(super) struct ClientVerifier {
+    verifier: Verifier,
+    /// Follows chains to the roots, if there are roots.
+    chains: Option<Arc<dyn ClientCertVerifier>>,
+    /// The names of the roots, by which a client chooses its certificate.
+    hints: Vec<DistinguishedName>,
+    is_mandatory: bool,
+}
+
+impl ClientVerifier {
+    /// Lets clients without a certificate pass, and tells clients the names of the roots.
+    pub(super) fn new(trust: Trust, provider: &Arc<CryptoProvider>) -> Result<Self, SettingsError> {
+        if matches!(trust.names, Names::Server) {
+            return Err(SettingsError::Names);
+        }
+        let (mut chains, mut hints) = (None, Vec::new());
+        if let Some(Roots { store, .. }) = &trust.roots {
+            let builder = WebPkiClientVerifier::builder_with_provider(
+                Arc::clone(store),
+                Arc::clone(provider),
+            );
+            chains = Some(builder.build().map_err(|_| SettingsError::NoRoots)?);
+            hints = store.subjects();
+        }
+        let verifier = Verifier::new(trust, provider.signature_verification_algorithms);
+        Ok(Self { verifier, chains, hints, is_mandatory: false })
+    }
+
+    pub(super) fn require(&mut self) {
+        self.is_mandatory = true;
+    }
+
+    pub(super) fn hide_roots(&mut self) {
+        self.hints.clear();
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_mandatory
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let trust = &self.verifier.trust;
+        if !trust.accept_untrusted {
+            // A client has no name that would have been asked for, so nothing is left to judge it by.
+            if trust.is_indifferent() {
+                return Err(Distrust::UnknownIssuer.error());
+            }
+            let is_signed = |_: &Roots| {
+                let chains = self.chains.as_ref().ok_or_else(|| Distrust::UnknownIssuer.error())?;
+                chains.verify_client_cert(end_entity, intermediates, now).map(drop)
+            };
+            self.verifier.judge(end_entity, None, is_signed, now)?;
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.verifier.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.verifier.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.algorithms.supported_schemes()
     }
 }
 

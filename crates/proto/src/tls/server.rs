@@ -1,0 +1,195 @@
+//! TLS towards clients: what is wanted, checked once, and a worker's own part of it.
+
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+
+use super::client::{Clock, Identity, SettingsError, check_alpn, provider, versions};
+use super::hello::Offer;
+use super::identities::Identities;
+use super::layer::Layer;
+use super::suites::{CipherSuite, Group, Version};
+use super::tickets::{KeptSessions, Rotation, SessionIds, TicketKey, TicketKeys, Ticketer};
+use super::verify::{ClientVerifier, Trust};
+
+/// What is wanted of TLS towards clients. The default speaks 1.2 and 1.3, asks for no certificate, and lacks an
+/// identity.
+#[derive(Debug)]
+pub struct ServerSettings {
+    /// The oldest and the newest version to speak.
+    pub versions: (Version, Version),
+    /// Cipher suites of TLS 1.2, best first; all when empty. Those of 1.3 are always all.
+    pub cipher_suites: Vec<CipherSuite>,
+    /// Whether the client's order of cipher suites counts before ours. Envoy `prefer_client_ciphers`.
+    pub prefers_client_ciphers: bool,
+    /// Groups, best first; X25519, P-256 and P-384 when empty.
+    pub groups: Vec<Group>,
+    /// Protocols (RFC 7301), best first; 1 to 255 bytes each. The first that a client offers is chosen. A client that
+    /// offers others alone gets none, and is served all the same.
+    pub alpn: Vec<Vec<u8>>,
+    /// Certificates, at least one. A client gets the first that has the name it asks for, or else a wildcard for it, or
+    /// else the very first; ECDSA before RSA among equals, if it can verify that.
+    pub identities: Vec<Identity>,
+    /// Looks for a certificate that the client can verify among all, where none has the name that it asks for. Envoy
+    /// `full_scan_certs_on_sni_mismatch`.
+    pub scans_all_identities: bool,
+    /// What certificate a client must have; it is not asked for one when this is `None`. [`Names::Server`] is refused,
+    /// and a trust that tells nothing apart believes no client.
+    ///
+    /// [`Names::Server`]: super::Names::Server
+    pub trust: Option<Trust>,
+    /// Whether clients without a certificate are refused. Means nothing without `trust`.
+    pub requires_certificate: bool,
+    /// Does not tell clients which roots `trust` has. Envoy `suppress_client_ca_list`.
+    pub hides_roots: bool,
+    /// Sessions that clients keep for themselves.
+    pub tickets: Tickets,
+    /// Sessions by id that are kept for clients of TLS 1.2, by all workers together; 0 means none. Each has about
+    /// 200 bytes, and the client's certificates: at most 16 KiB.
+    pub stored_sessions: usize,
+    /// How long sessions can be resumed, in whole seconds. Clients are told at most seven days.
+    pub session_lifetime: Duration,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            versions: (Version::Tls12, Version::Tls13),
+            cipher_suites: Vec::new(),
+            prefers_client_ciphers: false,
+            groups: Vec::new(),
+            alpn: Vec::new(),
+            identities: Vec::new(),
+            scans_all_identities: false,
+            trust: None,
+            requires_certificate: false,
+            hides_roots: false,
+            tickets: Tickets::Own,
+            stored_sessions: 1024,
+            session_lifetime: Duration::from_secs(12 * 60 * 60),
+        }
+    }
+}
+
+/// Which keys tickets are encrypted with.
+#[derive(Debug)]
+pub enum Tickets {
+    /// None: no tickets, and so no resumption in TLS 1.3.
+    None,
+    /// Keys of our own, new ones after each lifetime of sessions.
+    Own,
+    /// These, at least one: the first encrypts, all decrypt. Envoy `session_ticket_keys`.
+    Given(Vec<TicketKey>),
+}
+
+/// Settings that are sound: made once, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct ServerTemplate {
+    config: Arc<ServerConfig>,
+    keys: Option<Arc<TicketKeys>>,
+    sessions: Arc<KeptSessions>,
+    stored_sessions: usize,
+    /// In seconds.
+    session_lifetime: u32,
+}
+
+impl ServerSettings {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// When they contradict each other, or something is missing.
+    pub fn build(self) -> Result<ServerTemplate, SettingsError> {
+        let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
+        let versions = versions(self.versions)?;
+        check_alpn(&self.alpn)?;
+        let mut identities = Identities::new(self.identities, &provider)?;
+        if self.scans_all_identities {
+            identities.scan_all();
+        }
+        let clients: Arc<dyn ClientCertVerifier> = match self.trust {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(trust) => {
+                let mut verifier = ClientVerifier::new(trust, &provider)?;
+                if self.requires_certificate {
+                    verifier.require();
+                }
+                if self.hides_roots {
+                    verifier.hide_roots();
+                }
+                Arc::new(verifier)
+            }
+        };
+        let mut config = ServerConfig::builder_with_details(provider, Clock::default().provider())
+            .with_protocol_versions(&versions)
+            .map_err(|_| SettingsError::NoCipherSuite)?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::new(identities));
+        config.ignore_client_order = !self.prefers_client_ciphers;
+        config.alpn_protocols = self.alpn;
+        let keys = match self.tickets {
+            Tickets::None => None,
+            Tickets::Own => Some(TicketKeys::Rotated(RwLock::new(Rotation::default()))),
+            Tickets::Given(keys) if keys.is_empty() => return Err(SettingsError::TicketKey),
+            Tickets::Given(keys) => Some(TicketKeys::Given(keys)),
+        };
+        if keys.is_none() {
+            config.send_tls13_tickets = 0;
+        }
+        let lifetime = self.session_lifetime.as_secs();
+        Ok(ServerTemplate {
+            config: Arc::new(config),
+            keys: keys.map(Arc::new),
+            sessions: Arc::default(),
+            stored_sessions: self.stored_sessions,
+            session_lifetime: u32::try_from(lifetime).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl ServerTemplate {
+    /// A worker's own server, which goes by the worker's clock. Sessions are those of all workers.
+    #[must_use]
+    pub fn server(&self, clock: &Clock) -> Server {
+        let mut config = (*self.config).clone();
+        config.time_provider = clock.provider();
+        let lifetime = self.session_lifetime;
+        if let Some(keys) = &self.keys {
+            let (keys, clock) = (Arc::clone(keys), clock.clone());
+            config.ticketer = Arc::new(Ticketer { keys, clock, lifetime });
+        }
+        config.session_storage = match self.stored_sessions {
+            0 => Arc::new(NoServerSessionStorage {}),
+            most => {
+                let (kept, clock) = (Arc::clone(&self.sessions), clock.clone());
+                Arc::new(SessionIds { kept, most, clock, lifetime })
+            }
+        };
+        let mut without_alpn = config.clone();
+        without_alpn.alpn_protocols.clear();
+        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn) }
+    }
+}
+
+/// Begins TLS on connections that one worker has accepted.
+#[derive(Clone, Debug)]
+pub struct Server {
+    config: Arc<ServerConfig>,
+    /// For clients that offer protocols of which we speak none: rustls would refuse them (RFC 7301 §3.2).
+    without_alpn: Arc<ServerConfig>,
+}
+
+impl Server {
+    /// A layer for a new connection, which waits for the client's first bytes.
+    #[must_use]
+    pub fn accept(&self) -> Layer {
+        Layer::server(self.clone())
+    }
+
+    pub(super) fn config_for(&self, offer: &Offer) -> Arc<ServerConfig> {
+        let fits = offer.has_any_of(&self.config.alpn_protocols);
+        Arc::clone(if fits { &self.config } else { &self.without_alpn })
+    }
+}
