@@ -77,6 +77,7 @@ fn plan(filters: ListenerFilters) -> Snapshot {
         matches: ChainMatch { destination_port: port, ..ChainMatch::default() },
         filters: Vec::new(),
         terminal,
+        tls: None,
         transport_timeout: None,
     };
     let answers = |port: u16| {

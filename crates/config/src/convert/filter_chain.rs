@@ -64,6 +64,7 @@ impl Converter<'_> {
             matches: matches.unwrap_or_default(),
             filters: deciding,
             terminal: terminal?,
+            tls: None,
             transport_timeout: chain.duration("transport_socket_connect_timeout"),
         })
     }

@@ -178,6 +178,7 @@ fn no_listener() -> (Listener, FilterChain) {
         filters: Vec::new(),
         // The kind says what takes its streams: a chain of the app's has no configuration.
         terminal: Terminal::Tcp(Arc::new(nothing)),
+        tls: None,
         transport_timeout: None,
     };
     (listener, chain)

@@ -8,7 +8,7 @@ use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
 use super::route::ClusterChoice;
-use super::{BoltProxy, BufferLimit, Http};
+use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
@@ -122,6 +122,8 @@ pub struct FilterChain {
     pub filters: Vec<NetworkFilter>,
     /// The last network filter.
     pub terminal: Terminal,
+    /// How clients are spoken to under TLS; `None` is plain text. Envoy `transport_socket`.
+    pub tls: Option<DownstreamTls>,
     /// `transport_socket_connect_timeout`: for the handshake of a secured transport.
     pub transport_timeout: Option<Duration>,
 }

@@ -24,7 +24,7 @@ pub use http::Http;
 pub use listener::{FilterChain, Listener, TcpProxy};
 pub use log::{AccessLog, SinkId};
 pub use route::{Route, RouteTable, VirtualHost};
-pub use tls::UpstreamTls;
+pub use tls::{DownstreamTls, UpstreamTls};
 
 use crate::total::Total;
 

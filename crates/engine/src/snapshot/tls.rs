@@ -1,8 +1,8 @@
-//! TLS towards the hosts of a cluster.
+//! TLS towards the hosts of a cluster, and towards clients.
 
 use std::sync::Arc;
 
-use towpath_proto::tls::{ClientTemplate, ServerName};
+use towpath_proto::tls::{ClientTemplate, ServerName, ServerTemplate};
 
 /// How the hosts of a cluster are spoken to under TLS. Envoy `UpstreamTlsContext`, compiled.
 #[derive(Clone, Debug)]
@@ -11,6 +11,13 @@ pub struct UpstreamTls {
     pub template: ClientTemplate,
     /// Which name is asked for.
     pub name: AskedName,
+}
+
+/// How the clients of a filter chain are spoken to under TLS. Envoy `DownstreamTlsContext`, compiled.
+#[derive(Clone, Debug)]
+pub struct DownstreamTls {
+    /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`].
+    pub template: ServerTemplate,
 }
 
 /// The name by which a server is asked for: it is sent as SNI, and what

@@ -184,6 +184,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         matches: ChainMatch::default(),
         filters: Vec::new(),
         terminal,
+        tls: None,
         transport_timeout: None,
     };
     Listener {
