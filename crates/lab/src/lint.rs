@@ -30,6 +30,8 @@ pub struct Row {
     pub mean_s: Option<f64>,
     /// Percentiles (95, 99, 99.9, 100) and their latency in seconds.
     pub percentiles: Vec<(f64, f64)>,
+    /// Percentiles that the tool guessed, and between which seconds.
+    pub guessed: Vec<(f64, [f64; 2])>,
     /// CPUs used: 1.0 is one whole CPU.
     pub cpus: Option<f64>,
     /// Bytes of memory.
@@ -102,6 +104,7 @@ impl From<&Figures> for Row {
             rate: it.rate,
             mean_s: it.mean_s,
             percentiles: it.percentiles.clone(),
+            guessed: it.guessed.clone(),
             duration_s: it.duration_s,
             count: it.requests,
             may_be_paced: true,

@@ -27,7 +27,7 @@ pub enum Tool {
     Vegeta,
     /// `k6`'s summary, text or JSON.
     K6,
-    /// Fortio's JSON.
+    /// `fortio`, text or JSON.
     Fortio,
     /// An HdrHistogram interval log, in nanoseconds.
     HdrLog,
@@ -54,6 +54,8 @@ pub struct Figures {
     pub mean_s: Option<f64>,
     /// Percentiles (50, 99.9, 100 for the slowest) and their latency in seconds, ascending.
     pub percentiles: Vec<(f64, f64)>,
+    /// Percentiles that the tool guessed: it counted no finer than these bounds in seconds.
+    pub guessed: Vec<(f64, [f64; 2])>,
 }
 
 /// The figures of one run, if a known tool printed this text.
@@ -75,7 +77,21 @@ impl Figures {
             errors: None,
             mean_s: None,
             percentiles: Vec::new(),
+            guessed: Vec::new(),
         }
+    }
+
+    /// Notes which percentiles lie in a bucket that is wide beside them. The slowest is known as it is.
+    fn note_guessed(&mut self, buckets: &[[f64; 2]]) {
+        let of =
+            |seconds: f64| buckets.iter().find(|[low, high]| *low <= seconds && seconds <= *high);
+        let percentiles = self.percentiles.iter().filter(|(share, _)| *share < 100.0);
+        self.guessed = percentiles
+            .filter_map(|&(share, seconds)| {
+                let [low, high] = *of(seconds)?;
+                (high - low > MOST_GUESSED * seconds).then_some((share, [low, high]))
+            })
+            .collect();
     }
 
     /// The latency in seconds at a percentile that the tool printed.
@@ -83,6 +99,11 @@ impl Figures {
         let is_it = |(share, _): &&(f64, f64)| (share - percentile).abs() < 1e-6;
         self.percentiles.iter().find(is_it).map(|(_, seconds)| *seconds)
     }
+}
+
+/// A percentile and the bounds in seconds between which it is a guess: `p50 (0.014 to 1.000 ms)`.
+pub(crate) fn show_guessed((share, [low, high]): (f64, [f64; 2])) -> String {
+    format!("p{share} ({:.3} to {:.3} ms)", low * 1e3, high * 1e3)
 }
 
 impl Tool {
@@ -102,6 +123,9 @@ impl Tool {
         }
     }
 }
+
+/// A bucket is wide when it is more than this share of the latency in it.
+const MOST_GUESSED: f64 = 0.1;
 
 #[cfg(test)]
 mod tests;

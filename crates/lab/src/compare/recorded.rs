@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ALPHA;
 use crate::random::Random;
-use crate::results::Figures;
+use crate::results::{self, Figures};
 use crate::stats::{Verdict, holm, median};
 
 /// The figures of A and of B.
@@ -16,6 +16,8 @@ use crate::stats::{Verdict, holm, median};
 pub struct Recorded {
     /// One for each figure that all of them have.
     pub figures: Vec<Difference>,
+    /// Reasons to doubt them.
+    pub warnings: Vec<String>,
 }
 
 /// How much B's figure differs from A's.
@@ -60,7 +62,20 @@ pub fn compare(a: &[Figures], b: &[Figures], matters: f64, seed: u64) -> Recorde
         };
         Difference { figure, a, b, ratio, p: is_enough.then_some(p), verdict }
     });
-    Recorded { figures: figures.collect() }
+    let figures = figures.collect();
+    let warnings = [("A", a), ("B", b)].into_iter().filter_map(|(arm, all)| doubt(arm, all));
+    Recorded { figures, warnings: warnings.collect() }
+}
+
+/// What a tool guessed of the percentiles of an arm, by its first result that has such.
+fn doubt(arm: &str, all: &[Figures]) -> Option<String> {
+    let one = all.iter().find(|it| !it.guessed.is_empty())?;
+    let guessed: Vec<String> = one.guessed.iter().map(|it| results::show_guessed(*it)).collect();
+    let tool = one.tool.name();
+    Some(format!(
+        "{arm}: {tool} counted no finer than {}, and guessed within; a difference of these percentiles may be its own",
+        guessed.join(", ")
+    ))
 }
 
 impl Recorded {
@@ -83,12 +98,13 @@ impl Recorded {
                 (it.ratio - 1.0) * 100.0
             )
         };
-        self.figures.iter().map(line).collect()
+        let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        self.figures.iter().map(line).chain(warnings).collect()
     }
 
     /// The figures as JSON.
     pub fn to_json(&self) -> Value {
-        json!({ "figures": self.figures })
+        json!(self)
     }
 }
 
@@ -132,7 +148,6 @@ const ENOUGH: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results;
 
     fn vegeta(rate: f64, p99_ms: f64) -> Figures {
         let text = format!(
@@ -156,6 +171,19 @@ mod tests {
         );
         assert!((of("p99").ratio - 10.0 / 6.0).abs() < 1e-9);
         assert!(recorded.to_text().contains("p99"));
+    }
+
+    #[test]
+    fn what_a_tool_guessed_is_named() {
+        let text = include_str!("../../tests/results/fortio.txt");
+        let recorded = compare(&[vegeta(500.0, 5.0)], &[results::read(text).unwrap()], 0.05, 1);
+        assert_eq!(recorded.warnings.len(), 1);
+        let said = recorded.to_text();
+        assert!(
+            said.contains("warning: B: fortio counted no finer than p50 (0.027 to 1.000 ms)"),
+            "{said}"
+        );
+        assert_eq!(recorded.to_json()["warnings"].as_array().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The checks.
 
 use super::{Finding, Level, Row};
+use crate::results;
 use crate::stats::{littles_law, median, variation};
 
 /// All checks over all rows, worst first within each line.
@@ -10,6 +11,7 @@ pub(super) fn all(rows: &[Row]) -> Vec<Finding> {
         findings.extend(littles(row));
         findings.extend(throughput(row));
         findings.extend(order(row));
+        findings.extend(guessed(row));
         findings.extend(saturation(row));
         findings.extend(repeats(row));
         findings.extend(change(row));
@@ -107,6 +109,15 @@ fn order(row: &Row) -> Option<Finding> {
     let (mean, max) = (row.mean_s?, sorted.last().filter(|last| last.0 >= 100.0)?.1);
     (mean > max)
         .then(|| finding(Level::Fail, "order", row, "the mean exceeds the maximum".to_owned()))
+}
+
+/// A percentile that a tool interpolates within a wide bucket is the tool's guess.
+fn guessed(row: &Row) -> Option<Finding> {
+    let all: Vec<String> = row.guessed.iter().map(|it| results::show_guessed(*it)).collect();
+    (!all.is_empty()).then(|| {
+        let text = format!("guessed from a histogram's buckets: {}", all.join(", "));
+        finding(Level::Warn, "resolution", row, text)
+    })
 }
 
 /// At full CPU a closed loop measures its own queue.

@@ -143,6 +143,8 @@ fn what_load_generators_print_is_checked_as_such() {
         let failed: Vec<&Finding> = findings.iter().filter(|it| it.level == Level::Fail).collect();
         assert_eq!(failed, Vec::<&Finding>::new(), "{name}");
         assert_ne!(findings[0].check, "read", "{name}");
+        let has_guesses = findings.iter().any(|it| it.check == "resolution");
+        assert_eq!(has_guesses, name.starts_with("fortio"), "{name}");
     }
     // Part of hey's output that is no result by itself.
     let details = "Details (average, fastest, slowest):\n  DNS+dialup:\t0.0000 secs, 0.0000 secs, 0.0539 secs\n  \

@@ -51,6 +51,10 @@ fn fortio(value: &Value) -> Option<Figures> {
         it.percentiles.extend(number(entry, "/Percentile").zip(number(entry, "/Value")));
     }
     it.percentiles.extend(number(histogram, "/Max").map(|max| (100.0, max)));
+    let bounds = |bucket: &Value| Some([number(bucket, "/Start")?, number(bucket, "/End")?]);
+    let buckets = histogram.get("Data").and_then(Value::as_array);
+    let buckets: Vec<_> = buckets.into_iter().flatten().filter_map(bounds).collect();
+    it.note_guessed(&buckets);
     Some(it)
 }
 

@@ -105,6 +105,47 @@ fn real_outputs_are_read() {
             Some(0.158_776),
             (99.0, 0.970_658),
         ),
+        ("wrk2.txt", Tool::Wrk2, Some(10.0), 998.69, 2992.0, Some(0.0), Some(1.09), (99.9, 11.42)),
+        (
+            "fortio.txt",
+            Tool::Fortio,
+            Some(4.0),
+            499.9,
+            1000.0,
+            Some(0.0),
+            Some(0.469_197_06),
+            (99.0, 5.5),
+        ),
+        (
+            "fortio-full.txt",
+            Tool::Fortio,
+            Some(4.0),
+            48_782.1,
+            48_806.0,
+            Some(0.0),
+            Some(0.081_759_993),
+            (99.9, 3.255_39),
+        ),
+        (
+            "fortio-errors.txt",
+            Tool::Fortio,
+            Some(2.0),
+            399.5,
+            400.0,
+            Some(72.0),
+            Some(0.215_752_94),
+            (100.0, 4.389_017),
+        ),
+        (
+            "fortio.json",
+            Tool::Fortio,
+            Some(4.0),
+            499.876_014,
+            1000.0,
+            Some(0.0),
+            Some(0.469_197_06),
+            (100.0, 77.236_478),
+        ),
         ("vegeta.txt", Tool::Vegeta, None, 500.88, 1000.0, Some(0.0), Some(1.447), (95.0, 4.94)),
         (
             "vegeta.json",
@@ -132,6 +173,21 @@ fn real_outputs_are_read() {
         near(it.percentile(*share).map(|s| s * 1e3), *ms);
         assert!(it.percentiles.is_sorted_by(|a, b| a.0 < b.0), "{name}: {:?}", it.percentiles);
         assert!(it.duration_s.is_some_and(|s| s > 0.1 && s < 60.0), "{name}: {:?}", it.duration_s);
+    }
+}
+
+#[test]
+fn percentiles_within_a_wide_bucket_are_guesses() {
+    let shares = |name: &str| -> Vec<f64> {
+        figures(name).guessed.iter().map(|(share, _)| *share).collect()
+    };
+    assert_eq!(shares("fortio-full.txt"), [50.0, 75.0, 90.0, 99.0, 99.9]);
+    assert_eq!(figures("fortio-full.txt").guessed[4].1, [0.003, 0.004]);
+    // -quiet leaves the buckets out: the first is taken for what it usually is.
+    assert_eq!(shares("fortio.txt"), [50.0, 75.0, 90.0]);
+    assert_eq!(shares("fortio.json"), [50.0, 75.0, 90.0, 99.0, 99.9]);
+    for name in ["wrk2.txt", "vegeta.json", "oha.json", "lab.hlog"] {
+        assert!(shares(name).is_empty(), "{name}");
     }
 }
 

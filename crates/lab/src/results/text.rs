@@ -8,6 +8,7 @@ pub(super) fn read(text: &str) -> Option<Figures> {
         .or_else(|| h2load(text))
         .or_else(|| vegeta(text))
         .or_else(|| k6(text))
+        .or_else(|| fortio(text))
         .or_else(|| hey_or_oha(text))
 }
 
@@ -122,6 +123,53 @@ fn k6(text: &str) -> Option<Figures> {
     }
     Some(it)
 }
+
+/// Seconds everywhere. With `-quiet` the buckets and the time are left out.
+fn fortio(text: &str) -> Option<Figures> {
+    let times = line_after(text, "Aggregated Function Time :")?;
+    let done = line_after(text, "All done ")?;
+    let of = |name: &str| {
+        let (_, value) = times.split_once(name)?;
+        value.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let mut it = Figures::of(Tool::Fortio);
+    it.requests = Some(of("count ")?);
+    it.mean_s = of("avg ");
+    it.rate = number::rate(done.rsplit(',').next()?);
+    it.duration_s = line_after(text, "Ended after ").and_then(number::go_seconds);
+    it.duration_s = it.duration_s.or_else(|| Some(it.requests? / it.rate?));
+    it.connections = line_after(text, "Sockets used:")
+        .and_then(|cells| number::first(cells.split_once("would be")?.1))
+        .map(|it| it.value);
+    it.errors = line_after(text, "Error cases :").map(|cells| {
+        let count = cells.trim_start().strip_prefix("count ").and_then(number::first);
+        count.map_or(0.0, |it| it.value)
+    });
+    let after = text.lines().skip_while(|line| !line.starts_with("Aggregated Function Time :"));
+    let mut buckets = Vec::new();
+    for line in after.skip(1).take_while(|line| line.starts_with(['#', '>'])) {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        match cells[..] {
+            ["#", "target", share, seconds] => {
+                let share = share.trim_end_matches('%').parse().ok();
+                it.percentiles.extend(share.zip(seconds.parse().ok()));
+            }
+            [_, low, "<=", high, ..] => {
+                buckets.extend(low.parse().ok().zip(high.parse().ok()).map(<[f64; 2]>::from));
+            }
+            _ => {}
+        }
+    }
+    it.percentiles.extend(of("max ").map(|max| (100.0, max)));
+    if buckets.is_empty() {
+        buckets.extend(of("min ").map(|min| [min, FORTIO_FIRST]));
+    }
+    it.note_guessed(&buckets);
+    Some(it)
+}
+
+/// Where fortio's first bucket ends unless its `-r` says otherwise, in seconds.
+const FORTIO_FIRST: f64 = 0.001;
 
 /// oha prints what hey does, with shares of success, units of its own and other words.
 fn hey_or_oha(text: &str) -> Option<Figures> {
