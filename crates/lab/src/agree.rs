@@ -2,19 +2,22 @@
 //!
 //! A server costs less per request when requests come in bunches, and every generator bunches them in its
 //! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop, or the same
-//! rate, against the same processes, in turns.
+//! rate, against the same processes, in turns, and both send the same request: a field more costs a server time.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::head::HEAD_LIMIT;
 use crate::load::{Arrivals, Plan, run};
 use crate::meter::{Meter, SyscallMeter};
 use crate::random::Random;
 use crate::results;
-use crate::stats::{Effect, Pair, balanced_order, paired_effect};
+use crate::stats::{Effect, Interval, Pair, balanced_order, paired_effect};
 
 /// A generator that others trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct Agreement {
     pub rounds: Vec<(f64, f64)>,
     /// This generator's figure against the other's.
     pub effect: Effect,
+    /// What the other generator sends of its own with each request, and this one sent as well: names and values.
+    pub fields: Vec<(String, String)>,
     /// System calls of the server for a request, in the same order, where they may be counted. The more
     /// requests come in one bunch, the fewer: this shows how alike the arrivals are, whatever the machine is doing.
     pub syscalls: Option<(f64, f64)>,
@@ -49,8 +54,11 @@ pub fn compare(
     rounds: usize,
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<Agreement> {
-    let plan = plan.clone();
+    let mut plan = plan.clone();
     other.arguments(&plan).map_err(io::Error::other)?;
+    progress(&format!("the fields of {}", other.name()));
+    let fields = own_fields(other, program, &plan)?;
+    plan.request.headers.clone_from(&fields);
     let mut pairs = Vec::new();
     for (round, is_ours_first) in
         balanced_order(rounds, &mut Random::fresh()).into_iter().enumerate()
@@ -66,7 +74,70 @@ pub fn compare(
     progress("system calls");
     let syscalls = count_syscalls(other, program, &plan).ok();
     let rounds = pairs.into_iter().map(|pair| (pair.a, pair.b)).collect();
-    Ok(Agreement { rounds, effect, syscalls })
+    Ok(Agreement { rounds, effect, fields, syscalls })
+}
+
+impl Agreement {
+    /// How many rounds would tell whether both are within `within` (0.1 is ten percent) of each other, if they
+    /// scatter as these did; `None` when the estimate lies on the boundary.
+    pub fn rounds_needed(&self, within: f64) -> Option<usize> {
+        let Interval { estimate, low, high } = self.effect.ratio;
+        let (off, limit) = (estimate.ln().abs(), (1.0 + within).ln());
+        let reach = (high / low).ln() / 2.0;
+        // Agreement needs the interval within the limit, disagreement needs it to leave out 1.
+        let room = if off < limit { limit - off } else { off };
+        let rounds = (self.effect.pairs as f64 * (reach / room).powi(2)).ceil();
+        (rounds <= MOST_ROUNDS).then_some((rounds as usize).max(FEWEST_ROUNDS))
+    }
+}
+
+/// Beyond this many nobody waits for an answer.
+const MOST_ROUNDS: f64 = 1000.0;
+/// Fewer pairs can be ordered in too few ways to exclude chance at 5 %.
+const FEWEST_ROUNDS: usize = 7;
+
+/// The fields of a request that the other generator sends to a listener of ours, but for those that each makes itself.
+fn own_fields(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<(String, String)>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let mut probe = plan.clone();
+    probe.target = format!("http://{address}/").parse().map_err(io::Error::other)?;
+    (probe.connections, probe.duration) = (1, Duration::from_secs(1));
+    if !matches!(probe.arrivals, Arrivals::Closed) {
+        probe.arrivals = Arrivals::Paced { rate: 1.0 };
+    }
+    let head = std::thread::spawn(move || first_head(&listener));
+    let ran = other.run(program, &probe);
+    // Where nothing was sent the listener still waits.
+    let _ = TcpStream::connect(address);
+    let head = head.join().map_err(|_| io::Error::other("the listener ended early"))?;
+    ran.map_err(|error| cannot_run(other, &error))?;
+    Ok(fields_of(&head?))
+}
+
+/// The head of the first request that comes.
+fn first_head(listener: &TcpListener) -> io::Result<String> {
+    let mut stream = listener.accept()?.0;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_LIMIT && stream.read(&mut byte)? > 0 {
+        head.extend(byte);
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+fn fields_of(head: &str) -> Vec<(String, String)> {
+    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let is_own = |name: &str| {
+        ["host", "content-length"].iter().all(|of_each| !name.eq_ignore_ascii_case(of_each))
+    };
+    let fields = fields.filter(|(name, _)| is_own(name));
+    fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+fn cannot_run(other: Other, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot run {}: {error}", other.name()))
 }
 
 impl Other {
@@ -113,7 +184,7 @@ impl Other {
                 rate.unwrap_or(0.0)
             ),
         };
-        let url = (self != Self::Vegeta).then(|| url(plan));
+        let url = (self != Self::Vegeta).then(|| plan.url());
         Ok(words.split(' ').map(str::to_owned).chain(url).collect())
     }
 
@@ -127,7 +198,7 @@ impl Other {
         // Targets come on its input, and a second run of it reads what the first wrote.
         let mut attack = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         if let Some(mut targets) = attack.stdin.take() {
-            writeln!(targets, "GET {}", url(plan))?;
+            writeln!(targets, "GET {}", plan.url())?;
         }
         let Some(results) = attack.stdout.take() else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -137,10 +208,6 @@ impl Other {
         attack.wait()?;
         report
     }
-}
-
-fn url(plan: &Plan) -> String {
-    format!("http://{}", plan.target)
 }
 
 fn ours(plan: &Plan) -> io::Result<f64> {
@@ -158,9 +225,7 @@ fn theirs_cost(other: Other, program: &Path, plan: &Plan) -> io::Result<f64> {
 /// Runs the other generator once and gives the number of its requests.
 fn theirs(other: Other, program: &Path, plan: &Plan) -> io::Result<u64> {
     let name = other.name();
-    let output = other
-        .run(program, plan)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot run {name}: {error}")))?;
+    let output = other.run(program, plan).map_err(|error| cannot_run(other, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     match results::read(&text).and_then(|figures| figures.requests).map(|count| count as u64) {
         Some(count @ 1..) => Ok(count),
@@ -186,6 +251,39 @@ fn count_syscalls(other: Other, program: &Path, plan: &Plan) -> io::Result<(f64,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fields_of_a_head_are_those_that_are_its_senders_own() {
+        let head = "GET / HTTP/1.1\r\nHost: a:1\r\nuser-agent: b/2: c\r\ncontent-length: 0\r\naccept: */*\r\n\r\n";
+        let fields = fields_of(head);
+        let wanted = [("user-agent", "b/2: c"), ("accept", "*/*")];
+        assert_eq!(fields, wanted.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(fields_of("").is_empty());
+    }
+
+    #[test]
+    fn rounds_that_cannot_tell_say_how_many_would() {
+        let of = |low: f64, high: f64| Agreement {
+            rounds: Vec::new(),
+            effect: Effect {
+                ratio: Interval { estimate: (low * high).sqrt(), low, high },
+                p: 0.5,
+                pairs: 10,
+            },
+            fields: Vec::new(),
+            syscalls: None,
+        };
+        let limit = 1.1_f64.ln();
+        // Twice as wide as it may be: four times as many.
+        let wide = (2.0 * limit).exp();
+        assert_eq!(of(1.0 / wide, wide).rounds_needed(0.1), Some(40));
+        // Half as wide is more than enough, and fewer than seven never are.
+        assert_eq!(of(0.98, 1.02).rounds_needed(0.1), Some(7));
+        // Some 20 % apart, and an interval that reaches below 1.
+        assert!(of(0.97, 1.48).rounds_needed(0.1).is_some_and(|rounds| (11..20).contains(&rounds)));
+        assert_eq!(of(1.0, 1.1_f64.powi(2)).rounds_needed(0.1), Some(10));
+        assert_eq!(of(0.1, 10.0).rounds_needed(0.001), None);
+    }
 
     #[test]
     fn the_others_are_asked_for_the_same() {

@@ -255,6 +255,20 @@ impl Plan {
         }
     }
 
+    /// The target with its scheme; of a socket in the file system, `unix:` and its path.
+    pub fn url(&self) -> String {
+        let scheme = match self.protocol {
+            _ if matches!(self.target.address, Address::Unix(_)) => return self.target.to_string(),
+            Protocol::Http1 if self.target.is_tls => "https",
+            Protocol::Http1 => "http",
+            Protocol::WebSocket if self.target.is_tls => "wss",
+            Protocol::WebSocket => "ws",
+            Protocol::Bolt => "bolt",
+            Protocol::Tcp => "tcp",
+        };
+        format!("{scheme}://{}", self.target)
+    }
+
     /// Requests per second that the arrivals intend over the measured time; `None` for a closed loop without a cap.
     pub fn intended_rps(&self) -> Option<f64> {
         let connections = self.connections as f64;

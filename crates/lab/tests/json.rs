@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::Value;
 use towpath_lab::cli::{Command, run};
+use towpath_lab::compare::Findings;
 use towpath_lab::load::Errors;
 use towpath_lab::load::agents::Agent;
 use towpath_lab::origin::{Origin, spawn};
+use towpath_lab::stats::{Pair, paired_effect};
 
 #[derive(Parser)]
 struct Words {
@@ -91,7 +93,7 @@ fn the_members_of_a_load_are_those_of_the_page() {
     {
         assert!(own.contains(key), "{key} is not in docs/lab-json.md");
     }
-    assert_eq!(value["url"], format!("{target}/"));
+    assert_eq!(value["url"], format!("http://{target}/"));
     assert_eq!(value["series"].as_array().unwrap().len(), 2);
     for key in keys(&value["series"][0]) {
         assert!(own.contains(key), "series: {key}");
@@ -179,6 +181,22 @@ fn the_members_of_comparisons_are_those_of_the_page() {
     let [one, other] = ["wrk.txt", "wrk-plain.txt"].map(|name| format!("{results}/{name}"));
     let recorded = written(&["compare", "--a-results", &one, "--b-results", &other]);
     assert_deep("results", &recorded, &["/figures/0"]);
+}
+
+#[test]
+fn the_members_of_a_self_test_are_those_of_the_page() {
+    let pairs = [1.01, 0.99, 1.02].map(|b| Pair { a: 1.0, b, is_b_first: b < 1.0 });
+    let effect = paired_effect(&pairs, 1).unwrap();
+    let findings =
+        Findings { cpu_us_per_request: 5.0, equal: vec![effect], planted: 1.1, found: effect };
+    let (value, own) = (findings.to_json(), documented("self-test"));
+    for key in keys(&value).filter(|key| *key != "schema") {
+        assert!(own.contains(key), "{key} is not in docs/lab-json.md");
+    }
+    let names = own.iter().filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+    for name in names.filter(|name| *name != "compare") {
+        assert!(value.get(name).is_some(), "docs/lab-json.md promises {name}");
+    }
 }
 
 #[test]

@@ -16,8 +16,9 @@ use crate::stats::Verdict;
 /// Check that another generator charges a server the same
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Both run the same closed loop, or the same rate, in turns. Exits with 0 when they agree within --within, 4 when they
-do not, 3 when these rounds cannot tell.
+Both run the same closed loop, or the same rate, in turns, and send the same request: this generator takes over the
+fields that the other sends. Exits with 0 when they agree within --within, 4 when they do not, 3 when these rounds
+cannot tell, and then says how many would.
 
 Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {
@@ -95,8 +96,10 @@ impl Agree {
         super::print_progress("");
         let verdict = agreement.effect.verdict(self.within / 100.0, ALPHA);
         if let Some(path) = &self.json {
+            let rounds_needed = agreement.rounds_needed(self.within / 100.0);
             let value = json!({
-                "url": plan.target.to_string(),
+                "rounds_needed": (verdict == Verdict::Inconclusive).then_some(rounds_needed),
+                "url": plan.url(),
                 "with": other.name(),
                 "agreement": agreement,
                 "verdict": verdict,
@@ -104,7 +107,8 @@ impl Agree {
             super::write_result(path, "agree", value)?;
         }
         if self.json.as_deref() != Some(Path::new("-")) {
-            super::print(&summary(&agreement, other.name(), verdict));
+            let within = self.within / 100.0;
+            super::print(&summary(&agreement, other.name(), verdict, within));
         }
         Ok(match verdict {
             Verdict::Same => ExitCode::SUCCESS,
@@ -114,13 +118,23 @@ impl Agree {
     }
 }
 
-fn summary(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
+fn summary(agreement: &Agreement, other: &str, verdict: Verdict, within: f64) -> String {
     let ratio = agreement.effect.ratio;
     let words = match verdict {
-        Verdict::Same => "they agree",
-        Verdict::Lower | Verdict::Higher => "they do not agree",
-        Verdict::Inconclusive => "these rounds cannot tell",
+        Verdict::Same => "they agree".to_owned(),
+        Verdict::Lower | Verdict::Higher => "they do not agree".to_owned(),
+        Verdict::Inconclusive => {
+            let rounds = agreement.rounds_needed(within);
+            let advice = rounds.map_or_else(
+                || "longer runs might".to_owned(),
+                |rounds| format!("if they go on to scatter so, --rounds {rounds} would"),
+            );
+            format!("these rounds cannot tell: {advice}")
+        }
     };
+    let fields: String =
+        agreement.fields.iter().map(|(name, value)| format!("  {name}: {value}\n")).collect();
+    let fields = if fields.is_empty() { fields } else { format!("Both sent\n{fields}") };
     let rounds = agreement.rounds.iter().map(|(theirs, ours)| {
         format!(
             "  {:>8.2} µs under {other}, {:>8.2} µs under this generator\n",
@@ -132,7 +146,7 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
         format!("System calls of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n")
     });
     format!(
-        "{}{syscalls}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
+        "{fields}{}{syscalls}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
         rounds.collect::<String>(),
         ratio.estimate,
         ratio.low,

@@ -94,7 +94,7 @@ impl Knee {
         }
         if let Some(path) = &self.json {
             let mut value = found.to_json();
-            value["url"] = search.plan.target.to_string().into();
+            value["url"] = search.plan.url().into();
             super::write_result(path, "knee", value)?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {

@@ -171,7 +171,7 @@ impl Load {
         let breaches = conditions::breaches(&self.fail_if, &outcome);
         if let Some(path) = &self.json {
             let mut value = outcome.to_json();
-            value["url"] = plan.target.to_string().into();
+            value["url"] = plan.url().into();
             value["failed_if"] = breaches.iter().map(conditions::Breach::to_json).collect();
             super::write_result(path, "load", value)?;
         }
