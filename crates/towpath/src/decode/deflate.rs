@@ -36,6 +36,10 @@ impl Coding for Gzip {
     fn decode(&mut self, raw: &mut Bytes, plain: &mut Vec<u8>) -> Result<(), Damaged> {
         let slice = raw.split_to(raw.len().min(SLICE_BYTES));
         self.0.write_all(&slice).map_err(|_| Damaged)?;
+        if raw.is_empty() {
+            // What it has decoded so far may be waited for: no more may come for a while.
+            self.0.flush().map_err(|_| Damaged)?;
+        }
         *plain = mem::take(self.0.get_mut());
         Ok(())
     }
@@ -106,6 +110,19 @@ pub(super) mod tests {
 
     use super::super::Decoder;
     use super::*;
+
+    #[test]
+    fn what_a_server_has_flushed_is_handed_out() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let mut decoder = Decoder::of("gzip").unwrap();
+        for text in ["first", "second", "third"] {
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.flush().unwrap();
+            decoder.feed(mem::take(encoder.get_mut()).into());
+            assert_eq!(decoder.next().unwrap().unwrap(), text);
+            assert_eq!(decoder.next().unwrap(), None);
+        }
+    }
 
     pub(in super::super) fn gzip(plain: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
