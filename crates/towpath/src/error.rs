@@ -25,6 +25,8 @@ pub enum Error {
     Redirect(&'static str),
     /// The peer's fault: the response's body is not in the coding that it says.
     Decoding(&'static str),
+    /// The peer's fault: it does not send the events that were asked for ([`crate::events`]).
+    Events(&'static str),
     /// The response's status says that the request failed
     /// ([`Response::error_for_status`](crate::Response::error_for_status)).
     Status(u16),
@@ -163,6 +165,7 @@ impl Error {
             | Self::Upload(_)
             | Self::Redirect(_)
             | Self::Decoding(_)
+            | Self::Events(_)
             | Self::Status(_)
             | Self::Json(_)
             | Self::TooLarge(_)
@@ -198,6 +201,7 @@ impl fmt::Display for Error {
             Self::Failed(failed) => failed.why.fmt(f),
             Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
             Self::Decoding(why) => write!(f, "the response's coding: {why}"),
+            Self::Events(why) => write!(f, "server-sent events: {why}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::Json(why) => write!(f, "the response's JSON: {why}"),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),

@@ -10,6 +10,7 @@
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | `hsts` | with the feature `hsts`: `Hosts` that want to be asked under TLS alone |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
+//! | [`events`] | [`Events`](events::Events): server-sent events, over connections that break |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
@@ -36,7 +37,6 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
-#[cfg(feature = "cache")]
 mod background;
 #[cfg(feature = "cache")]
 pub mod cache;
@@ -47,6 +47,7 @@ mod decode;
 mod defaults;
 pub mod engine;
 pub mod error;
+pub mod events;
 mod file;
 mod finder;
 pub mod form;

@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod coding;
 mod cookies;
+mod events;
 mod faults;
 mod hsts;
 mod life;
