@@ -69,6 +69,9 @@ pub(crate) struct Get {
     /// milliseconds
     #[arg(long, conflicts_with = "json")]
     each: bool,
+    /// Read server-sent events, so many (0: all), and write each as a line of JSON; goes on when its connection breaks
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "each", "count", "output"])]
+    events: Option<u64>,
     /// Milliseconds from the start of one request to the next
     #[arg(long, value_name = "MS", default_value_t = 0)]
     interval_ms: u64,
@@ -150,7 +153,10 @@ impl Get {
             self.header.iter().for_each(|field| eprintln!("> {field}"));
         }
         let started = std::time::Instant::now();
-        let mut done = self.one(&request);
+        let mut done = match self.events {
+            Some(count) => listen(request.clone(), count),
+            None => self.one(&request),
+        };
         for number in 1..self.count {
             let due = started + Duration::from_millis(self.interval_ms.saturating_mul(number));
             std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
@@ -311,6 +317,27 @@ impl Done {
         value["body_bytes"] = self.body.len().into();
         value
     }
+}
+
+/// Writes so many events, or all of them.
+fn listen(request: towpath::Request, count: u64) -> Done {
+    let mut events = request.events();
+    let most = if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) };
+    let mut error = None;
+    for event in events.by_ref().take(most) {
+        match event {
+            Ok(event) => {
+                let line = json!({ "name": event.name(), "id": event.id(), "data": event.data() });
+                if writeln!(io::stdout(), "{line}").is_err() {
+                    break;
+                }
+            }
+            Err(why) => error = Some(why),
+        }
+    }
+    let status = error.is_none().then_some(200);
+    let (redirects, fields, body, report) = Default::default();
+    Done { redirects, history: events.history().to_vec(), status, fields, body, report, error }
 }
 
 /// A file's error, with its name.

@@ -153,6 +153,23 @@ fn responses_are_kept_over_several_lives_and_that_is_told() {
 }
 
 #[test]
+fn events_are_lines() {
+    let stream =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 7\ndata: a\ndata: b\n\n";
+    let url = format!("http://{}/", serve(stream));
+    // The server ends it after each event.
+    let output = get(&["--events", "2", "--timeline", &url]);
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let event = serde_json::json!({ "name": "message", "id": "7", "data": "a\nb" });
+    assert_eq!((output.status.code(), lines), (Some(0), vec![event; 2]));
+    assert!(text(&output.stderr).contains("events: again in 1.0 s: the server ended it"));
+    let plain = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let refused = get(&["--events", "0", &format!("http://{plain}/")]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(3), 0));
+}
+
+#[test]
 fn exit_codes_tell_what_went_wrong() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = serve("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
