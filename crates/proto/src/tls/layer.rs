@@ -58,6 +58,8 @@ enum Stage {
 enum Step {
     /// There is more to do.
     Again,
+    /// The peer has sent `close_notify`.
+    Ended,
     /// It waits for the peer, or for something to send.
     Idle,
 }
@@ -254,6 +256,11 @@ impl Layer {
             self.incoming.drain(..discard.min(self.incoming.len()));
             match step {
                 Ok(Step::Again) => {}
+                // It may come with the last message of the handshake.
+                Ok(Step::Ended) if self.common().is_some_and(|it| !it.is_handshaking()) => {
+                    self.stage = Stage::Ended;
+                }
+                Ok(Step::Ended) => return Err(self.fail(Fault::Ended)),
                 Ok(Step::Idle) if self.incoming.len() > MOST_INCOMING_BYTES => {
                     return Err(self.fail(Fault::Violation));
                 }
@@ -300,7 +307,7 @@ impl Layer {
             self.incoming.drain(..discard.min(self.incoming.len()));
             match step {
                 Ok(Step::Again) => {}
-                Ok(Step::Idle) => return Ok(()),
+                Ok(Step::Idle | Step::Ended) => return Ok(()),
                 Err(fault) => return Err(self.fail(fault)),
             }
         }
@@ -338,14 +345,7 @@ fn take_step<Data>(
             data.done();
             Ok(Step::Again)
         }
-        Ok(ConnectionState::PeerClosed) => {
-            if *stage == Stage::Handshake {
-                Err(Fault::Ended)
-            } else {
-                *stage = Stage::Ended;
-                Ok(Step::Again)
-            }
-        }
+        Ok(ConnectionState::PeerClosed) => Ok(Step::Ended),
         Ok(ConnectionState::WriteTraffic(_)) => {
             if *stage == Stage::Handshake {
                 *stage = Stage::Open;
