@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::conn::tls::ChainTls;
 use crate::ids::NO_CLUSTER;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
@@ -23,6 +24,8 @@ pub(crate) struct ChainContext {
     pub(crate) chain: Arc<FilterChain>,
     pub(crate) stats: Arc<ListenerStats>,
     pub(crate) kind: ChainKind,
+    /// How its clients are spoken to; plain text without.
+    pub(crate) tls: Option<ChainTls>,
     /// The counters of the chain's network filters, in their order.
     pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
     /// Index into the worker's listeners.
@@ -86,6 +89,7 @@ impl ChainContext {
             chain: Arc::new(chain),
             stats,
             kind: ChainKind::Local,
+            tls: None,
             limits: Vec::new(),
             slot: usize::MAX,
             is_default: false,

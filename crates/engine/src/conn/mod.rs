@@ -40,7 +40,7 @@ use crate::stats::ListenerStats;
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) mux: Mux,
-    /// Between bytes and mux; upstream only.
+    /// Between bytes and mux.
     pub(crate) tls: Option<Box<Layer>>,
     pub(crate) role: Role,
     pub(crate) streams: Carried,
@@ -124,6 +124,8 @@ pub(crate) struct Downstream {
     pub(crate) closing: bool,
     /// What it sent is not the protocol: what follows means nothing.
     pub(crate) broken: bool,
+    /// It has its mux: under TLS its handshake is over.
+    pub(crate) ready: bool,
     pub(crate) serial: u64,
 }
 

@@ -1,9 +1,10 @@
-//! TLS on upstream connections: the handshake before a connection counts, and the layer between bytes and mux after it.
+//! TLS on connections of either side: the layer between bytes and mux, and what there is before it is up.
 //!
 //! Arrives: records. Leaves: plain bytes for the mux, records for the driver, or the end of a connect.
 //!
-//! A connection in its handshake is in no pool and carries nothing: it still belongs to its attempt, whose deadline
-//! (`connect_timeout`) runs on. What was encoded for a connection is sealed when it is handed to the driver, so that
+//! A connection to a server is in no pool during its handshake and carries nothing: it still belongs to its attempt,
+//! whose deadline (`connect_timeout`) runs on. A client's is in the table from the start, and gets its mux when the
+//! handshake has told what is spoken. What was encoded for a connection is sealed when it is handed to the driver, so that
 //! all pieces of a turn leave in one write.
 
 use std::collections::HashMap;
@@ -27,7 +28,14 @@ pub(crate) struct ClusterTls {
     pub(crate) stats: Arc<TlsStats>,
 }
 
-/// A connection whose handshake is not over.
+/// A filter chain's TLS as a worker lives it.
+#[derive(Debug)]
+pub(crate) struct ChainTls {
+    pub(crate) server: tls::Server,
+    pub(crate) stats: Arc<TlsStats>,
+}
+
+/// A connection to a server whose handshake is not over.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     pub(crate) attempt: AttemptId,

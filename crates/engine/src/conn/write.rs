@@ -128,6 +128,9 @@ impl Connections {
         if self.out_for == Some(id) {
             self.flush_out(env);
         }
+        if how == Close::Flush {
+            self.say_goodbye(id, env);
+        }
         if self.table.remove(id).is_some() {
             env.timers.clear(TimerSlot::of_connection(id));
             self.push(Output::Close { connection: id, how }, env);

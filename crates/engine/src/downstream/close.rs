@@ -62,6 +62,7 @@ impl Listeners {
             self.check_drained(env);
             return;
         }
+        conns.say_goodbye(id, env);
         conns.push(Output::Close { connection: id, how: Close::Half }, env);
         self.begin_closing(id, Hold { wait, closer, refused: false }, conns, env, now);
         self.check_drained(env);
@@ -201,7 +202,7 @@ impl Listeners {
         if let Some(http) = context.http() {
             let stats = &http.stats;
             stats.downstream_cx_active.dec();
-            if context.bolt().is_none() {
+            if downstream.ready && context.bolt().is_none() {
                 stats.downstream_cx_http1_active.dec();
             }
             stats.downstream_cx_destroy.inc();

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
 use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
+use crate::conn::tls::ChainTls;
 use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
@@ -169,7 +171,7 @@ impl Listeners {
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let state = ListenerState {
             config: Arc::clone(config),
-            chains: env.contexts(slot, config, &stats),
+            chains: env.contexts(slot, config, &stats, &conns.handshakes.clock),
             stats,
             sockets: self.listen(config, Vec::new(), conns, env),
             active: 0,
@@ -202,7 +204,7 @@ impl Listeners {
         let sockets = self.listen(config, kept, conns, env);
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let Some(state) = self.slots.get_mut(slot) else { return };
-        state.chains = env.contexts(slot, config, &stats);
+        state.chains = env.contexts(slot, config, &stats, &conns.handshakes.clock);
         (state.stats, state.sockets) = (stats, sockets);
     }
 
@@ -271,7 +273,8 @@ impl Listeners {
                 old.name == new.name
             };
             let limits = before.limits.iter().zip(&context.limits);
-            same && before.is_default == context.is_default
+            same && old.tls.is_some() == new.tls.is_some()
+                && before.is_default == context.is_default
                 && before.listener.ignore_global_limit == context.listener.ignore_global_limit
                 && Arc::ptr_eq(&before.stats, &context.stats)
                 && before.kind.counts_with(&context.kind)
@@ -369,9 +372,10 @@ impl Env {
         slot: usize,
         config: &Arc<Listener>,
         stats: &Arc<ListenerStats>,
+        clock: &Clock,
     ) -> Vec<Rc<ChainContext>> {
         let chains = config.chains.iter().chain(config.default_chain.as_ref());
-        chains.map(|chain| Rc::new(self.context(slot, config, chain, stats))).collect()
+        chains.map(|chain| Rc::new(self.context(slot, config, chain, stats, clock))).collect()
     }
 
     pub(crate) fn context(
@@ -380,6 +384,7 @@ impl Env {
         listener: &Arc<Listener>,
         chain: &Arc<FilterChain>,
         stats: &Arc<ListenerStats>,
+        clock: &Clock,
     ) -> ChainContext {
         let kind = match &chain.terminal {
             Terminal::Http(config) => {
@@ -401,11 +406,17 @@ impl Env {
             self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
         });
         let limits = limits.collect();
+        let tls = chain.tls.as_ref().map(|tls| {
+            let scope = Scope::ListenerTls(Arc::clone(&listener.stat_prefix));
+            let stats = self.registry.set(self.index, scope);
+            ChainTls { server: tls.template.server(clock), stats }
+        });
         ChainContext {
             listener: Arc::clone(listener),
             chain: Arc::clone(chain),
             stats: Arc::clone(stats),
             kind,
+            tls,
             limits,
             slot,
             is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),

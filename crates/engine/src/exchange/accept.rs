@@ -122,33 +122,53 @@ impl Exchange {
         if !context.listener.ignore_global_limit {
             self.listeners.count_in();
         }
-        let mux = match &context.kind {
+        match &context.kind {
             ChainKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
-                http_mux(http)
             }
-            ChainKind::Tcp(tcp) => {
-                tcp.stats.downstream_cx_total.inc();
-                Mux::Raw(Raw::default())
-            }
+            ChainKind::Tcp(tcp) => tcp.stats.downstream_cx_total.inc(),
             // No client connects to it.
             ChainKind::Local => return,
-        };
+        }
         let serial = self.env.serial.next_connection();
         let role = Role::Downstream(Downstream {
             context: Rc::clone(&context),
             requests: 0,
             closing: false,
             broken: false,
+            ready: false,
             serial,
         });
+        let mux = Mux::Raw(Raw::default());
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
-        self.conns.table.insert(connection).trace_accepted();
+        let made = self.conns.table.insert(connection);
+        made.trace_accepted();
+        made.tls = context.tls.as_ref().map(|tls| Box::new(tls.server.accept()));
         self.conns.push(limit.of_reads(id), &mut self.env);
         if let Some(delay) = refused {
             self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
             return;
+        }
+        if context.tls.is_none() {
+            return self.open_client(id, now);
+        }
+        if let Some(timeout) = context.chain.transport_timeout {
+            let timer = ConnectionTimer::RequestHead;
+            self.conns.set_connection_timer(id, timer, now + timeout, &mut self.env);
+        }
+        // Who does not get on with the handshake is idle.
+        self.rest_downstream(id, now);
+    }
+
+    /// A client's connection can be spoken on: it gets its mux.
+    pub(crate) fn open_client(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Role::Downstream(downstream) = &mut connection.role else { return };
+        downstream.ready = true;
+        let context = Rc::clone(&downstream.context);
+        if let ChainKind::Http(http) = &context.kind {
+            connection.mux = http_mux(http, connection.tls.as_ref().and_then(|layer| layer.alpn()));
         }
         match &context.kind {
             ChainKind::Http(http) => {
@@ -168,8 +188,9 @@ impl Exchange {
     }
 }
 
-/// What a client of an HTTP filter chain speaks.
-fn http_mux(http: &HttpContext) -> Mux {
+/// What a client of an HTTP filter chain speaks, by the configuration and by what its handshake came to.
+#[cfg_attr(not(test), expect(unused_variables, reason = "nothing but HTTP/1 is offered"))]
+fn http_mux(http: &HttpContext, alpn: Option<&[u8]>) -> Mux {
     if let Some(bolt) = &http.bolt {
         let server = bolt_server::Server::new(Arc::clone(&bolt.config));
         return Mux::BoltServer(Serving::new(Box::new(server)));
@@ -177,7 +198,7 @@ fn http_mux(http: &HttpContext) -> Mux {
     http.stats.downstream_cx_http1_total.inc();
     http.stats.downstream_cx_http1_active.inc();
     #[cfg(test)]
-    if http.config.codec == crate::snapshot::http::Codec::Toy {
+    if http.config.codec == crate::snapshot::http::Codec::Toy || alpn == Some(b"toy") {
         return Mux::Toy(Box::new(crate::conn::mux::toy::Toy::server()));
     }
     Mux::Http1Server(Serving::new(http1::Server::new(Arc::clone(&http.config.http1))))

@@ -260,6 +260,10 @@ impl Exchange {
         let stream = connection.is_busy().then_some(());
         let Some(downstream) = connection.downstream_mut() else { return };
         let context = downstream.context.clone();
+        if timer == ConnectionTimer::RequestHead && !downstream.ready {
+            context.stats.downstream_cx_transport_socket_connect_timeout.inc();
+            return self.drop_client(id, Closer::Local, now);
+        }
         let Some(http) = context.http() else { return };
         match (timer, stream) {
             (ConnectionTimer::Heartbeat, _) => {}

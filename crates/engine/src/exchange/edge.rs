@@ -38,10 +38,13 @@ pub(crate) fn mark_request(
     head: &mut Head,
     record: &mut Record,
     config: &Http,
+    is_tls: bool,
     random_id: impl FnOnce() -> [u8; 36],
 ) -> Origin {
+    let (scheme, forwarded_proto): (&[u8], _) =
+        if is_tls { (b"https", &FORWARDED_HTTPS) } else { (b"http", &FORWARDED_HTTP) };
     if head.scheme().is_empty() {
-        head.set_scheme(b"http");
+        head.set_scheme(scheme);
     }
     let direct = record
         .downstream_direct_remote
@@ -56,7 +59,7 @@ pub(crate) fn mark_request(
             append_forwarded_for(head, direct.ip());
         }
         if hops == 0 || head.get(Name::XForwardedProto).is_none() {
-            head.set_prepared(&FORWARDED_PROTO);
+            head.set_prepared(forwarded_proto);
         }
         trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     } else {
@@ -68,7 +71,7 @@ pub(crate) fn mark_request(
         record.downstream_remote = Some(Address::Ip(client));
     }
     if head.get(Name::XForwardedProto).is_none() {
-        head.set_prepared(&FORWARDED_PROTO);
+        head.set_prepared(forwarded_proto);
     }
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
@@ -310,6 +313,8 @@ pub(crate) fn wanted_upgrade(head: &Head) -> Option<&[u8]> {
     head.get(Name::Upgrade).filter(|_| head.version() != Version::Http10)
 }
 
-/// What clients speak to us: TLS for clients is still to come.
-static FORWARDED_PROTO: LazyLock<PreparedField> =
+/// What clients speak to us, in plain text and under TLS.
+static FORWARDED_HTTP: LazyLock<PreparedField> =
     LazyLock::new(|| PreparedField::new(Name::XForwardedProto, b"http"));
+static FORWARDED_HTTPS: LazyLock<PreparedField> =
+    LazyLock::new(|| PreparedField::new(Name::XForwardedProto, b"https"));

@@ -90,7 +90,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else {
             return self.on_handshake_received(id, &chunk, now);
         };
-        if connection.tls.is_some() {
+        if connection.tls.is_some() && !matches!(connection.role, Role::Closing(_)) {
             return self.on_sealed(id, &chunk, now);
         }
         connection.bytes_received += chunk.len() as u64;
@@ -138,7 +138,7 @@ impl Exchange {
                 self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
             }
             Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
-            Role::Downstream(_) => self.on_downstream_ended(id, now),
+            Role::Downstream(_) => self.on_client_ended(id, now),
             Role::Upstream(_) => self.on_upstream_ended(id, now),
         }
     }

@@ -80,7 +80,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let ClusterChoice::One(id) = forward.cluster else { return false };
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return false };
-        if !(is_plain_request(stream) && is_plain_route(stream, forward) && is_plain_cluster(cluster)) {
+        if !(is_plain_request(stream)
+            && is_plain_route(stream, forward)
+            && is_plain_cluster(cluster))
+        {
             return false;
         }
         if let Some(http) = stream.context.http() {
@@ -94,7 +97,8 @@ impl Exchange {
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);
         if let Some(timeout) = stream.response_timeout {
-            let (timer, slot) = (StreamTimer::Response as usize, TimerSlot::Stream(index.0).number());
+            let (timer, slot) =
+                (StreamTimer::Response as usize, TimerSlot::Stream(index.0).number());
             stream.deadlines.set(timer, now + timeout, slot, &mut self.env.timers);
         }
         let Some(pool_key) = choose_host(stream, cluster, &mut self.env) else {
@@ -154,7 +158,8 @@ impl Exchange {
         {
             connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
             if let Some(per_try) = stream.per_try_timeout {
-                let (timer, slot) = (StreamTimer::PerTry as usize, TimerSlot::Stream(index.0).number());
+                let (timer, slot) =
+                    (StreamTimer::PerTry as usize, TimerSlot::Stream(index.0).number());
                 stream.deadlines.set(timer, now + per_try, slot, &mut self.env.timers);
             }
         }

@@ -64,10 +64,9 @@ impl Exchange {
             return;
         }
         let random = &mut self.env.random;
-        let origin =
-            edge::mark_request(&mut stream.request, &mut stream.record, &http.config, || {
-                random.uuid()
-            });
+        let (head, record) = (&mut stream.request, &mut stream.record);
+        let is_tls = context.tls.is_some();
+        let origin = edge::mark_request(head, record, &http.config, is_tls, || random.uuid());
         let random = self.env.random.next();
         let Some(stream) = self.streams.get_mut(index) else { return };
         // Before the filters: what they change does not lead elsewhere, as in Envoy.

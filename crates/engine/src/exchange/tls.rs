@@ -5,6 +5,7 @@ use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
+use crate::conn::ConnectionTimer;
 use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Secured};
 use crate::exchange::Exchange;
@@ -134,11 +135,16 @@ impl Exchange {
         for piece in chunk.chunks(PIECE_BYTES) {
             let Some(connection) = self.conns.table.get_mut(id) else { return };
             let Some(layer) = &mut connection.tls else { return };
+            let was_established = layer.is_established();
             let received = layer.receive(piece, &mut self.conns.handshakes.plain);
+            let is_new = !was_established && layer.is_established();
             let (output, ended) = (layer.take_output(), layer.is_ended() && !connection.ended);
             connection.outstanding += output.len();
             let plain = self.conns.handshakes.plain.split().freeze();
             self.conns.send_records(id, output, &mut self.env);
+            if is_new {
+                self.on_client_secured(id, now);
+            }
             self.receive_plain(id, plain, now);
             match received {
                 Err(fault) => return self.on_tls_fault(id, fault, now),
@@ -162,6 +168,9 @@ impl Exchange {
     /// An established connection failed: it is of no more use.
     pub(crate) fn on_tls_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
+        if connection.downstream().is_some() {
+            return self.on_client_fault(id, fault, now);
+        }
         connection.ended = true;
         let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
         if let Some(tls) = pool_key
@@ -191,6 +200,59 @@ impl Exchange {
                 self.reset_upstream(index, reason, now);
             }
         }
+    }
+
+    /// A client's handshake is over.
+    fn on_client_secured(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let (Some(layer), Some(downstream)) = (&connection.tls, connection.downstream()) else {
+            return;
+        };
+        if let Some(tls) = &downstream.context.tls {
+            tls.stats.count_handshake(layer);
+        }
+        connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
+        self.open_client(id, now);
+    }
+
+    /// A client's handshake came to nothing, or what it sends afterwards is no TLS: the alert goes out, and that is all.
+    fn on_client_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
+        let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
+            return;
+        };
+        if let Some(tls) = &downstream.context.tls {
+            tls.stats.count_fault(fault);
+        }
+        self.drop_client(id, Closer::Local, now);
+    }
+
+    /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that anybody on
+    /// the way may have made up ends the connection, and is not passed on (RFC 8446 §6.1).
+    pub(crate) fn on_client_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let is_cut = match (&connection.tls, connection.downstream()) {
+            (Some(layer), Some(downstream)) => {
+                !downstream.ready || (connection.mux.is_opaque() && !layer.is_ended())
+            }
+            (None, _) | (_, None) => false,
+        };
+        if is_cut {
+            return self.drop_client(id, Closer::Remote, now);
+        }
+        self.on_downstream_ended(id, now);
+    }
+
+    /// Ends a client's connection and what is on it, at once.
+    pub(crate) fn drop_client(&mut self, id: ConnectionId, closer: Closer, now: Instant) {
+        let Self { listeners, conns, env, .. } = self;
+        listeners.count_downstream_close(id, closer, conns, env, now);
+        let streams = conns.table.get(id).map(|connection| connection.streams.all());
+        conns.end_connection(id, Close::FlushReset, env);
+        for index in streams.unwrap_or_default() {
+            self.streams.mark_gone(index);
+            self.finish(index, now);
+        }
+        self.listeners.check_drained(&mut self.env);
     }
 
     /// Ends connections that cannot be written to any more.

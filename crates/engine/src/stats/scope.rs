@@ -36,6 +36,8 @@ pub enum Scope {
     Http(Arc<str>),
     /// `listener.<address>`.
     Listener(Arc<str>),
+    /// `listener.<address>.ssl`.
+    ListenerTls(Arc<str>),
     /// `listener.<address>.http.<stat prefix>`.
     ListenerHttp {
         /// The listener's stat prefix.
@@ -76,6 +78,7 @@ impl fmt::Display for Scope {
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Listener(address) => write!(f, "listener.{address}"),
+            Self::ListenerTls(address) => write!(f, "listener.{address}.ssl"),
             Self::ListenerHttp { listener, prefix } => {
                 write!(f, "listener.{listener}.http.{prefix}")
             }
@@ -117,6 +120,7 @@ impl Scope {
             Self::Http(_) => "http",
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
+            Self::ListenerTls(_) => "listener_ssl",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
             Self::Runtime => "runtime",
@@ -140,7 +144,9 @@ impl Scope {
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
-            Self::Listener(address) => vec![label("envoy_listener_address", address)],
+            Self::Listener(address) | Self::ListenerTls(address) => {
+                vec![label("envoy_listener_address", address)]
+            }
             Self::ListenerHttp { listener, prefix } => vec![
                 label("envoy_http_conn_manager_prefix", prefix),
                 label("envoy_listener_address", listener),

@@ -250,6 +250,7 @@ stats! {
         Histogram downstream_cx_length_ms;
         Counter downstream_cx_overflow;
         Counter downstream_cx_total;
+        Counter downstream_cx_transport_socket_connect_timeout;
         Counter downstream_global_cx_overflow;
         Gauge downstream_pre_cx_active;
         Counter downstream_pre_cx_timeout;

@@ -20,7 +20,7 @@ use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
     RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
 };
-use towpath_engine::snapshot::{BufferLimit, ClusterId, Snapshot};
+use towpath_engine::snapshot::{BufferLimit, ClusterId, DownstreamTls, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{Address, Name, PreparedField};
@@ -207,6 +207,9 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
     }
 }
 
+/// How long a client's handshake may take.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+
 /// A snapshot with one cluster behind an HTTP and a TCP listener.
 pub struct Plan {
     pub cluster: Cluster,
@@ -214,6 +217,8 @@ pub struct Plan {
     pub path: Option<PathMatch>,
     pub adjust_forward: fn(&mut Forward),
     pub adjust_http: fn(&mut Http),
+    /// Clients are spoken to under TLS, on both listeners.
+    pub tls: Option<DownstreamTls>,
 }
 
 impl Plan {
@@ -223,6 +228,7 @@ impl Plan {
             path: None,
             adjust_forward: |_| {},
             adjust_http: |_| {},
+            tls: None,
         }
     }
 
@@ -236,7 +242,13 @@ impl Plan {
         route.path = self.path.unwrap_or(route.path);
         let mut http = http(table(vec![route]));
         (self.adjust_http)(&mut http);
-        snapshot.listeners.push(Arc::new(listener(HTTP, Terminal::Http(Arc::new(http)))));
+        let secured = |mut listener: Listener| {
+            let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
+            chain.tls = self.tls.clone();
+            chain.transport_timeout = Some(HANDSHAKE_TIME);
+            Arc::new(listener)
+        };
+        snapshot.listeners.push(secured(listener(HTTP, Terminal::Http(Arc::new(http)))));
         let tcp = TcpProxy {
             stat_prefix: "tcp".into(),
             cluster: ClusterChoice::One(id),
@@ -245,7 +257,7 @@ impl Plan {
             max_connect_attempts: 1,
             access_logs: Vec::new(),
         };
-        snapshot.listeners.push(Arc::new(listener(TCP, Terminal::Tcp(Arc::new(tcp)))));
+        snapshot.listeners.push(secured(listener(TCP, Terminal::Tcp(Arc::new(tcp)))));
         snapshot
     }
 }

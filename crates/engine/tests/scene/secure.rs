@@ -1,4 +1,4 @@
-//! TLS around a server that knows nothing of it, and certificates for both sides.
+//! TLS around servers and clients that know nothing of it, and certificates for both sides.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the scene")]
 
@@ -9,42 +9,69 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use towpath_engine::message::Message;
+use towpath_engine::snapshot::DownstreamTls;
 use towpath_engine::snapshot::tls::{AskedName, UpstreamTls};
-use towpath_proto::tls::{ClientSettings, Names, Roots, ServerName, Trust};
+use towpath_proto::tls::{
+    ClientSettings, Identity, Names, Roots, ServerName, ServerSettings, Trust,
+};
 use towpath_proto::{Close, ConnectionId, Input, Instant, Machine, Output};
 
 /// An authority, and a server that it vouches for.
 pub struct Certificates {
     authority: String,
+    /// Certificate and key of `app.test`.
+    leaf: (String, String),
     server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
 }
 
 impl Certificates {
     pub fn new() -> Self {
         let (key, mut own) = (KeyPair::generate().unwrap(), params(&[]));
         own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = own.self_signed(&key).unwrap().pem();
+        let authority = own.self_signed(&key).unwrap();
         let issuer = Issuer::new(own, key);
         let key = KeyPair::generate().unwrap();
         let leaf = params(&["app.test"]).signed_by(&key, &issuer).unwrap();
         let private = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let server = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![leaf.der().clone()], private)
             .unwrap();
-        Self { authority, server: Arc::new(server) }
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self {
+            authority: authority.pem(),
+            leaf: (leaf.pem(), key.serialize_pem()),
+            server: Arc::new(server),
+            client: Arc::new(client),
+        }
     }
 
-    /// The same for a server that speaks this protocol.
+    /// The same for peers that speak this protocol.
     pub fn speaking(&self, alpn: &[u8]) -> Self {
-        let mut server = ServerConfig::clone(&self.server);
+        let (mut server, mut client) =
+            (ServerConfig::clone(&self.server), ClientConfig::clone(&self.client));
         server.alpn_protocols = vec![alpn.to_vec()];
-        Self { authority: self.authority.clone(), server: Arc::new(server) }
+        client.alpn_protocols = vec![alpn.to_vec()];
+        Self {
+            authority: self.authority.clone(),
+            leaf: self.leaf.clone(),
+            server: Arc::new(server),
+            client: Arc::new(client),
+        }
     }
 
     /// What a cluster needs to speak to that server, asking for this name.
@@ -64,10 +91,26 @@ impl Certificates {
         }
     }
 
-    /// Puts TLS around a server.
+    /// What a filter chain needs to be that server.
+    pub fn downstream(&self, alpn: &[&[u8]]) -> DownstreamTls {
+        let (certificate, key) = &self.leaf;
+        let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+        let alpn = alpn.iter().map(|name| name.to_vec()).collect();
+        let settings =
+            ServerSettings { alpn, identities: vec![identity], ..ServerSettings::default() };
+        DownstreamTls { template: settings.build().unwrap() }
+    }
+
+    /// Puts TLS around a server, or a client of `app.test`.
     pub fn around<M>(&self, inner: M, goodbye: Goodbye) -> Secure<M> {
-        let config = Arc::clone(&self.server);
-        Secure { inner, config, goodbye, connections: HashMap::new(), outputs: VecDeque::new() }
+        Secure {
+            inner,
+            server: Arc::clone(&self.server),
+            client: Arc::clone(&self.client),
+            goodbye,
+            connections: HashMap::new(),
+            outputs: VecDeque::new(),
+        }
     }
 }
 
@@ -76,7 +119,7 @@ fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names).unwrap()
 }
 
-/// How a server ends a connection.
+/// How a peer ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
     /// With `close_notify`.
@@ -85,18 +128,27 @@ pub enum Goodbye {
     Unsaid,
 }
 
-/// A server under TLS.
+/// A server or a client under TLS.
 pub struct Secure<M> {
     inner: M,
-    config: Arc<ServerConfig>,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
     goodbye: Goodbye,
-    connections: HashMap<ConnectionId, Server>,
+    connections: HashMap<ConnectionId, Secured>,
     outputs: VecDeque<Output<Message>>,
 }
 
-struct Server {
-    tls: ServerConnection,
+struct Secured {
+    tls: rustls::Connection,
     ended: bool,
+    /// What is to be done when the handshake is over.
+    close: Option<Close>,
+}
+
+impl Secured {
+    fn new(tls: impl Into<rustls::Connection>) -> Self {
+        Self { tls: tls.into(), ended: false, close: None }
+    }
 }
 
 impl<M: Machine<Message = Message>> Machine for Secure<M> {
@@ -105,8 +157,15 @@ impl<M: Machine<Message = Message>> Machine for Secure<M> {
     fn handle(&mut self, input: Input<Message>, now: Instant) {
         match input {
             Input::Accepted { connection, .. } => {
-                let tls = ServerConnection::new(Arc::clone(&self.config)).unwrap();
-                self.connections.insert(connection, Server { tls, ended: false });
+                let tls = ServerConnection::new(Arc::clone(&self.server)).unwrap();
+                self.connections.insert(connection, Secured::new(tls));
+                self.inner.handle(input, now);
+            }
+            Input::Connected { connection, .. } => {
+                let name = "app.test".try_into().unwrap();
+                let tls = ClientConnection::new(Arc::clone(&self.client), name).unwrap();
+                self.connections.insert(connection, Secured::new(tls));
+                self.flush(connection);
                 self.inner.handle(input, now);
             }
             Input::Received { connection, chunk } => self.receive(connection, &chunk, now),
@@ -131,22 +190,13 @@ impl<M: Machine<Message = Message>> Machine for Secure<M> {
             }
             match self.inner.poll(now) {
                 Output::Send { connection, chunk } => {
-                    if let Some(server) = self.connections.get_mut(&connection) {
-                        server.tls.set_buffer_limit(None);
-                        server.tls.writer().write_all(&chunk).unwrap();
+                    if let Some(peer) = self.connections.get_mut(&connection) {
+                        peer.tls.set_buffer_limit(None);
+                        peer.tls.writer().write_all(&chunk).unwrap();
                     }
                     self.flush(connection);
                 }
-                Output::Close { connection, how } => {
-                    if let Some(server) = self.connections.get_mut(&connection)
-                        && how != Close::Abort
-                        && self.goodbye == Goodbye::Said
-                    {
-                        server.tls.send_close_notify();
-                        self.flush(connection);
-                    }
-                    self.outputs.push_back(Output::Close { connection, how });
-                }
+                Output::Close { connection, how } => self.close(connection, how),
                 other => return other,
             }
         }
@@ -169,6 +219,10 @@ impl<M: Machine<Message = Message>> Secure<M> {
             ended |= state.peer_has_closed();
         }
         self.flush(connection);
+        let close = self.connections.get_mut(&connection).filter(|peer| !peer.tls.is_handshaking());
+        if let Some(how) = close.and_then(|peer| peer.close.take()) {
+            self.close(connection, how);
+        }
         if !plain.is_empty() {
             self.inner.handle(Input::Received { connection, chunk: plain.into() }, now);
         }
@@ -178,11 +232,28 @@ impl<M: Machine<Message = Message>> Secure<M> {
         }
     }
 
+    fn close(&mut self, connection: ConnectionId, how: Close) {
+        if let Some(peer) = self.connections.get_mut(&connection)
+            && how != Close::Abort
+        {
+            // What it has sent leaves when the handshake is over.
+            if peer.tls.is_handshaking() && how == Close::Half {
+                peer.close = Some(how);
+                return;
+            }
+            if self.goodbye == Goodbye::Said {
+                peer.tls.send_close_notify();
+                self.flush(connection);
+            }
+        }
+        self.outputs.push_back(Output::Close { connection, how });
+    }
+
     fn flush(&mut self, connection: ConnectionId) {
-        let Some(server) = self.connections.get_mut(&connection) else { return };
+        let Some(peer) = self.connections.get_mut(&connection) else { return };
         let mut records = Vec::new();
-        while server.tls.wants_write() {
-            server.tls.write_tls(&mut records).unwrap();
+        while peer.tls.wants_write() {
+            peer.tls.write_tls(&mut records).unwrap();
         }
         if !records.is_empty() {
             let chunk = Bytes::from(records);

@@ -144,6 +144,7 @@ impl Exchange {
             requests: 1,
             closing: false,
             broken: false,
+            ready: true,
             serial,
         });
         let nowhere = Address::unspecified;

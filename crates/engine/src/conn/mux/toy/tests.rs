@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,6 +24,7 @@ mod secure;
 use scene::client::{Ask, asks};
 use scene::origin::{Habits, Log, origin, pattern};
 use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address};
+use secure::{Certificates, Goodbye};
 
 /// What a client saw of its requests.
 #[derive(Debug, Default)]
@@ -205,6 +207,8 @@ impl Client {
     }
 }
 
+static CERTIFICATES: OnceLock<Certificates> = OnceLock::new();
+
 /// What became of so many requests on one connection.
 fn run(seed: u64, count: usize, largest: usize, eager: u32, resets: u32) -> Rc<RefCell<Seen>> {
     let mut world: World<Message> = World::new(seed);
@@ -212,7 +216,14 @@ fn run(seed: u64, count: usize, largest: usize, eager: u32, resets: u32) -> Rc<R
     let at: Address = origin_address(1);
     world.add(origin(at, Rc::clone(&log), Habits::default()));
     let mut plan = Plan::new(1);
-    plan.adjust_http = |http| http.codec = Codec::Toy;
+    // Its codec is configured, or what the handshake comes to.
+    let certificates = CERTIFICATES.get_or_init(Certificates::new);
+    let negotiates = seed.is_multiple_of(4);
+    if negotiates {
+        plan.tls = Some(certificates.downstream(&[b"http/1.1", b"toy"]));
+    } else {
+        plan.adjust_http = |http| http.codec = Codec::Toy;
+    }
     // A client may take its time.
     plan.adjust_forward = |forward| forward.timeout = None;
     let worker = add_worker(&mut world, seed, plan);
@@ -236,10 +247,15 @@ fn run(seed: u64, count: usize, largest: usize, eager: u32, resets: u32) -> Rc<R
         resets,
         seen: Rc::clone(&seen),
     };
-    world.add(Script::new(
+    let script = Script::new(
         |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
         move |input, orders: &mut Orders<Message>, now| client.act(input, orders, now),
-    ));
+    );
+    if negotiates {
+        world.add(certificates.speaking(b"toy").around(script, Goodbye::Said));
+    } else {
+        world.add(script);
+    }
     world.run_for(Duration::from_secs(600));
     assert_eq!(log.borrow().wrong_bodies, 0, "no body is another's");
     drain_and_check(&mut world, worker);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Event, Input, Instant, Out};
 use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
 use super::super::{Arrival, STREAMS, Toy};
+use super::CERTIFICATES;
 use super::scene::client::{Ending, Endings, asks, client};
 use super::scene::origin::{Habits as PlainHabits, Log, origin as plain_origin, pattern, text};
 use super::scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
@@ -274,7 +275,6 @@ fn run(seed: u64, habits: Habits, origins: u8, toys: u8, adjust: fn(&mut Plan)) 
     outcome
 }
 
-static CERTIFICATES: OnceLock<Certificates> = OnceLock::new();
 const CLIENTS: usize = 12;
 const REQUESTS: usize = 6;
 const ALL: usize = CLIENTS * REQUESTS;
