@@ -17,16 +17,16 @@ impl Decimal {
 
     /// The digits of a number.
     pub(crate) fn write(&mut self, mut number: u64) -> &[u8] {
-        let mut at = self.digits.len();
-        loop {
-            at -= 1;
-            let digit = (number % 10) as u8;
-            self.digits[at] = b'0' + digit;
+        let mut length = 0;
+        for digit in self.digits.iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
             number /= 10;
+            length += 1;
             if number == 0 {
-                return &self.digits[at..];
+                break;
             }
         }
+        &self.digits[self.digits.len() - length..]
     }
 }
 
@@ -59,6 +59,32 @@ impl UsualNumber {
     }
 }
 
+/// Each octet in decimal with a point behind it, and how long that is.
+static OCTETS: [([u8; 4], u8); 256] = {
+    let mut octets = [([0; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [octet / 100, octet / 10 % 10, octet % 10];
+        let mut at = if octet >= 100 {
+            0
+        } else if octet >= 10 {
+            1
+        } else {
+            2
+        };
+        let (text, length) = &mut octets[octet];
+        while at < 3 {
+            text[*length as usize] = b'0' + digits[at] as u8;
+            *length += 1;
+            at += 1;
+        }
+        text[*length as usize] = b'.';
+        *length += 1;
+        octet += 1;
+    }
+    octets
+};
+
 /// An IP address as text: what its `Display` writes, at a tenth of the instructions.
 #[derive(Debug)]
 pub(crate) struct AddressText {
@@ -81,18 +107,15 @@ impl AddressText {
     }
 
     fn push_v4(&mut self, address: Ipv4Addr) {
-        for (at, octet) in address.octets().into_iter().enumerate() {
-            if at > 0 {
-                self.push(b'.');
+        for octet in address.octets() {
+            let (text, length) = &OCTETS[usize::from(octet)];
+            if let Some(room) = self.bytes[self.length..].first_chunk_mut() {
+                *room = *text;
             }
-            if octet >= 100 {
-                self.push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                self.push(b'0' + octet / 10 % 10);
-            }
-            self.push(b'0' + octet % 10);
+            self.length += usize::from(*length);
         }
+        // Without the last point.
+        self.length -= 1;
     }
 
     /// RFC 5952 §4: no leading zeros, `::` for the first of the longest runs of two and more zeros, lower case;

@@ -105,6 +105,19 @@ impl Head {
         (*status, *method, *version, *foreign) = Default::default();
     }
 
+    /// Whether nothing was put into it.
+    pub(crate) fn is_unused(&self) -> bool {
+        let Parts { raw, own, fields, present, scheme, authority, path, other_method, .. } =
+            &*self.0;
+        let spans = [scheme, authority, path, other_method];
+        raw.is_empty()
+            && own.len() == 0
+            && fields.is_empty()
+            && *present == 0
+            && spans.iter().all(|span| **span == Span::default())
+            && (self.0.status, self.0.method, self.0.foreign) == (0, Method::Get, false)
+    }
+
     /// Sets the method; returns false and changes nothing when it is not a token.
     pub fn set_method(&mut self, method: &[u8]) -> bool {
         let known = Method::from_bytes(method);
@@ -119,6 +132,7 @@ impl Head {
     }
 
     /// Sets the scheme; returns false and changes nothing when it is none (RFC 3986 §3.1).
+    #[inline]
     pub fn set_scheme(&mut self, scheme: &[u8]) -> bool {
         self.0.scheme = match scheme {
             b"http" => Span::HTTP,
@@ -192,6 +206,17 @@ impl Head {
             return self.append(name, value);
         }
         self.set_present(name, value)
+    }
+
+    /// As [`Head::set`], of a value whose length is known when this is compiled.
+    #[inline]
+    pub fn set_array<const N: usize>(&mut self, name: Name, value: &[u8; N]) -> bool {
+        if name == Name::Custom {
+            return false;
+        }
+        let field = self.own_line(name, value);
+        self.place(field);
+        true
     }
 
     fn set_present(&mut self, name: Name, value: &[u8]) -> bool {
@@ -302,6 +327,7 @@ impl Head {
 
     /// The scheme in lower case; empty when none was received or set.
     #[must_use]
+    #[inline]
     pub fn scheme(&self) -> &[u8] {
         match self.0.scheme {
             Span::HTTP => b"http",

@@ -20,6 +20,13 @@ impl Lines {
         self.end += bytes.len();
     }
 
+    /// Appends what are most often a few bytes.
+    #[inline(always)]
+    pub(crate) fn put_few(&mut self, bytes: &[u8]) {
+        block::copy_few(self.room(bytes.len()), bytes);
+        self.end += bytes.len();
+    }
+
     /// Appends bytes whose number the compiler knows.
     #[inline(always)]
     pub(crate) fn put_array<const N: usize>(&mut self, bytes: &[u8; N]) {

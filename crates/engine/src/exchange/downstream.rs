@@ -38,8 +38,7 @@ impl Exchange {
             http.stats.downstream_cx_max_requests_reached.inc();
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let unused = std::mem::replace(&mut stream.request, head);
-        self.env.heads.give(unused);
+        self.env.heads.give_unused(std::mem::replace(&mut stream.request, head));
         stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
         stream.request_end = if end { Direction::Ended } else { Direction::Streaming };

@@ -113,7 +113,7 @@ pub(crate) fn mark_request(
     if config.generate_request_id {
         let keep = origin != Origin::Edge || config.preserve_external_request_id;
         if !keep || head.get(Name::XRequestId).is_none() {
-            head.set(Name::XRequestId, &random_id());
+            head.set_array(Name::XRequestId, &random_id());
         }
     }
     if !config.via.is_empty() {
@@ -152,7 +152,13 @@ pub(crate) fn strip_external(head: &mut Head) {
 }
 
 /// The address that stands `from_last` places before the last one in `x-forwarded-for`.
+#[inline]
 pub(crate) fn forwarded_for(head: &Head, from_last: usize) -> Option<IpAddr> {
+    head.get(Name::XForwardedFor)?;
+    forwarded_by(head, from_last)
+}
+
+fn forwarded_by(head: &Head, from_last: usize) -> Option<IpAddr> {
     let mut values = head.values(Name::XForwardedFor);
     let (first, second) = (values.next()?, values.next());
     let all: Vec<u8>;

@@ -85,7 +85,7 @@ impl Exchange {
                 stream.cluster = *id;
             }
         }
-        if self.answered_by_filter(index, http, now) {
+        if !http.config.filters.is_empty() && self.answered_by_filter(index, http, now) {
             return;
         }
         let forwards = matches!(picked, Picked::Route { route, .. } if matches!(route.action, Action::Forward(_)));

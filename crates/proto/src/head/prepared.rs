@@ -71,7 +71,7 @@ impl Head {
 
     /// Adds a field that is written already, or puts it in the place of those of its name.
     #[inline(always)]
-    fn place(&mut self, field: Field) {
+    pub(super) fn place(&mut self, field: Field) {
         if self.0.present & field.name.bit() == 0 { self.push(field) } else { self.replace(field) }
     }
 

@@ -54,7 +54,7 @@ pub(super) fn request_line(lines: &mut Lines, method: &[u8], target: &[u8]) {
             lines.put_array(b" ");
         }
     }
-    lines.put(target);
+    lines.put_few(target);
     lines.put_array(b" HTTP/1.1\r\n");
 }
 
@@ -114,7 +114,7 @@ pub(super) fn host(lines: &mut Lines, authority: &[u8], case: NameCase) {
         return field(lines, Name::Host, authority, case);
     }
     lines.put_array(b"host: ");
-    lines.put(authority);
+    lines.put_few(authority);
     lines.put_array(b"\r\n");
 }
 
