@@ -9,39 +9,51 @@ pub(crate) struct Literal(Room);
 /// What stands between two commands is most often short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Room {
-    /// The first so many bytes.
-    Short([u8; 8], usize),
+    Short(Short),
     Long(Box<[u8]>),
+}
+
+/// The first so many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Short([u8; 8], u8);
+
+impl Short {
+    /// A text that is short enough.
+    pub(super) fn new(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 8];
+        bytes.get_mut(..text.len())?.copy_from_slice(text);
+        Some(Self(bytes, text.len() as u8))
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.get(..usize::from(self.1)).unwrap_or_default()
+    }
+
+    /// It is written as a block, whose end is taken away again.
+    #[inline(always)]
+    pub(super) fn append_to(self, out: &mut Vec<u8>) {
+        let end = out.len() + usize::from(self.1);
+        out.extend_from_slice(&self.0);
+        out.truncate(end);
+    }
 }
 
 impl Literal {
     pub(super) fn new(text: &[u8]) -> Self {
-        let mut bytes = [0; 8];
-        Self(match bytes.get_mut(..text.len()) {
-            Some(room) => {
-                room.copy_from_slice(text);
-                Room::Short(bytes, text.len())
-            }
-            None => Room::Long(text.into()),
-        })
+        Self(Short::new(text).map_or_else(|| Room::Long(text.into()), Room::Short))
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Room::Short(bytes, length) => bytes.get(..*length).unwrap_or_default(),
+            Room::Short(short) => short.as_bytes(),
             Room::Long(bytes) => bytes,
         }
     }
 
-    /// A short one is written as a block, whose end is taken away again.
     #[inline(always)]
     pub(super) fn append_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
-            Room::Short(bytes, length) => {
-                let end = out.len() + length;
-                out.extend_from_slice(bytes);
-                out.truncate(end);
-            }
+            Room::Short(short) => short.append_to(out),
             Room::Long(bytes) => append(out, bytes),
         }
     }
@@ -64,8 +76,15 @@ pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(super) fn append_number(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=9 => out.push(b'0' + value as u8),
+        100..=999 => out.extend_from_slice(&three_digits(value as u16)),
         _ => append(out, Decimal::new().write(value)),
     }
+}
+
+/// A number below 1,000 with leading zeros.
+#[inline(always)]
+pub(super) const fn three_digits(value: u16) -> [u8; 3] {
+    [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8]
 }
 
 /// Appends `N` to `2 * N` bytes as two blocks, of which the second covers a part of the first.

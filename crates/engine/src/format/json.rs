@@ -1,5 +1,6 @@
 //! `json_format`: a tree of keys, literals and commands, written as one line.
 
+use super::append::Short;
 use super::parse::parts;
 use super::{Command, Facts, FormatError, FormatOptions, Part};
 
@@ -67,8 +68,11 @@ impl Node {
 
     fn text(parts: Vec<Part>) -> Self {
         match <[Part; 1]>::try_from(parts) {
-            Ok([Part::Command { command, max_length }]) => Self::Value { command, max_length },
+            Ok([Part::Command { before, command, max_length }]) if before == Short::default() => {
+                Self::Value { command, max_length }
+            }
             Ok([Part::Literal(text)]) => Self::string(text.as_bytes()),
+            Ok(parts) => Self::Text(parts.into()),
             Err(parts) if parts.is_empty() => Self::string(b""),
             Err(parts) => Self::Text(parts.into()),
         }

@@ -15,7 +15,7 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use append::{Literal, append};
+use append::{Literal, Short, append};
 use command::Command;
 pub use command::command_names;
 pub use error::{FormatError, FormatReason};
@@ -39,7 +39,12 @@ enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Literal(Literal),
-    Command { command: Command, max_length: Option<usize> },
+    /// A command, behind a short text.
+    Command {
+        before: Short,
+        command: Command,
+        max_length: Option<usize>,
+    },
 }
 
 /// What surrounds a format and is known when it is compiled.
@@ -162,7 +167,8 @@ impl Part {
     fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, missing: &[u8]) {
         match self {
             Self::Literal(literal) => literal.append_to(out),
-            Self::Command { command, max_length } => {
+            Self::Command { before, command, max_length } => {
+                before.append_to(out);
                 let start = out.len();
                 if command.write(out, facts) {
                     if let Some(length) = max_length {

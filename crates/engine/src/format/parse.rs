@@ -1,6 +1,6 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
-use super::append::Literal;
+use super::append::{Literal, Short};
 use super::command::{Lookup, Usage, is_of_upstream_tls, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 
@@ -26,9 +26,14 @@ pub(super) fn parts(text: &str, options: &FormatOptions<'_>) -> Result<Vec<Part>
         let error = |reason| FormatError { position, command: spelt.name.to_owned(), reason };
         match spelt.compile(options).map_err(error)? {
             Part::Literal(text) => literal.extend_from_slice(text.as_bytes()),
-            command @ Part::Command { .. } => {
-                flush(&mut literal, &mut parts);
-                parts.push(command);
+            Part::Command { command, max_length, .. } => {
+                let before = Short::new(&literal);
+                if before.is_none() {
+                    flush(&mut literal, &mut parts);
+                }
+                literal.clear();
+                let before = before.unwrap_or_default();
+                parts.push(Part::Command { before, command, max_length });
             }
         }
         rest = spelt.rest;
@@ -97,7 +102,7 @@ impl<'a> Spelt<'a> {
             let length = self.max_length.unwrap_or(usize::MAX).min(value.len());
             return Ok(Part::Literal(Literal::new(&value[..length])));
         }
-        Ok(Part::Command { command, max_length: self.max_length })
+        Ok(Part::Command { before: Short::default(), command, max_length: self.max_length })
     }
 }
 

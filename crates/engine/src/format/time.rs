@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use time::UtcDateTime;
 
-use super::append::{Literal, append};
+use super::append::{Literal, append, three_digits};
 
 /// A compiled time format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,6 +251,9 @@ fn short(out: &mut Vec<u8>, name: impl Display) {
 }
 
 fn fraction(out: &mut Vec<u8>, nanosecond: u64, digits: u8) {
+    if digits == 3 {
+        return out.extend_from_slice(&three_digits((nanosecond / 1_000_000) as u16));
+    }
     const UNITS: [u32; 10] = {
         let mut units = [1; 10];
         let mut digits = 9;
