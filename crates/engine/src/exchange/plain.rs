@@ -18,7 +18,7 @@ use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
 use crate::ids::{Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::UpstreamTls;
-use crate::snapshot::route::{ClusterChoice, Forward};
+use crate::snapshot::route::{ClusterChoice, Forward, HostRewrite};
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::PEER_IDLE_MARGIN;
 
@@ -202,6 +202,8 @@ fn is_plain_request(stream: &Stream) -> bool {
 /// Whether a route sends requests on as they are.
 fn is_plain_route(stream: &Stream, forward: &Forward) -> bool {
     forward.bridge.is_none()
+        // The host's own name is not known yet.
+        && matches!(forward.host, HostRewrite::Keep)
         && forward.idle_timeout.is_none()
         && forward.max_stream_duration.is_none()
         && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
