@@ -12,6 +12,7 @@ mod bridge;
 mod cluster;
 mod data;
 mod dns;
+mod downstream_tls;
 mod endpoint;
 mod extension;
 mod facts;
@@ -64,6 +65,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) secrets: u64,
     /// Some cluster is spoken to under TLS.
     pub(crate) upstream_tls: bool,
+    /// Some clients are spoken to under TLS.
+    pub(crate) downstream_tls: bool,
     /// Clusters that Bolt is sent to, and who says so.
     pub(crate) bolt_clusters: Vec<(ClusterId, At)>,
     /// Clusters that HTTP is sent to, and who says so.

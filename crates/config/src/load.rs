@@ -190,6 +190,7 @@ fn convert(
         files: 0,
         secrets: 0,
         upstream_tls: false,
+        downstream_tls: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
     };

@@ -109,6 +109,7 @@ impl Converter<'_> {
         FormatOptions {
             environment: Some(&environment),
             upstream_tls: self.upstream_tls,
+            downstream_tls: self.downstream_tls,
             ..FormatOptions::default()
         }
     }

@@ -10,6 +10,7 @@ use towpath_engine::snapshot::{self, AccessLog};
 use towpath_engine::stats::{Keep, Rules};
 
 use super::Converter;
+use super::downstream_tls::serves_under_tls;
 use super::extension::REGEX_ENGINE;
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use crate::error::Rank;
@@ -34,6 +35,7 @@ impl Converter<'_> {
             self.secrets =
                 secrets.into_iter().map(|secret| self.print(secret)).fold(0, u64::wrapping_add);
             self.name_clusters(resources);
+            self.downstream_tls = resources.messages("listeners").any(serves_under_tls);
             self.listeners(resources);
             self.clusters(message, resources);
             self.check_protocols();

@@ -9,7 +9,7 @@ use towpath_engine::total::Total;
 
 use super::Converter;
 use super::bolt::BOLT_PROXY;
-use super::extension::{NETWORK_FILTER, TRANSPORT_SOCKET};
+use super::extension::NETWORK_FILTER;
 use crate::message::Message;
 
 const HTTP: &str =
@@ -17,7 +17,6 @@ const HTTP: &str =
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const CONNECTION_LIMIT: &str =
     "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
-const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 
 /// A filter of a chain.
 enum Filter {
@@ -28,9 +27,6 @@ enum Filter {
 impl Converter<'_> {
     pub(super) fn filter_chain(&mut self, chain: &Message) -> Option<FilterChain> {
         let matches = chain.message("filter_chain_match").map(|matches| self.chain_match(matches));
-        if let Some(socket) = chain.message("transport_socket") {
-            self.raw_buffer(socket);
-        }
         let filters: Vec<_> = chain.messages("filters").collect();
         let count = filters.len();
         let (mut deciding, mut terminal) = (Vec::new(), None);
@@ -59,12 +55,14 @@ impl Converter<'_> {
             // Envoy takes such a chain and closes its connections at once.
             self.report.unsupported(&chain.at, "a filter chain without filters is not there");
         }
+        let socket = chain.message("transport_socket");
+        let tls = socket.and_then(|socket| self.downstream_socket(socket, terminal.as_ref()));
         Some(FilterChain {
             name: Arc::from(chain.text("name")),
             matches: matches.unwrap_or_default(),
             filters: deciding,
             terminal: terminal?,
-            tls: None,
+            tls,
             transport_timeout: chain.duration("transport_socket_connect_timeout"),
         })
     }
@@ -95,11 +93,6 @@ impl Converter<'_> {
         })
     }
 
-    /// A transport socket that must be plain text.
-    fn raw_buffer(&mut self, socket: &Message) {
-        self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER]);
-    }
-
     fn chain_match(&mut self, matches: &Message) -> ChainMatch {
         for unimplemented in ["address_suffix", "suffix_len"] {
             if matches.has(unimplemented) {
@@ -113,7 +106,7 @@ impl Converter<'_> {
         if !matches!(protocol, "" | "raw_buffer") {
             self.report.unsupported(
                 matches.at("transport_protocol"),
-                "there is no TLS for clients, so nothing would match",
+                "listener filters that would find TLS are not there, so nothing would match",
             );
         }
         ChainMatch {

@@ -28,6 +28,7 @@ impl Converter<'_> {
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
+        self.check_client_certificate_details(message);
         let (filters, router) = filters?;
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
@@ -96,6 +97,17 @@ impl Converter<'_> {
             upgrades,
             local_reply,
         })
+    }
+
+    /// Without TLS no client has a certificate, and what is done about it makes no difference.
+    fn check_client_certificate_details(&mut self, message: &Message) {
+        let details = message.choice("forward_client_cert_details");
+        if self.downstream_tls && !matches!(details.as_str(), "" | "SANITIZE") {
+            self.report.unsupported(
+                message.at("forward_client_cert_details"),
+                "upstreams are not told of the certificates of clients",
+            );
+        }
     }
 
     fn codec(&mut self, message: &Message) -> Codec {

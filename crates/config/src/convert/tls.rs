@@ -1,4 +1,5 @@
-//! `UpstreamTlsContext`: how a cluster's hosts are spoken to under TLS.
+//! `UpstreamTlsContext`: how a cluster's hosts are spoken to under TLS; and what it has in common with
+//! `DownstreamTlsContext`.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
 use crate::message::{At, Message, Value};
 
-const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 /// A file of trusted certificates: that of a platform has 200 KiB.
-const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
+pub(super) const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
 
 impl Converter<'_> {
     /// A cluster's transport socket; `None` is plain text.
@@ -35,18 +36,17 @@ impl Converter<'_> {
         let common = config.message("common_tls_context");
         let sni = config.text("sni");
         let name = self.server_name(sni, config);
-        let trust = self.trust(config, common, sni);
+        let trust = self.upstream_trust(config, common, sni);
         let parameters = common.and_then(|common| common.message("tls_params"));
-        let versions = self.versions(parameters);
+        let versions = self.versions(parameters, CLIENT_VERSIONS);
         let cipher_suites = self.cipher_suites(parameters);
         let groups = self.groups(parameters);
         let identity = common.map_or(Some(None), |common| self.identity(common));
-        let alpn = common.into_iter().flat_map(|common| common.texts("alpn_protocols"));
         let settings = ClientSettings {
             versions: versions?,
             cipher_suites: cipher_suites?,
             groups: groups?,
-            alpn: alpn.map(|(protocol, _)| protocol.as_bytes().to_vec()).collect(),
+            alpn: alpn(common),
             trust: trust?,
             identity: identity?,
             stored_sessions: config
@@ -77,36 +77,42 @@ impl Converter<'_> {
         Some(if of_host { AskedName::OfHost(fixed) } else { AskedName::Fixed(fixed) })
     }
 
-    fn trust(&mut self, config: &Message, common: Option<&Message>, sni: &str) -> Option<Trust> {
+    fn upstream_trust(
+        &mut self,
+        config: &Message,
+        common: Option<&Message>,
+        sni: &str,
+    ) -> Option<Trust> {
         let context = common.and_then(|common| common.message("validation_context"));
         let by_sni = config.flag("auto_sni_san_validation");
-        let roots = context.and_then(|context| context.message("trusted_ca"));
-        if by_sni && roots.is_none() {
+        if by_sni && context.is_none_or(|context| context.message("trusted_ca").is_none()) {
             self.report.problem(
                 config.at("auto_sni_san_validation"),
                 "'auto_sni_san_validation' was configured without configuring a trusted CA",
             );
         }
         let Some(context) = context else { return Some(Trust::default()) };
-        let has_roots = roots.is_some();
-        let roots = match roots {
+        let trust = self.trust(context)?;
+        // Envoy: with `auto_sni_san_validation` the name that is sent replaces all matchers, if one is sent.
+        let sends_name = !sni.is_empty() || config.flag("auto_host_sni");
+        let names = if by_sni && sends_name { Names::Server } else { trust.names };
+        Some(Trust { names, ..trust })
+    }
+
+    /// What a `CertificateValidationContext` says.
+    pub(super) fn trust(&mut self, context: &Message) -> Option<Trust> {
+        let roots = match context.message("trusted_ca") {
             None => None,
             Some(source) => Some(self.roots(source)?),
         };
         let matchers = self.name_matchers(context)?;
-        if !matchers.is_empty() && !has_roots {
+        if !matchers.is_empty() && roots.is_none() {
             self.report.problem(
                 &context.at,
                 "SAN-based verification of peer certificates without trusted CA is insecure and not allowed",
             );
         }
-        // Envoy: with `auto_sni_san_validation` the name that is sent replaces all matchers, if one is sent.
-        let sends_name = !sni.is_empty() || config.flag("auto_host_sni");
-        let names = match matchers {
-            _ if by_sni && sends_name => Names::Server,
-            matchers if matchers.is_empty() => Names::Any,
-            matchers => Names::Matching(matchers),
-        };
+        let names = if matchers.is_empty() { Names::Any } else { Names::Matching(matchers) };
         Some(Trust {
             roots,
             names,
@@ -205,8 +211,13 @@ impl Converter<'_> {
         Some(digests)
     }
 
-    fn versions(&mut self, parameters: Option<&Message>) -> Option<(Version, Version)> {
-        let Some(parameters) = parameters else { return Some(DEFAULT_VERSIONS) };
+    /// `default` is what stands for `TLS_AUTO`.
+    pub(super) fn versions(
+        &mut self,
+        parameters: Option<&Message>,
+        default: (Version, Version),
+    ) -> Option<(Version, Version)> {
+        let Some(parameters) = parameters else { return Some(default) };
         let mut version = |field: &str, default| match parameters.choice(field).as_str() {
             "TLSv1_2" => Some(Version::Tls12),
             "TLSv1_3" => Some(Version::Tls13),
@@ -217,18 +228,21 @@ impl Converter<'_> {
             }
             _ => Some(default),
         };
-        let least = version("tls_minimum_protocol_version", DEFAULT_VERSIONS.0);
-        let most = version("tls_maximum_protocol_version", DEFAULT_VERSIONS.1);
+        let least = version("tls_minimum_protocol_version", default.0);
+        let most = version("tls_maximum_protocol_version", default.1);
         Some((least?, most?))
     }
 
-    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good, which a
-    /// client has no use for.
-    fn cipher_suites(&mut self, parameters: Option<&Message>) -> Option<Vec<CipherSuite>> {
+    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good. A client has
+    /// no use for that, and a server here goes by their order.
+    pub(super) fn cipher_suites(
+        &mut self,
+        parameters: Option<&Message>,
+    ) -> Option<Vec<CipherSuite>> {
         self.named(parameters, "cipher_suites", &[':', '|', '[', ']'], CipherSuite::named)
     }
 
-    fn groups(&mut self, parameters: Option<&Message>) -> Option<Vec<Group>> {
+    pub(super) fn groups(&mut self, parameters: Option<&Message>) -> Option<Vec<Group>> {
         let groups = self.named(parameters, "ecdh_curves", &[':'], Group::named)?;
         let default = || DEFAULT_GROUPS.into_iter().filter_map(Group::named).collect();
         Some(if groups.is_empty() { default() } else { groups })
@@ -265,6 +279,11 @@ impl Converter<'_> {
             );
             return None;
         }
+        self.identity_of(certificate).map(Some)
+    }
+
+    /// What a `TlsCertificate` says.
+    pub(super) fn identity_of(&mut self, certificate: &Message) -> Option<Identity> {
         let mut source = |field: &str| match certificate.message(field) {
             Some(source) => self.data(source, MAX_PEM_BYTES),
             None => {
@@ -273,14 +292,15 @@ impl Converter<'_> {
             }
         };
         let (chain, key) = (source("certificate_chain"), source("private_key"));
-        match Identity::from_pem(&chain?, &key?) {
-            Ok(identity) => Some(Some(identity)),
-            Err(error) => {
-                self.report.problem(&certificate.at, error.to_string());
-                None
-            }
-        }
+        let identity = Identity::from_pem(&chain?, &key?);
+        identity.map_err(|error| self.report.problem(&certificate.at, error.to_string())).ok()
     }
+}
+
+/// The protocols to offer or to choose from.
+pub(super) fn alpn(common: Option<&Message>) -> Vec<Vec<u8>> {
+    let names = common.into_iter().flat_map(|common| common.texts("alpn_protocols"));
+    names.map(|(name, _)| name.as_bytes().to_vec()).collect()
 }
 
 /// Whether a cluster's hosts are spoken to under TLS, as far as that can be told before it is converted.
@@ -307,5 +327,5 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
 /// What Envoy 1.40 offers.
 const DEFAULT_GROUPS: [&str; 3] = ["X25519MLKEM768", "X25519", "P-256"];
 /// Envoy's for clients.
-const DEFAULT_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls12);
+const CLIENT_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls12);
 const CRL: &[u8] = b"-----BEGIN X509 CRL-----";

@@ -6,6 +6,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         honoured: &[
+            "forward_client_cert_details",
             "codec_type",
             "stat_prefix",
             "route_config",
@@ -55,12 +56,8 @@ pub(super) const ENTRIES: &[Entry] = &[
                 "after an invalid HTTP/1 message the connection is always closed",
             ),
             (
-                "forward_client_cert_details",
-                "TLS is not there for clients, so none has a certificate",
-            ),
-            (
                 "set_current_client_cert_details",
-                "TLS is not there for clients, so none has a certificate",
+                "read with forward_client_cert_details only, and what would read it is refused",
             ),
             (
                 "http1_safe_max_connection_duration",

@@ -80,7 +80,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         harmless: &[],
         changes: &[
-            ("server_names", "TLS is not there for clients, so no connection has a server name"),
+            ("server_names", "there are no listener filters that would find the server name"),
             ("application_protocols", "there are no listener filters that would find the protocol"),
         ],
     },

@@ -1,4 +1,4 @@
-//! TLS towards clusters.
+//! TLS towards clusters and clients.
 
 use super::Entry;
 
@@ -17,6 +17,31 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("allow_renegotiation", "a server that wants to renegotiate is left"),
             ("enforce_rsa_key_usage", "the keyUsage of a certificate is not looked at"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+        honoured: &[
+            "common_tls_context",
+            "require_client_certificate",
+            "session_ticket_keys",
+            "disable_stateless_session_resumption",
+            "disable_stateful_session_resumption",
+            "session_timeout",
+            "ocsp_staple_policy",
+            "full_scan_certs_on_sni_mismatch",
+            "prefer_client_ciphers",
+        ],
+        harmless: &[],
+        changes: &[
+            ("require_sni", "reserved in Envoy's API: no version of Envoy reads it"),
+            ("session_ticket_keys_sds_secret_config", SDS),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys",
+        honoured: &["keys"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext",
@@ -55,10 +80,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         honoured: &["certificate_chain", "private_key"],
         harmless: &[
             ("watched_directory", "Envoy reads it for secrets of a control plane only"),
-            ("ocsp_staple", "a client shows none"),
             ("signed_certificate_timestamp", "Envoy does not read it"),
         ],
         changes: &[
+            ("ocsp_staple", "OCSP responses are not shown"),
             ("pkcs12", "write certificate_chain and private_key as PEM"),
             ("private_key_provider", "TLS extensions are not there"),
             ("password", "private keys are read without a password"),
@@ -74,11 +99,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "match_typed_subject_alt_names",
             "match_subject_alt_names",
             "trust_chain_verification",
+            "suppress_client_ca_list",
         ],
         harmless: &[
             ("watched_directory", "Envoy reads it for secrets of a control plane only"),
             ("only_verify_leaf_cert_crl", "read with revocation lists only, which are refused"),
-            ("suppress_client_ca_list", "only servers send such a list"),
         ],
         changes: &[
             ("ca_certificate_provider_instance", PROVIDER),

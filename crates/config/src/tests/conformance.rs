@@ -71,14 +71,18 @@ fn the_ledger_and_the_conversion_agree() {
 
 #[test]
 fn what_is_secret_is_not_shown() {
-    let case = Case::read(&root().join("cases/cluster-tls-everything.yaml"));
-    assert!(case.text.contains("PRIVATE KEY"));
-    let source = Source::yaml("case.yaml", &case.text);
-    let loaded = load(&Sources::file(source), &Options::default()).unwrap();
-    let dump = loaded.config_dump("now").to_string();
-    assert!(!dump.contains("PRIVATE KEY"));
-    assert!(dump.contains(r#""private_key":{"inline_string":"[redacted]"}"#), "{dump}");
-    assert!(dump.contains("BEGIN CERTIFICATE"), "certificates are no secret");
+    for name in ["cluster-tls-everything", "chain-tls-everything"] {
+        let case = Case::read(&root().join(format!("cases/{name}.yaml")));
+        assert!(case.text.contains("PRIVATE KEY"));
+        let source = Source::yaml("case.yaml", &case.text);
+        let loaded = load(&Sources::file(source), &Options::default()).unwrap();
+        let dump = loaded.config_dump("now").to_string();
+        for secret in ["PRIVATE KEY", "1234567890123456", "MTIzNDU2Nzg5MDEyMzQ1"] {
+            assert!(!dump.contains(secret), "{name}: {secret}");
+        }
+        assert!(dump.contains(r#""private_key":{"inline_string":"[redacted]"}"#), "{dump}");
+        assert!(dump.contains("BEGIN CERTIFICATE"), "certificates are no secret");
+    }
 }
 
 /// Honoured by doing nothing: a name that Envoy reads for EDS only, and holders of nothing that is honoured.

@@ -454,6 +454,13 @@ pub(super) fn is_of_upstream_tls(name: &str) -> bool {
         && (TLS_ONLY.contains(&name) || name.starts_with("UPSTREAM_PEER_CERT_V_"))
 }
 
+/// Whether a command is about a client's TLS and has no answer here.
+pub(super) fn is_of_downstream_tls(name: &str) -> bool {
+    name == "REQUESTED_SERVER_NAME"
+        || name.starts_with("DOWNSTREAM_")
+            && (TLS_ONLY.contains(&name) || name.starts_with("DOWNSTREAM_PEER_CERT_V_"))
+}
+
 /// What only a TLS connection has, but for what is there.
 const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_HANDSHAKE_DURATION",

@@ -56,6 +56,8 @@ pub struct FormatOptions<'a> {
     pub environment: Option<&'a Environment<'a>>,
     /// Some upstream is spoken to under TLS, so that commands about it which are not there cannot say "nothing".
     pub upstream_tls: bool,
+    /// Some clients are spoken to under TLS: the same for commands about them.
+    pub downstream_tls: bool,
 }
 
 /// Looks up an environment variable.

@@ -1,0 +1,205 @@
+//! `DownstreamTlsContext`: how the clients of a filter chain are spoken to under TLS.
+
+use std::time::Duration;
+
+use towpath_engine::snapshot::DownstreamTls;
+use towpath_engine::snapshot::listener::Terminal;
+use towpath_proto::tls::{Identity, Names, ServerSettings, TicketKey, Tickets, Trust, Version};
+
+use super::Converter;
+use super::extension::TRANSPORT_SOCKET;
+use super::tls::{RAW_BUFFER, alpn};
+use crate::error::Rank;
+use crate::message::{At, Message};
+
+const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+
+/// Which clients have to show a certificate.
+#[derive(Debug)]
+struct ClientCertificates {
+    trust: Option<Trust>,
+    are_required: bool,
+    hides_roots: bool,
+}
+
+impl Converter<'_> {
+    /// A filter chain's transport socket; `None` is plain text, or something that is reported. The chain's last filter
+    /// decides which protocols can be negotiated.
+    pub(super) fn downstream_socket(
+        &mut self,
+        socket: &Message,
+        terminal: Option<&Terminal>,
+    ) -> Option<DownstreamTls> {
+        let (config, at) =
+            self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER, DOWNSTREAM_TLS])?;
+        if config.descriptor.full_name() == RAW_BUFFER {
+            return None;
+        }
+        self.downstream_tls(config, at, matches!(terminal, Some(Terminal::Http(_))))
+    }
+
+    fn downstream_tls(
+        &mut self,
+        config: &Message,
+        at: &At,
+        is_http: bool,
+    ) -> Option<DownstreamTls> {
+        let common = config.message("common_tls_context");
+        let identities = self.server_identities(config, common);
+        let clients = self.client_certificates(config, common);
+        let parameters = common.and_then(|common| common.message("tls_params"));
+        let versions = self.versions(parameters, SERVER_VERSIONS);
+        let cipher_suites = self.cipher_suites(parameters);
+        let groups = self.groups(parameters);
+        let alpn = if is_http { self.http_alpn(common) } else { alpn(common) };
+        let tickets = self.tickets(config);
+        let ClientCertificates { trust, are_required, hides_roots } = clients?;
+        let defaults = ServerSettings::default();
+        let settings = ServerSettings {
+            versions: versions?,
+            cipher_suites: cipher_suites?,
+            prefers_client_ciphers: config.flag("prefer_client_ciphers"),
+            groups: groups?,
+            alpn,
+            identities: identities?,
+            scans_all_identities: config.flag("full_scan_certs_on_sni_mismatch"),
+            trust,
+            requires_certificate: are_required,
+            hides_roots,
+            tickets: tickets?,
+            stored_sessions: match config.flag("disable_stateful_session_resumption") {
+                true => 0,
+                false => defaults.stored_sessions,
+            },
+            // To BoringSSL 0 means its default.
+            session_lifetime: config
+                .duration("session_timeout")
+                .filter(|timeout| *timeout >= Duration::from_secs(1))
+                .unwrap_or(defaults.session_lifetime),
+        };
+        match settings.build() {
+            Ok(template) => Some(DownstreamTls { template }),
+            Err(error) => {
+                self.report.problem(at, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn server_identities(
+        &mut self,
+        config: &Message,
+        common: Option<&Message>,
+    ) -> Option<Vec<Identity>> {
+        let certificates: Vec<_> =
+            common.into_iter().flat_map(|common| common.messages("tls_certificates")).collect();
+        let is_elsewhere =
+            common.is_some_and(|common| ELSEWHERE.iter().any(|field| common.has(field)));
+        if certificates.is_empty() && !is_elsewhere {
+            self.report.problem(&config.at, "No TLS certificates found for server context");
+        }
+        if config.choice("ocsp_staple_policy") == "MUST_STAPLE" {
+            self.report.problem(
+                config.at("ocsp_staple_policy"),
+                "Required OCSP response is missing from TLS context",
+            );
+        }
+        // Each is looked at, so that one run says what is wrong with all.
+        let identities: Vec<_> =
+            certificates.into_iter().map(|certificate| self.identity_of(certificate)).collect();
+        identities.into_iter().collect::<Option<Vec<_>>>().filter(|found| !found.is_empty())
+    }
+
+    /// Envoy asks for a certificate where it has something to judge it by. Names and digests make one necessary, roots
+    /// only with `require_client_certificate`.
+    fn client_certificates(
+        &mut self,
+        config: &Message,
+        common: Option<&Message>,
+    ) -> Option<ClientCertificates> {
+        let context = common.and_then(|common| common.message("validation_context"));
+        let is_required = config.flag("require_client_certificate");
+        let trust = match context {
+            Some(context) => self.trust(context)?,
+            None => Trust::default(),
+        };
+        let pins = trust.spki_sha256.len() + trust.certificate_sha256.len();
+        let is_particular = pins > 0 || !matches!(trust.names, Names::Any);
+        let is_asked = trust.roots.is_some() || is_particular || trust.accept_untrusted;
+        if is_required && trust.roots.is_none() && !is_particular {
+            self.report.unsupported(
+                config.at("require_client_certificate"),
+                "without a `trusted_ca` Envoy serves clients that have no certificate; write one",
+            );
+        }
+        let are_required =
+            (is_required && trust.roots.is_some()) || (is_particular && !trust.accept_untrusted);
+        Some(ClientCertificates {
+            trust: is_asked.then_some(trust),
+            are_required,
+            hides_roots: context.is_some_and(|context| context.flag("suppress_client_ca_list")),
+        })
+    }
+
+    /// HTTP/2 is not spoken, so it is not negotiated: a client that offers both speaks HTTP/1.1.
+    fn http_alpn(&mut self, common: Option<&Message>) -> Vec<Vec<u8>> {
+        let mut names = alpn(common);
+        let all = names.len();
+        names.retain(|name| name != b"h2");
+        if let Some(common) = common
+            && names.len() < all
+        {
+            let at = common.at("alpn_protocols");
+            if names.is_empty() {
+                self.report.unsupported(at, "HTTP/2 is not there");
+            } else {
+                let reason = "HTTP/2 is not there; clients that offer HTTP/1.1 too speak that";
+                self.report.finding(at, Rank::Harmless, reason);
+            }
+        }
+        names
+    }
+
+    fn tickets(&mut self, config: &Message) -> Option<Tickets> {
+        if config.flag("disable_stateless_session_resumption") {
+            return Some(Tickets::None);
+        }
+        let Some(given) = config.message("session_ticket_keys") else { return Some(Tickets::Own) };
+        let mut keys = Vec::new();
+        for source in given.messages("keys") {
+            let bytes = self.data(source, MAX_KEY_BYTES)?;
+            let key = TicketKey::from_bytes(&bytes);
+            if key.is_err() {
+                let length = bytes.len();
+                self.report.problem(
+                    &source.at,
+                    format!("Incorrect TLS session ticket key length. Length {length}, expected length 80."),
+                );
+            }
+            keys.push(key.ok()?);
+        }
+        // The protos' rules want at least one, and have said so.
+        (!keys.is_empty()).then_some(Tickets::Given(keys))
+    }
+}
+
+/// Whether a listener has a filter chain under TLS, as far as that can be told before it is converted.
+pub(super) fn serves_under_tls(listener: &Message) -> bool {
+    let chains = listener.messages("filter_chains").chain(listener.message("default_filter_chain"));
+    chains
+        .filter_map(|chain| chain.message("transport_socket"))
+        .any(|socket| socket.any("typed_config").is_some_and(|(any, _)| any.name == DOWNSTREAM_TLS))
+}
+
+/// Where certificates may be beside `tls_certificates`; all of it is refused by the ledger.
+const ELSEWHERE: [&str; 5] = [
+    "tls_certificate_sds_secret_configs",
+    "tls_certificate_provider_instance",
+    "tls_certificate_certificate_provider",
+    "tls_certificate_certificate_provider_instance",
+    "custom_tls_certificate_selector",
+];
+/// Envoy's for servers.
+const SERVER_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls13);
+/// A file that is longer is none with a key; how long it is can still be told.
+const MAX_KEY_BYTES: usize = 4096;
