@@ -12,8 +12,14 @@ use tracing_subscriber::prelude::*;
 use crate::atrace_like::{AtraceLike, ON};
 use crate::windows::Case;
 
-pub(crate) const PEERS: [&str; 6] =
-    ["ours, macros", "ours, tracing", "libatrace-like", "fastrace", "Tracy", "perfetto-recorder"];
+pub(crate) const PEERS: [&str; 6] = [
+    "towpath macros",
+    "towpath tracing",
+    "libatrace-like",
+    "fastrace",
+    "Tracy",
+    "perfetto-recorder",
+];
 
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
@@ -53,7 +59,7 @@ pub(crate) fn all() -> Vec<Case> {
     ];
     for (state, prepare) in [("off", off as fn()), ("on", on as fn())] {
         cases.extend(ours(state, prepare));
-        cases.extend(facade("ours, tracing", &format!("tracing_{state}"), prepare, |work| {
+        cases.extend(facade("towpath tracing", &format!("tracing_{state}"), prepare, |work| {
             tracing::subscriber::with_default(TraceSubscriber::new(Category::APP), work);
         }));
         cases.extend(facade("libatrace-like", &format!("tracing_{state}"), prepare, |work| {
@@ -65,7 +71,7 @@ pub(crate) fn all() -> Vec<Case> {
         let subscriber = tracing_subscriber::registry().with(AtraceLike { filter: true });
         tracing::subscriber::with_default(subscriber, work);
     }));
-    cases.extend(facade("ours, tracing", "filtered", off, |work| {
+    cases.extend(facade("towpath tracing", "filtered", off, |work| {
         tracing::subscriber::with_default(TraceSubscriber::new(Category::APP), work);
     }));
     cases.extend(fastrace_cases());
@@ -84,7 +90,7 @@ fn halves(peer: &str, state: &str, prepare: fn(), span: fn(u64)) -> Vec<Case> {
 }
 
 fn ours(state: &str, prepare: fn()) -> Vec<Case> {
-    let peer = "ours, macros";
+    let peer = "towpath macros";
     let name = |what: &str| format!("tracing_{state}_{what} · {peer}");
     let span: fn(u64) = |n| {
         for each in 0..n {

@@ -62,7 +62,10 @@ fn main() {
 fn json(figures: &[Figure]) -> String {
     let rows = figures.iter().filter_map(|figure| {
         let (case, who) = figure.name.split_once(" · ")?;
-        Some(format!("{{\"case\":\"{case}\",\"who\":\"{who}\",\"ns\":{:.3}}}", figure.median))
+        Some(format!(
+            "{{\"case\":\"{case}\",\"who\":\"{who}\",\"ns\":{:.3},\"quartiles\":[{:.3},{:.3}]}}",
+            figure.median, figure.low, figure.high
+        ))
     });
     format!("{{\"rows\":[{}]}}", rows.collect::<Vec<_>>().join(","))
 }

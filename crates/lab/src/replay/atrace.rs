@@ -25,10 +25,6 @@ mod clock;
 #[expect(dead_code, reason = "shared with the benchmark of the tracing crate")]
 #[path = "../../../trace/benches/cost/published.rs"]
 mod published;
-#[expect(
-    dead_code,
-    reason = "shared with the benchmark of the tracing crate, which prints quartiles"
-)]
 #[path = "../../../trace/benches/cost/windows.rs"]
 mod windows;
 
@@ -50,17 +46,30 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
     let run = Run { windows: if is_quick { 31 } else { 151 } };
     progress("rulers");
     for figure in run.of(cases::rulers(marker.as_ref().ok())) {
-        replay.rows.push(row("rulers", figure.name, "this machine", figure.median));
+        replay.rows.push(row(
+            "rulers",
+            figure.name,
+            "this machine",
+            figure.median,
+            spread(&figure),
+        ));
     }
     progress("our paths");
     for figure in run.of(cases::original(marker.as_ref().ok())) {
         match figure.name.split_once(" · ") {
             Some((name, "ruler")) => {
                 let name = format!("{name}, in turns with the cases");
-                replay.rows.push(row("rulers", &name, "this machine", figure.median));
+                replay.rows.push(row(
+                    "rulers",
+                    &name,
+                    "this machine",
+                    figure.median,
+                    spread(&figure),
+                ));
             }
             Some((name, path)) => {
-                replay.rows.push(row(TABLE, name, &format!("towpath {path}"), figure.median));
+                let who = format!("towpath {path}");
+                replay.rows.push(row(TABLE, name, &who, figure.median, spread(&figure)));
             }
             None => {}
         }
@@ -101,9 +110,9 @@ pub fn table(replay: &Replay) -> Table {
     table
 }
 
-const TABLE: &str = "libatrace_rust";
+pub(super) const TABLE: &str = "libatrace_rust";
 
-fn row(table: &str, case: &str, who: &str, ns: f64) -> Row {
+fn row(table: &str, case: &str, who: &str, ns: f64, quartiles: Option<[f64; 2]>) -> Row {
     let published = published::CASES.iter().find(|published| published.name == case);
     Row {
         table: table.to_owned(),
@@ -112,10 +121,15 @@ fn row(table: &str, case: &str, who: &str, ns: f64) -> Row {
         metric: "time".to_owned(),
         value: ns,
         unit: "ns".to_owned(),
-        low: None,
-        high: None,
+        low: quartiles.map(|[low, _]| low),
+        high: quartiles.map(|[_, high]| high),
         published: published.filter(|_| table == TABLE).map(|published| published.rust),
     }
+}
+
+/// The quartiles of a figure's windows.
+fn spread(figure: &windows::Figure) -> Option<[f64; 2]> {
+    Some([figure.low, figure.high])
 }
 
 /// Where the program of the other libraries is, if it was built.
@@ -136,6 +150,8 @@ struct Figure {
     case: String,
     who: String,
     ns: f64,
+    #[serde(default)]
+    quartiles: Option<[f64; 2]>,
 }
 
 fn ask(program: &Path, is_quick: bool) -> io::Result<Vec<Row>> {
@@ -149,7 +165,9 @@ fn ask(program: &Path, is_quick: bool) -> io::Result<Vec<Row>> {
     }
     let said: Said = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
     let rows = said.rows.into_iter();
-    Ok(rows.map(|figure| row(TABLE, &figure.case, &figure.who, figure.ns)).collect())
+    Ok(rows
+        .map(|figure| row(TABLE, &figure.case, &figure.who, figure.ns, figure.quartiles))
+        .collect())
 }
 
 #[cfg(test)]
@@ -160,8 +178,8 @@ mod tests {
     fn every_case_of_the_original_has_a_line_with_both_published_figures() {
         let replay = Replay {
             rows: vec![
-                row(TABLE, "tracing_on_end", "towpath ring", 12.0),
-                row(TABLE, "tracing_on_end", "fastrace", 35.5),
+                row(TABLE, "tracing_on_end", "towpath ring", 12.0, None),
+                row(TABLE, "tracing_on_end", "fastrace", 35.5, Some([35.0, 36.0])),
             ],
             notes: Vec::new(),
         };

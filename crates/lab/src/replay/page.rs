@@ -49,8 +49,9 @@ fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
         if at == 0 {
             page.dots(
                 format!(
-                    "{} in {unit}. Filled: measured here, with 95 % intervals. Hollow: published.{}",
+                    "{} in {unit}. Filled: measured here, with {}. Hollow: published.{}",
                     words(metric),
+                    if name == ATRACE { "quartiles of the windows" } else { "95 % intervals" },
                     if matrix.scale() == Scale::Log { " The axis is logarithmic." } else { "" }
                 ),
                 &matrix.picture(unit),
@@ -86,13 +87,25 @@ impl<'r> Matrix<'r> {
     }
 
     fn picture(&self, unit: &str) -> Dots {
+        let one = self.has_one_published();
         let marks = |case: &str| {
             let mut marks = Vec::new();
+            if one {
+                let value = self.whos.iter().find_map(|who| self.find(case, who)?.published);
+                let subject = self.whos.len();
+                marks.extend(value.map(|value| Mark {
+                    subject,
+                    value,
+                    band: None,
+                    is_published: true,
+                }));
+            }
             for (subject, who) in self.whos.iter().enumerate() {
                 let Some(row) = self.find(case, who) else { continue };
                 let band = row.low.zip(row.high);
                 marks.push(Mark { subject, value: row.value, band, is_published: false });
-                marks.extend(row.published.map(|value| Mark {
+                let published = row.published.filter(|_| !one);
+                marks.extend(published.map(|value| Mark {
                     subject,
                     value,
                     band: None,
@@ -104,22 +117,39 @@ impl<'r> Matrix<'r> {
         Dots {
             unit: unit.to_owned(),
             scale: self.scale(),
-            subjects: self.whos.iter().map(|who| (*who).to_owned()).collect(),
+            subjects: self
+                .whos
+                .iter()
+                .copied()
+                .chain(one.then_some(PUBLISHED))
+                .map(str::to_owned)
+                .collect(),
             rows: self.cases.iter().map(|case| ((*case).to_owned(), marks(case))).collect(),
         }
     }
 
-    /// Cases down, subjects across, each subject's published figures beside it.
-    fn table(&self, all: &[&Row]) -> Table {
-        let has_published =
+    /// Those whose figures the report has.
+    fn whos_published(&self) -> Vec<&'r str> {
+        let has =
             |who: &&&str| self.rows.iter().any(|row| row.who == **who && row.published.is_some());
-        let published: Vec<&str> = self.whos.iter().filter(has_published).copied().collect();
+        self.whos.iter().filter(has).copied().collect()
+    }
+
+    /// Whether the report has one figure for all subjects of each case.
+    fn has_one_published(&self) -> bool {
+        let published = self.whos_published();
         let differ = |case: &&str| {
             let mut values = published.iter().filter_map(|who| self.find(case, who)?.published);
             values.next().is_some_and(|first| values.any(|it| it != first))
         };
+        !published.is_empty() && !self.cases.iter().any(differ)
+    }
+
+    /// Cases down, subjects across, each subject's published figures beside it.
+    fn table(&self, all: &[&Row]) -> Table {
+        let published = self.whos_published();
         // Where the report has one figure for all, one column holds it.
-        let is_one = !self.cases.iter().any(differ);
+        let is_one = self.has_one_published();
         let mut header: Vec<String> = vec!["case".to_owned()];
         for who in &self.whos {
             header.push((*who).to_owned());
@@ -130,7 +160,7 @@ impl<'r> Matrix<'r> {
                 ));
             }
         }
-        if is_one && !published.is_empty() {
+        if is_one {
             header.push(PUBLISHED.to_owned());
         }
         let mut table = Table { header, ..Table::default() };
@@ -151,7 +181,7 @@ impl<'r> Matrix<'r> {
                     cells.push(row.and_then(|row| row.published).map_or_else(String::new, show));
                 }
             }
-            if is_one && !published.is_empty() {
+            if is_one {
                 let value = published.iter().find_map(|who| self.find(case, who)?.published);
                 cells.push(value.map_or_else(String::new, show));
             }
@@ -219,6 +249,8 @@ pub(super) fn show(value: f64) -> String {
 }
 
 const PUBLISHED: &str = "published";
+/// The table whose figures are medians of windows.
+const ATRACE: &str = super::atrace::TABLE;
 
 #[cfg(test)]
 mod tests {
@@ -285,7 +317,11 @@ mod tests {
     fn one_published_figure_for_all_has_one_column() {
         let rows =
             vec![row("a", "towpath", 8.0, Some(105.0)), row("a", "envoy", 74.0, Some(105.0))];
-        let markdown = Replay { rows, notes: Vec::new() }.to_page("", "").to_markdown();
+        let markdown =
+            Replay { rows: rows.clone(), notes: Vec::new() }.to_page("", "").to_markdown();
         assert!(markdown.contains("| case | towpath | envoy | published |"), "{markdown}");
+        let html = Replay { rows, notes: Vec::new() }.to_page("", "").to_html();
+        let hollow = html.matches("published: 105").count();
+        assert_eq!(hollow, 2, "once, for each of the two screens");
     }
 }

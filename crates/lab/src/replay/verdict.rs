@@ -62,6 +62,8 @@ pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
     let is_more_better = MORE_IS_BETTER.contains(&ours.metric.as_str());
     // A client that keeps its connections is compared with others that do.
     let keeps = |who: &str| who == OURS_SHARED || who.ends_with("one client");
+    // A marker is a system call: what writes one is compared with what writes one.
+    let writes_markers = |who: &str| MARKERS.contains(&who);
     let peers = rows.iter().filter(|row| {
         row.table == ours.table
             && row.case == ours.case
@@ -69,6 +71,7 @@ pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
             && !row.who.starts_with(OURS)
             && !BASES.contains(&row.who.as_str())
             && keeps(&row.who) == keeps(&ours.who)
+            && (!writes_markers(&ours.who) || writes_markers(&row.who))
     });
     let key = |row: &&&Row| if is_more_better { -row.value } else { row.value };
     let best = peers.min_by(|a, b| key(a).total_cmp(&key(b)))?;
@@ -116,6 +119,7 @@ impl Tally {
 }
 
 const OURS: &str = "towpath";
+const MARKERS: [&str; 2] = ["towpath ATrace", "libatrace-like"];
 const OURS_SHARED: &str = "towpath, one engine";
 /// Not peers: nothing is in their place.
 const BASES: [&str; 4] = ["none", "direct", "the link's arithmetic", "published"];
@@ -182,6 +186,19 @@ mod tests {
         assert_eq!(standing(&all, &rows[0]).map(|it| it.0), Some(Standing::Ahead));
         assert_eq!(standing(&all, &rows[2]).map(|it| it.0), Some(Standing::Ahead));
         assert_eq!(standing(&all, &rows[1]), None, "only ours stand somewhere");
+    }
+
+    #[test]
+    fn markers_are_compared_with_markers() {
+        let rows = [
+            row("on", "towpath ATrace", "time", 300.0, Some(1.0)),
+            row("on", "libatrace-like", "time", 500.0, Some(1.0)),
+            row("on", "Tracy", "time", 30.0, Some(1.0)),
+            row("on", "towpath ring", "time", 10.0, Some(1.0)),
+        ];
+        let all: Vec<&Row> = rows.iter().collect();
+        assert_eq!(standing(&all, &rows[0]), Some((Standing::Ahead, 0.6)));
+        assert_eq!(standing(&all, &rows[3]).map(|it| it.0), Some(Standing::Ahead));
     }
 
     #[test]
