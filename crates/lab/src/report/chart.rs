@@ -97,21 +97,22 @@ impl Axis {
 }
 
 impl Bars {
-    pub(super) fn draw(&self) -> String {
+    pub(super) fn draw(&self, screen: Screen) -> String {
+        let (whole, margin) = (screen.width(), screen.margin());
         let sums = self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>());
         let longest = sums.chain(self.bands.iter().map(|band| band.1)).fold(0.0, f64::max);
         let names = self.bars.iter().map(|(name, _)| name.chars().count());
-        let left = (names.max().unwrap_or(0) as f64 * LETTER + 16.0).clamp(LEFT, WIDTH / 2.0);
+        let left = (names.max().unwrap_or(0) as f64 * LETTER + 16.0).clamp(margin, whole * 0.45);
         let length =
-            |value: f64| if longest > 0.0 { value / longest * (WIDTH - left - 110.0) } else { 0.0 };
-        let legend = Legend::new(self.parts.iter().map(String::as_str), left);
+            |value: f64| if longest > 0.0 { value / longest * (whole - left - 90.0) } else { 0.0 };
+        let legend = Legend::new(self.parts.iter().map(String::as_str), left, whole);
         let top = legend.height() + 12.0;
         let height = top + self.bars.len() as f64 * 26.0 + 8.0;
-        let mut svg = open(height, &format!("Bars in {}", self.unit));
+        let mut svg = open(screen, height, &format!("Bars in {}", self.unit));
         legend.draw(&mut svg);
         for (at, (name, parts)) in self.bars.iter().enumerate() {
             let y = top + at as f64 * 26.0;
-            text(&mut svg, left - 8.0, y + 13.0, "end", "", name);
+            text(&mut svg, left - 8.0, y + 13.0, "end", "", &cut(name, left));
             let mut x = left;
             for (part, value) in parts.iter().enumerate() {
                 let width = length(*value);
@@ -149,12 +150,14 @@ impl Bars {
 }
 
 impl Curves {
-    pub(super) fn draw(&self) -> String {
-        let legend = Legend::new(self.series.iter().map(|series| series.name.as_str()), LEFT);
+    pub(super) fn draw(&self, screen: Screen) -> String {
+        let (whole, margin) = (screen.width(), screen.margin());
+        let legend =
+            Legend::new(self.series.iter().map(|series| series.name.as_str()), margin, whole);
         let top = legend.height() + 26.0;
         let height = top + 300.0;
         let bottom = height - 42.0;
-        let mut svg = open(height, &format!("{} over {}", self.y.name, self.x.name));
+        let mut svg = open(screen, height, &format!("{} over {}", self.y.name, self.x.name));
         legend.draw(&mut svg);
         let all = || self.series.iter().flat_map(|series| &series.points);
         let x_range = Range::of(
@@ -165,24 +168,25 @@ impl Curves {
             self.x.scale,
         );
         let y_range = Range::of(all().map(|point| point.1), self.y.scale);
-        let x_at = |value: f64| LEFT + x_range.share(value) * (WIDTH - LEFT - 20.0);
+        let x_at = |value: f64| margin + x_range.share(value) * (whole - margin - RIGHT);
         let y_at = |value: f64| bottom - y_range.share(value) * (bottom - top);
+        let mut end = 0.0;
         for (value, label) in x_range.ticks() {
             let x = x_at(value);
             let _ = write!(
                 svg,
                 "<line class=\"ax\" x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>"
             );
-            text(&mut svg, x, bottom + 15.0, "middle", "sx", &label);
+            tick(&mut svg, (x, bottom + 15.0), whole, &label, &mut end);
         }
         for (value, label) in y_range.ticks() {
             let y = y_at(value);
             let _ = write!(
                 svg,
-                "<line class=\"ax\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
-                WIDTH - 20.0
+                "<line class=\"ax\" x1=\"{margin}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
+                whole - RIGHT
             );
-            text(&mut svg, LEFT - 6.0, y + 4.0, "end", "sx", &label);
+            text(&mut svg, margin - 6.0, y + 4.0, "end", "sx", &label);
         }
         for (value, name) in &self.marks {
             let x = x_at(*value);
@@ -190,7 +194,9 @@ impl Curves {
                 svg,
                 "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"var(--bad)\" stroke-dasharray=\"4 3\"/>"
             );
-            text(&mut svg, x + 4.0, top + 12.0, "start", "", name);
+            let is_right = x + 8.0 + name.chars().count() as f64 * LETTER > whole;
+            let (x, anchor) = if is_right { (x - 4.0, "end") } else { (x + 4.0, "start") };
+            text(&mut svg, x, top + 12.0, anchor, "", name);
         }
         for (at, series) in self.series.iter().enumerate() {
             let points: Vec<(f64, f64)> = series
@@ -218,19 +224,20 @@ impl Curves {
                 );
             }
         }
-        text(&mut svg, WIDTH - 20.0, height - 6.0, "end", "sx", &self.x.name);
+        text(&mut svg, whole - RIGHT, height - 6.0, "end", "sx", &self.x.name);
         text(&mut svg, 4.0, top - 10.0, "start", "sx", &self.y.name);
         svg + "</svg>"
     }
 }
 
 impl Timeline {
-    pub(super) fn draw(&self) -> String {
+    pub(super) fn draw(&self, screen: Screen) -> String {
+        let (whole, margin) = (screen.width(), screen.margin());
         let height = 30.0 + self.tracks.len() as f64 * 26.0 + 34.0;
         let bottom = height - 34.0;
-        let mut svg = open(height, "What happened when");
+        let mut svg = open(screen, height, "What happened when");
         let range = Range::of([0.0, self.seconds.max(1e-3)].into_iter(), Scale::Linear);
-        let x_at = |value: f64| LEFT + range.share(value) * (WIDTH - LEFT - 20.0);
+        let x_at = |value: f64| margin + range.share(value) * (whole - margin - RIGHT);
         for (from, to, name) in &self.spans {
             let (x, width) = (x_at(*from), x_at(to.min(self.seconds)) - x_at(*from));
             let _ = write!(
@@ -241,18 +248,19 @@ impl Timeline {
             );
             text(&mut svg, x, 14.0, "start", "sx", name);
         }
+        let mut end = 0.0;
         for (value, label) in range.ticks() {
             let x = x_at(value);
             let _ = write!(
                 svg,
                 "<line class=\"ax\" x1=\"{x:.1}\" y1=\"20\" x2=\"{x:.1}\" y2=\"{bottom}\"/>"
             );
-            text(&mut svg, x, bottom + 14.0, "middle", "sx", &label);
+            tick(&mut svg, (x, bottom + 14.0), whole, &label, &mut end);
         }
         for (at, track) in self.tracks.iter().enumerate() {
             let y = 38.0 + at as f64 * 26.0;
-            text(&mut svg, LEFT - 8.0, y + 4.0, "end", "", &track.name);
-            let bins = bins(&track.dots, self.seconds);
+            text(&mut svg, margin - 8.0, y + 4.0, "end", "", &cut(&track.name, margin));
+            let bins = bins(&track.dots, self.seconds, whole);
             let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(1) as f64;
             let marks: String = bins
                 .iter()
@@ -263,7 +271,7 @@ impl Timeline {
                 .collect();
             let _ = write!(svg, "<path d=\"{marks}\" stroke=\"{}\" fill=\"none\"/>", color(at));
         }
-        text(&mut svg, WIDTH - 20.0, height - 4.0, "end", "sx", "seconds");
+        text(&mut svg, whole - RIGHT, height - 4.0, "end", "sx", "seconds");
         svg + "</svg>"
     }
 }
@@ -347,8 +355,8 @@ impl Range {
 }
 
 /// Places and how much happened there, one for each pixel: a page must not grow with the number of packets.
-fn bins(dots: &[f64], seconds: f64) -> Vec<(f64, usize)> {
-    let width = seconds.max(1e-3) / BINS;
+fn bins(dots: &[f64], seconds: f64, count: f64) -> Vec<(f64, usize)> {
+    let width = seconds.max(1e-3) / count;
     let mut places: Vec<u64> = dots
         .iter()
         .filter(|dot| (0.0..=seconds).contains(*dot))
@@ -359,11 +367,60 @@ fn bins(dots: &[f64], seconds: f64) -> Vec<(f64, usize)> {
     runs.map(|run| ((run[0] as f64 + 0.5) * width, run.len())).collect()
 }
 
-pub(super) fn open(height: f64, title: &str) -> String {
+pub(super) fn open(screen: Screen, height: f64, title: &str) -> String {
     format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" xmlns=\"http://www.w3.org/2000/svg\">",
+        "<svg class=\"{}\" viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"{}\" xmlns=\"http://www.w3.org/2000/svg\">",
+        if screen == Screen::Wide { "wide" } else { "narrow" },
+        screen.width(),
         escape(title)
     )
+}
+
+/// What a chart is drawn for. A page holds both, and its style shows the one that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Screen {
+    /// A desktop, or paper.
+    Wide,
+    /// A telephone.
+    Narrow,
+}
+
+impl Screen {
+    /// Of the whole chart, in its own units: about the pixels that it is shown on.
+    pub(super) fn width(self) -> f64 {
+        match self {
+            Self::Wide => 760.0,
+            Self::Narrow => 350.0,
+        }
+    }
+
+    /// Left of an axis, for its numbers and names.
+    fn margin(self) -> f64 {
+        match self {
+            Self::Wide => 96.0,
+            Self::Narrow => 64.0,
+        }
+    }
+}
+
+/// A name that fits in front of the axis.
+pub(super) fn cut(name: &str, left: f64) -> String {
+    let most = ((left - 14.0) / LETTER) as usize;
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// The number below a line of the axis: within the chart also where the line is its edge, and left out where it
+/// would touch the one before, which ends at `end`.
+pub(super) fn tick(svg: &mut String, at: (f64, f64), whole: f64, label: &str, end: &mut f64) {
+    let half = label.chars().count() as f64 * LETTER / 2.0;
+    let x = at.0.min(whole - half);
+    if x - half > *end {
+        text(svg, x, at.1, "middle", "sx", label);
+        *end = x + half;
+    }
 }
 
 /// Names and their colours, in as many lines as they need.
@@ -376,12 +433,16 @@ pub(super) struct Legend<'n> {
 }
 
 impl<'n> Legend<'n> {
-    pub(super) fn new(names: impl Iterator<Item = &'n str>, left: f64) -> Self {
+    pub(super) fn new(names: impl Iterator<Item = &'n str>, left: f64, whole: f64) -> Self {
+        let names: Vec<(&str, f64)> =
+            names.map(|name| (name, 34.0 + name.chars().count() as f64 * LETTER)).collect();
+        // Above the axis, unless a name needs the whole width.
+        let longest = names.iter().fold(0.0, |longest, (_, width)| width.max(longest));
+        let left = if left + longest > whole { 4.0 } else { left };
         let (mut x, mut y) = (left, 4.0);
         let mut places = Vec::new();
-        for name in names {
-            let width = 34.0 + name.chars().count() as f64 * LETTER;
-            if x > left && x + width > WIDTH {
+        for (name, width) in names {
+            if x > left && x + width > whole {
                 (x, y) = (left, y + LINE);
             }
             places.push((name, x, y));
@@ -438,9 +499,8 @@ fn trim(number: String) -> String {
     number.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-pub(super) const WIDTH: f64 = 760.0;
-const LEFT: f64 = 96.0;
+/// Right of an axis.
+const RIGHT: f64 = 20.0;
 /// A character's width, on the safe side.
 pub(super) const LETTER: f64 = 6.9;
 const LINE: f64 = 18.0;
-const BINS: f64 = 700.0;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{LETTER, Legend, Range, Scale, WIDTH, color, open, show, text};
+use super::chart::{LETTER, Legend, Range, Scale, Screen, color, cut, open, show, text, tick};
 use super::escape;
 
 /// Figures of several subjects in several cases.
@@ -32,17 +32,18 @@ pub struct Mark {
 }
 
 impl Dots {
-    pub(super) fn draw(&self) -> String {
+    pub(super) fn draw(&self, screen: Screen) -> String {
+        let whole = screen.width();
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let left = (longest as f64 * LETTER + 16.0).clamp(80.0, WIDTH * 0.45);
-        let mut legend = Legend::new(self.subjects.iter().map(String::as_str), left);
+        let left = (longest as f64 * LETTER + 16.0).clamp(80.0, whole * 0.45);
+        let mut legend = Legend::new(self.subjects.iter().map(String::as_str), left, whole);
         legend.rounds = COLORS;
         // Subjects of one case lie a little below each other, so that equal figures do not hide.
         let step = 5.0;
         let height = (self.subjects.len() as f64 * step + 12.0).max(22.0);
         let top = legend.height() + 8.0;
         let bottom = top + self.rows.len() as f64 * height;
-        let mut svg = open(bottom + 38.0, &format!("Figures in {}", self.unit));
+        let mut svg = open(screen, bottom + 38.0, &format!("Figures in {}", self.unit));
         legend.draw(&mut svg);
         let marks = || self.rows.iter().flat_map(|(_, marks)| marks);
         let values = marks().flat_map(|mark| {
@@ -51,21 +52,22 @@ impl Dots {
         });
         let is_shown = |value: &f64| self.scale != Scale::Log || *value > 0.0;
         let range = Range::of(values.filter(is_shown), self.scale);
-        let x_at = |value: f64| left + range.share(value) * (WIDTH - left - 24.0);
+        let x_at = |value: f64| left + range.share(value) * (whole - left - 24.0);
+        let mut end = 0.0;
         for (value, label) in range.ticks() {
             let x = x_at(value);
             let _ = write!(
                 svg,
                 "<line class=\"ax\" x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>"
             );
-            text(&mut svg, x, bottom + 15.0, "middle", "sx", &label);
+            tick(&mut svg, (x, bottom + 15.0), whole, &label, &mut end);
         }
         for (at, (name, marks)) in self.rows.iter().enumerate() {
             let y = top + at as f64 * height;
             if at > 0 {
                 let _ = write!(
                     svg,
-                    "<line class=\"ax\" x1=\"0\" y1=\"{y:.1}\" x2=\"{WIDTH}\" y2=\"{y:.1}\"/>"
+                    "<line class=\"ax\" x1=\"0\" y1=\"{y:.1}\" x2=\"{whole}\" y2=\"{y:.1}\"/>"
                 );
             }
             text(&mut svg, left - 8.0, y + height / 2.0 + 4.0, "end", "", &cut(name, left));
@@ -75,7 +77,7 @@ impl Dots {
                 self.draw_mark(&mut svg, mark, &x_at, y + height / 2.0 + offset);
             }
         }
-        text(&mut svg, WIDTH - 24.0, bottom + 32.0, "end", "sx", &self.unit);
+        text(&mut svg, whole - 24.0, bottom + 32.0, "end", "sx", &self.unit);
         svg + "</svg>"
     }
 
@@ -123,15 +125,6 @@ impl Dots {
             )
         };
     }
-}
-
-/// A name that fits in front of the axis.
-fn cut(name: &str, left: f64) -> String {
-    let most = ((left - 14.0) / LETTER) as usize;
-    if name.chars().count() <= most {
-        return name.to_owned();
-    }
-    name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 const COLORS: usize = 6;

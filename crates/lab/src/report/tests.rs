@@ -50,7 +50,7 @@ fn a_page_is_one_small_file_that_loads_nothing_else() {
     for address in ["src=", "href=", "url(", "@import", "fetch("] {
         assert!(!html.contains(address), "{address}");
     }
-    assert_eq!(html.matches("<svg").count(), 5);
+    assert_eq!(html.matches("<svg").count(), 2 * 5);
     assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
     assert!(!html.contains("NaN") && !html.contains("inf"), "a chart has a hole");
 }
@@ -68,12 +68,12 @@ fn charts_survive_nothing_and_nonsense() {
                 series,
                 marks: Vec::new(),
             }
-            .draw();
+            .draw(Screen::Narrow);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?} {scale:?}");
         }
     }
-    assert!(!Bars::default().draw().contains("NaN"));
-    assert!(!Timeline::default().draw().contains("NaN"));
+    assert!(!Bars::default().draw(Screen::Wide).contains("NaN"));
+    assert!(!Timeline::default().draw(Screen::Wide).contains("NaN"));
 }
 
 #[test]

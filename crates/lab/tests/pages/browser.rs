@@ -73,6 +73,13 @@ impl Browser {
         browser
     }
 
+    /// Makes the window so wide.
+    pub(crate) fn resize(&mut self, width: u32) {
+        let screen =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600 });
+        self.call("Emulation.setDeviceMetricsOverride", &screen);
+    }
+
     /// Shows a page, waits until it is loaded, and evaluates `script` in it.
     pub(crate) fn visit(&mut self, name: &str, html: &str, script: &str) -> Visit {
         let path = self.folder.join(format!("{name}.html"));

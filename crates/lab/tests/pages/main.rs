@@ -22,13 +22,14 @@ use towpath_sim::link::Direction;
 #[ignore = "needs Chromium"]
 fn every_page_is_drawn_whole_without_the_network() {
     let mut browser = Browser::launch();
-    for (name, page, charts) in [
+    for (name, page, charts, width) in both([
         ("load", load_page(), 2),
         ("knee", knee_page(), 2),
         ("compare", comparison_page(), 7),
         ("link", link_page(), 4),
         ("replay", replay_page(), 2),
-    ] {
+    ]) {
+        browser.resize(width);
         let html = page.to_html();
         assert!(html.len() < 300_000, "{name}: {} bytes", html.len());
         let visit = browser.visit(name, &html, SURVEY);
@@ -47,7 +48,7 @@ fn every_page_is_drawn_whole_without_the_network() {
             assert_eq!(figure["outside"], Value::Array(Vec::new()), "{name}: {title} is cut off");
         }
         assert_eq!(visit.result["hides"], true, "{name}: a click on a name hides its series");
-        assert_eq!(visit.result["overflows"], false, "{name}: wider than the window");
+        assert_eq!(visit.result["overflows"], false, "{name}: wider than {width}");
     }
 }
 
@@ -64,9 +65,18 @@ fn a_page_that_breaks_the_rules_is_noticed() {
     assert!(visit.requests.iter().any(|address| address.contains("127.0.0.1:1/x.png")));
 }
 
+/// Each page on a desktop and on a telephone.
+fn both<const N: usize>(
+    pages: [(&str, Page, usize); N],
+) -> impl Iterator<Item = (&str, Page, usize, u32)> {
+    pages.into_iter().flat_map(|(name, page, charts)| {
+        [1280, 390].map(|width| (name, page.clone(), charts, width))
+    })
+}
+
 /// What a reader would see of each chart.
 const SURVEY: &str = r#"(() => {
-  const figures = [...document.querySelectorAll('figure > svg')].map(svg => {
+  const figures = [...document.querySelectorAll('figure > svg')].filter(svg => svg.checkVisibility()).map(svg => {
     const box = svg.viewBox.baseVal;
     const drawn = [...svg.querySelectorAll('rect, path, polyline, circle')].filter(it => {
       if (it.closest('[data-key]')) return false;
@@ -79,7 +89,7 @@ const SURVEY: &str = r#"(() => {
     }).map(it => it.textContent);
     return { title: svg.getAttribute('aria-label'), width: svg.getBoundingClientRect().width, marks: drawn.length, outside };
   });
-  const key = document.querySelector('svg [data-key]');
+  const key = [...document.querySelectorAll('svg [data-key]')].find(key => key.checkVisibility());
   const name = key.getAttribute('data-key');
   key.dispatchEvent(new MouseEvent('click', { bubbles: true }));
   const series = [...key.ownerSVGElement.querySelectorAll(`[data-series="${name}"]`)];
