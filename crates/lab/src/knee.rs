@@ -175,7 +175,9 @@ impl Trials<'_> {
     fn warnings(&self) -> Vec<String> {
         let of = |outcome: &Option<Outcome>, what: &str| -> Vec<String> {
             let warnings = outcome.iter().flat_map(|outcome| &outcome.warnings);
-            warnings.map(|warning| format!("at the last rate that {what}, {warning}")).collect()
+            let of_windows: Vec<String> = warnings.cloned().collect();
+            let worst = worst_of_each(&of_windows);
+            worst.map(|warning| format!("at the last rate that {what}, {warning}")).collect()
         };
         [of(&self.best, "held"), of(&self.worst, "did not hold")].concat()
     }
@@ -223,6 +225,18 @@ fn sweep(search: &Search, progress: &mut dyn FnMut(&str)) -> Result<Vec<(f64, f6
         points.push((connections as f64, run(&plan)?.achieved_rps()));
     }
     Ok(points)
+}
+
+/// Windows say the same with other figures: of those, the one with the largest.
+fn worst_of_each(warnings: &[String]) -> impl Iterator<Item = &String> {
+    let words = |warning: &str| warning.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+    let figure = |warning: &str| crate::number::first(warning).map_or(0.0, |it| it.value);
+    warnings.iter().enumerate().filter_map(move |(at, warning)| {
+        let same = |other: &&String| words(other) == words(warning);
+        let is_first = !warnings[..at].iter().any(|other| same(&other));
+        let worst = warnings.iter().filter(same).max_by(|a, b| figure(a).total_cmp(&figure(b)));
+        worst.filter(|_| is_first)
+    })
 }
 
 /// Names what was scarce, from what was spent.
@@ -434,6 +448,9 @@ mod tests {
         let told = trials.warnings();
         assert_eq!(told[0], "at the last rate that held, it was late");
         assert_eq!(told[1], "at the last rate that did not hold, it waited");
+        let windows = ["waited 15 %", "was late", "waited 18 %", "waited 9.5 %"].map(str::to_owned);
+        let told: Vec<&String> = worst_of_each(&windows).collect();
+        assert_eq!(told, ["waited 18 %", "was late"]);
     }
 
     /// Ten connections and 50 ms each: 200 requests per second and no more.

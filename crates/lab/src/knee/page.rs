@@ -75,7 +75,9 @@ impl Knee {
         ));
         page.heading("Scalability");
         if let Some(law) = self.law {
-            let fitted = self.sweep.iter().map(|(n, _)| (*n, law.throughput(*n))).collect();
+            let last = self.sweep.iter().fold(1.0_f64, |last, (n, _)| last.max(*n));
+            let at = |step: i32| 1.0 + (last - 1.0) * f64::from(step) / 60.0;
+            let fitted = (0..=60).map(|step| (at(step), law.throughput(at(step)))).collect();
             page.curves(
                 format!(
                     "Closed-loop throughput by concurrency, and the Universal Scalability Law: λ = {:.0}/s, σ = {:.4}, \
