@@ -51,7 +51,11 @@ fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
                 format!(
                     "{} in {unit}. Filled: measured here, with {}. Hollow: published.{}",
                     words(metric),
-                    if name == ATRACE { "quartiles of the windows" } else { "95 % intervals" },
+                    if MEDIANS.contains(&name) {
+                        "quartiles of the windows"
+                    } else {
+                        "95 % intervals"
+                    },
                     if matrix.scale() == Scale::Log { " The axis is logarithmic." } else { "" }
                 ),
                 &matrix.picture(unit),
@@ -249,8 +253,8 @@ pub(super) fn show(value: f64) -> String {
 }
 
 const PUBLISHED: &str = "published";
-/// The table whose figures are medians of windows.
-const ATRACE: &str = super::atrace::TABLE;
+/// Tables whose figures are medians of windows.
+const MEDIANS: [&str; 2] = [super::atrace::TABLE, "rulers"];
 
 #[cfg(test)]
 mod tests {

@@ -417,7 +417,7 @@ pub(super) fn cut(name: &str, left: f64) -> String {
 pub(super) fn tick(svg: &mut String, at: (f64, f64), whole: f64, label: &str, end: &mut f64) {
     let half = label.chars().count() as f64 * LETTER / 2.0;
     let x = at.0.min(whole - half);
-    if x - half > *end {
+    if x - half > *end + 5.0 {
         text(svg, x, at.1, "middle", "sx", label);
         *end = x + half;
     }

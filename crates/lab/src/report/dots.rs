@@ -35,7 +35,7 @@ impl Dots {
     pub(super) fn draw(&self, screen: Screen) -> String {
         let whole = screen.width();
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let left = (longest as f64 * LETTER + 16.0).clamp(80.0, whole * 0.45);
+        let left = (longest as f64 * LETTER + 16.0).clamp(80.0, whole * 0.5);
         let mut legend = Legend::new(self.subjects.iter().map(String::as_str), left, whole);
         legend.rounds = COLORS;
         // Subjects of one case lie a little below each other, so that equal figures do not hide.
