@@ -91,7 +91,7 @@ impl Agreement {
     }
 }
 
-/// Beyond this many nobody waits for an answer.
+/// More would take hours.
 const MOST_ROUNDS: f64 = 1000.0;
 /// Fewer pairs can be ordered in too few ways to exclude chance at 5 %.
 const FEWEST_ROUNDS: usize = 7;

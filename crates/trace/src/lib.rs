@@ -98,3 +98,9 @@ pub mod emit {
         counter_value, mark, mark_named,
     };
 }
+
+/// The examples of the pages compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../docs/tracing.md")]
+struct Pages;

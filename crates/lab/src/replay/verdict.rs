@@ -96,8 +96,9 @@ impl Tally {
                 || ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
             let low = finite().fold(f64::INFINITY, f64::min);
             let high = finite().fold(f64::NEG_INFINITY, f64::max);
-            let range =
-                if low <= high { format!(" ({low:.2} to {high:.2} times)") } else { String::new() };
+            let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
+            let range = if low == high { low } else { format!("{low} to {high}") };
+            let range = finite().next().map_or_else(String::new, |_| format!(" ({range} times)"));
             (!ratios.is_empty()).then(|| format!("{what} in {}{range}", ratios.len()))
         };
         let parts: Vec<String> = [
@@ -168,8 +169,8 @@ mod tests {
         ];
         assert_eq!(
             verdict(&rows),
-            "CPU per request: beside the best peer of 3 cases Towpath is ahead in 1 (0.50 to 0.50 times), behind in 1 \
-             (1.50 to 1.50 times), not told apart in 1 (0.95 to 0.95 times)."
+            "CPU per request: beside the best peer of 3 cases Towpath is ahead in 1 (0.50 times), behind in 1 \
+             (1.50 times), not told apart in 1 (0.95 times)."
         );
     }
 
@@ -207,10 +208,7 @@ mod tests {
             row("5 s", "towpath", "after_recovery", 0.4, None),
             row("5 s", "curl", "after_recovery", 8.0, None),
         ];
-        assert!(
-            verdict(&rows)
-                .contains("of 1 case Towpath is not told apart in 1 (0.05 to 0.05 times)")
-        );
+        assert!(verdict(&rows).contains("of 1 case Towpath is not told apart in 1 (0.05 times)"));
         assert_eq!(verdict(&rows[1..]), "1 figures, none of them beside a peer's");
     }
 }
