@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 pub use self::serve::{Agent, serve};
-use self::wire::{Done, Order, Reply, Wire, write};
+use self::wire::{Order, Reply, Wire, write};
 use super::account::{Account, Tally};
 use super::outcome::{Noise, Outcome, Progress};
 use super::{LoadError, Plan, Share};
@@ -141,7 +141,7 @@ fn follow(
         let own = line.done.take().ok_or_else(|| line.failed("did not report"))?;
         let told = line.told(&own, clock)?;
         sum.agents.push(told);
-        sum.join(&Outcome::from(*own));
+        sum.join(&own);
     }
     sum.intended_rps = plan.intended_rps();
     Ok(sum)
@@ -194,7 +194,7 @@ impl Room<'_, '_> {
 /// What an agent said while it was at work.
 enum Event {
     Progress(Progress),
-    Done(Box<Done>, Wire),
+    Done(Box<Outcome>, Wire),
     Failed(String),
 }
 
@@ -207,7 +207,7 @@ struct Line {
     wire: Option<Wire>,
     reading: Reading,
     progress: Option<Progress>,
-    done: Option<Box<Done>>,
+    done: Option<Box<Outcome>>,
 }
 
 /// How an agent's clock compares with this machine's.
@@ -310,7 +310,7 @@ impl Line {
     }
 
     /// Compares clocks once more, and tells what the agent did.
-    fn told(&mut self, done: &Done, clock: Instant) -> Result<AgentOutcome, LoadError> {
+    fn told(&mut self, done: &Outcome, clock: Instant) -> Result<AgentOutcome, LoadError> {
         let before = self.reading;
         let after = self.compare(clock)?;
         Ok(AgentOutcome {

@@ -13,12 +13,15 @@ use crate::histogram::{Nanoseconds, Percentiles};
 use crate::meter::Cost;
 pub use crate::meter::Noise;
 
-/// What a run showed.
-#[derive(Clone, Debug, Default)]
+/// What a run showed. Serialized it is what an agent counted of its part: what the machine that asked knows by itself
+/// is left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Requests per second that the arrivals intended, for loops that have such a rate.
+    #[serde(skip)]
     pub intended_rps: Option<f64>,
     /// The measured time.
+    #[serde(skip)]
     pub duration: Duration,
     /// Requests meant for the measured time that were sent.
     pub sent: u64,
@@ -35,6 +38,7 @@ pub struct Outcome {
     /// Arrivals that found no free connection and had to wait.
     pub waited_for_connection: u64,
     /// The arrival process.
+    #[serde(skip)]
     pub arrivals: &'static str,
     /// What came when.
     pub series: Series,
@@ -43,8 +47,10 @@ pub struct Outcome {
     /// From the actual start.
     pub service: Nanoseconds,
     /// What the target spent, when asked for.
+    #[serde(skip)]
     pub target: Option<TargetCost>,
     /// What other groups of processes spent, by name.
+    #[serde(skip)]
     pub payers: Vec<(String, Cost)>,
     /// What the generator spent.
     pub generator: GeneratorCost,
@@ -53,8 +59,10 @@ pub struct Outcome {
     /// What each of several requests got, in the plan's order.
     pub entries: Vec<EntryOutcome>,
     /// The machines that generated the load, where they were others.
+    #[serde(skip)]
     pub agents: Vec<AgentOutcome>,
     /// Reasons to doubt the figures.
+    #[serde(skip)]
     pub warnings: Vec<String>,
 }
 

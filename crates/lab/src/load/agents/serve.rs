@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use super::wire::{Done, Order, Reply, Wire, write};
+use super::wire::{Order, Reply, Wire, write};
 use crate::about::Machine;
 use crate::load::outcome::Progress;
 use crate::load::side_by_side::{self, Meeting};
@@ -133,7 +133,7 @@ fn attend(stream: &TcpStream) -> Result<(), String> {
         let _ = say(&speaker, &Reply::Progress(*progress));
     };
     let reply = match side_by_side::run(&plan, &meeting, Some(&mut show)) {
-        Ok(outcome) => Reply::Done(Box::new(Done::from(outcome))),
+        Ok(outcome) => Reply::Done(Box::new(outcome)),
         Err(error) => Reply::Failed(error.to_string()),
     };
     let said = say(&speaker, &reply);

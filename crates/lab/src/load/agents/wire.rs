@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Nanoseconds;
-use crate::load::outcome::{EntryOutcome, Errors, GeneratorCost, Noise, Outcome, Progress};
-use crate::load::{Plan, Series};
+use crate::load::Plan;
+use crate::load::outcome::{Outcome, Progress};
 
 /// To an agent. When the connection ends, so does what it does.
 #[derive(Serialize, Deserialize)]
@@ -34,68 +33,9 @@ pub(super) enum Reply {
     /// A glimpse at the run.
     Progress(Progress),
     /// The part was carried out.
-    Done(Box<Done>),
+    Done(Box<Outcome>),
     /// It was not.
     Failed(String),
-}
-
-/// What an agent counted.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Done {
-    sent: u64,
-    pub(super) answered: u64,
-    pub(super) errors: Errors,
-    connections: usize,
-    connections_wanted: usize,
-    reconnects: u64,
-    waited_for_connection: u64,
-    series: Series,
-    latency: Nanoseconds,
-    service: Nanoseconds,
-    entries: Vec<EntryOutcome>,
-    pub(super) generator: GeneratorCost,
-    pub(super) noise: Noise,
-}
-
-impl From<Outcome> for Done {
-    fn from(it: Outcome) -> Self {
-        Self {
-            sent: it.sent,
-            answered: it.answered,
-            errors: it.errors,
-            connections: it.connections,
-            connections_wanted: it.connections_wanted,
-            reconnects: it.reconnects,
-            waited_for_connection: it.waited_for_connection,
-            series: it.series,
-            latency: it.latency,
-            service: it.service,
-            entries: it.entries,
-            generator: it.generator,
-            noise: it.noise,
-        }
-    }
-}
-
-impl From<Done> for Outcome {
-    fn from(it: Done) -> Self {
-        Self {
-            sent: it.sent,
-            answered: it.answered,
-            errors: it.errors,
-            connections: it.connections,
-            connections_wanted: it.connections_wanted,
-            reconnects: it.reconnects,
-            waited_for_connection: it.waited_for_connection,
-            series: it.series,
-            latency: it.latency,
-            service: it.service,
-            entries: it.entries,
-            generator: it.generator,
-            noise: it.noise,
-            ..Self::default()
-        }
-    }
 }
 
 /// Reads messages.
