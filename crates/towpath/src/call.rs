@@ -20,7 +20,7 @@ use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 use towpath_proto::tls::ClientTemplate;
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "interceptors")]
 use crate::background::Background;
 use crate::finder::Askers;
 use crate::link::Silences;
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) askers: Askers,
     pub(crate) silences: Silences,
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "interceptors")]
     pub(crate) background: Background,
 }
 

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use crate::auth::Authenticator;
+#[cfg(feature = "interceptors")]
+use crate::intercept::Chain;
 use crate::url::Url;
 use crate::{Request, Response};
 
@@ -18,6 +20,10 @@ pub(crate) struct Defaults {
     pub(crate) cookies: Option<crate::cookies::Jar>,
     #[cfg(feature = "cache")]
     pub(crate) cache: Option<crate::Cache>,
+    #[cfg(feature = "interceptors")]
+    pub(crate) interceptors: Chain,
+    #[cfg(feature = "interceptors")]
+    pub(crate) network_interceptors: Chain,
     #[cfg(feature = "hsts")]
     pub(crate) hsts: Option<crate::hsts::Hosts>,
 }

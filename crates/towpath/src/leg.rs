@@ -4,12 +4,14 @@
 //! the server's answer, or a failure, the response that goes on.
 
 use crate::redirect::Trail;
-#[cfg(any(feature = "cache", feature = "hsts"))]
+#[cfg(any(feature = "interceptors", feature = "hsts"))]
 use crate::timeline::Entry;
 use crate::{Error, Response};
 
 #[cfg(feature = "cache")]
 use crate::cache::{Answer, Outcome, Pending, Refresh, Strategy};
+#[cfg(feature = "interceptors")]
+use crate::intercept::{Before, Seen};
 #[cfg(feature = "cache")]
 use crate::request::{Caching, Handler};
 
@@ -17,7 +19,7 @@ use crate::request::{Caching, Handler};
 pub(crate) enum Step {
     Send(crate::Request, Leg),
     /// It has an answer.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "interceptors")]
     Answer(Response),
 }
 
@@ -25,14 +27,18 @@ pub(crate) enum Step {
 pub(crate) struct Leg {
     /// What was asked for is decoded.
     decodes: bool,
+    #[cfg(feature = "interceptors")]
+    seen: Seen,
     #[cfg(feature = "cache")]
     pending: Option<Box<Pending>>,
 }
 
 impl Leg {
-    pub(crate) const fn new(decodes: bool) -> Self {
+    fn new(decodes: bool) -> Self {
         Self {
             decodes,
+            #[cfg(feature = "interceptors")]
+            seen: Seen::default(),
             #[cfg(feature = "cache")]
             pending: None,
         }
@@ -42,27 +48,65 @@ impl Leg {
 impl Trail {
     /// What is done next.
     pub(crate) fn step(&mut self) -> Result<Step, Error> {
+        #[cfg(feature = "interceptors")]
+        if !std::mem::replace(&mut self.is_asked, true) {
+            let (next, seen) = self.request.defaults.interceptors.before(self.request.clone())?;
+            self.seen = seen;
+            match next {
+                Before::Send(request) => self.request = request,
+                Before::Answer(response) => {
+                    self.is_local = true;
+                    self.tell("an interceptor answers");
+                    return Ok(Step::Answer(response));
+                }
+            }
+        }
         let (request, decodes) = self.request()?.asking_for_codings();
+        let leg = Leg::new(decodes);
         #[cfg(feature = "cache")]
         if let Some(cache) =
             request.defaults.cache.clone().filter(|_| request.caching != Caching::Off)
         {
             let refreshes = request.caching == Caching::Refreshes;
-            return Ok(match cache.strategy(request, refreshes) {
-                Strategy::Pass(request) => Step::Send(request, Leg::new(decodes)),
+            return match cache.strategy(request, refreshes) {
+                Strategy::Pass(request) => self.send(request, leg),
                 Strategy::Send(request, pending) => {
                     pending.what().into_iter().for_each(|what| self.tell(what));
-                    Step::Send(request, Leg { decodes, pending: Some(pending) })
+                    self.send(request, Leg { pending: Some(pending), ..leg })
                 }
                 Strategy::Answer(mut answer) => {
                     if let Some(refresh) = answer.refresh.take() {
                         self.ask_meanwhile(refresh);
                     }
-                    Step::Answer(self.answered(answer, None, decodes))
+                    Ok(Step::Answer(self.answered(answer, None, decodes)))
                 }
-            });
+            };
         }
-        Ok(Step::Send(request, Leg::new(decodes)))
+        self.send(request, leg)
+    }
+
+    /// To the server, unless an interceptor is nearer.
+    #[cfg(feature = "interceptors")]
+    fn send(&mut self, request: crate::Request, mut leg: Leg) -> Result<Step, Error> {
+        let (next, seen) = request.defaults.network_interceptors.before(request.clone())?;
+        leg.seen = seen;
+        match next {
+            Before::Send(request) => Ok(Step::Send(request, leg)),
+            Before::Answer(response) => {
+                self.tell("an interceptor answers for the server");
+                Ok(Step::Answer(self.arrived(leg, Ok(response))?))
+            }
+        }
+    }
+
+    #[cfg(not(feature = "interceptors"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "with interceptors it does more"
+    )]
+    const fn send(&mut self, request: crate::Request, leg: Leg) -> Result<Step, Error> {
+        Ok(Step::Send(request, leg))
     }
 
     /// What came, or did not: the response that goes on.
@@ -71,6 +115,12 @@ impl Trail {
         leg: Leg,
         answered: Result<Response, Error>,
     ) -> Result<Response, Error> {
+        #[cfg(feature = "interceptors")]
+        let (mut leg, mut answered) = (leg, answered);
+        #[cfg(feature = "interceptors")]
+        if let Ok(response) = &mut answered {
+            leg.seen.after(response)?;
+        }
         if let Ok(response) = &answered {
             self.hear(response);
         }
@@ -92,7 +142,7 @@ impl Trail {
     }
 
     /// Notes what was decided, for the app.
-    #[cfg(any(feature = "cache", feature = "hsts"))]
+    #[cfg(any(feature = "interceptors", feature = "hsts"))]
     pub(crate) fn tell(&mut self, what: impl Into<String>) {
         self.history.push(Entry { at: self.began.elapsed(), what: what.into() });
     }

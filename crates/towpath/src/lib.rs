@@ -14,6 +14,7 @@
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
+//! | `intercept` | with the feature `interceptors`: what an app puts between itself and the network |
 //! | [`link`] | [`Link`]: one long-lived connection for requests and for what a server sends on its own |
 //! | [`tls`] | [`Tls`]: whom to believe behind `https` and `tls`, and who we are |
 //! | [`timeline`] | what happened to a request, in order and in words |
@@ -55,6 +56,8 @@ pub mod form;
 pub mod fuzzing;
 #[cfg(feature = "hsts")]
 pub mod hsts;
+#[cfg(feature = "interceptors")]
+pub mod intercept;
 mod json;
 mod leg;
 pub mod link;

@@ -17,6 +17,8 @@ use crate::auth;
 use crate::cache::Filling;
 use crate::call::Call;
 use crate::decode::Decoder;
+#[cfg(feature = "interceptors")]
+use crate::intercept::Seen;
 use crate::leg::{Leg, Step};
 use crate::request::Handler;
 use crate::response::Raw;
@@ -52,6 +54,14 @@ pub(crate) struct Trail {
     sent: Option<Url>,
     /// How often it was asked who asks.
     challenges: usize,
+    /// The app's interceptors have been asked, and these hear of the answer.
+    #[cfg(feature = "interceptors")]
+    pub(crate) seen: Seen,
+    #[cfg(feature = "interceptors")]
+    pub(crate) is_asked: bool,
+    /// One of them has answered.
+    #[cfg(feature = "interceptors")]
+    pub(crate) is_local: bool,
 }
 
 /// What gives up the one request of a trail that is under way.
@@ -79,7 +89,7 @@ struct Follower<H> {
     stored: bool,
     /// Bytes that the handler has of what was decoded.
     unused: Arc<AtomicUsize>,
-    /// Why it cannot be decoded.
+    /// Why it cannot be decoded, or what an interceptor said.
     error: Option<Error>,
 }
 
@@ -118,6 +128,12 @@ impl Trail {
             began: Instant::now(),
             sent: None,
             challenges: 0,
+            #[cfg(feature = "interceptors")]
+            seen: Seen::default(),
+            #[cfg(feature = "interceptors")]
+            is_asked: false,
+            #[cfg(feature = "interceptors")]
+            is_local: false,
         }
     }
 
@@ -150,7 +166,20 @@ impl Trail {
     }
 
     /// Whether an answer leads on; then the next request is another one.
-    pub(crate) fn follow(&mut self, response: &Response) -> Result<bool, Error> {
+    pub(crate) fn follow(&mut self, response: &mut Response) -> Result<bool, Error> {
+        if self.leads_on(response)? {
+            return Ok(true);
+        }
+        #[cfg(feature = "interceptors")]
+        self.seen.after(response)?;
+        Ok(false)
+    }
+
+    fn leads_on(&mut self, response: &Response) -> Result<bool, Error> {
+        #[cfg(feature = "interceptors")]
+        if self.is_local {
+            return Ok(false);
+        }
         let status = response.status();
         if let Some(next) = auth::answer(&self.request, response, self.challenges) {
             self.challenges += 1;
@@ -287,7 +316,7 @@ fn go_on<H: Handler + 'static>(
         Ok(Step::Send(request, leg)) => {
             send(request, Follower::new(handler, trail, Some(leg), current))
         }
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "interceptors")]
         Ok(Step::Answer(response)) => {
             let background = trail.request.background().clone();
             let follower = Follower::new(handler, trail, None, current);
@@ -353,13 +382,18 @@ impl<H: Handler + 'static> Follower<H> {
     }
 
     /// A response, with what is there of its body: the server's word is as it came.
-    fn begin(&mut self, response: Response) {
-        match self.trail.follow(&response) {
+    fn begin(&mut self, mut response: Response) {
+        match self.trail.follow(&mut response) {
             Ok(true) => self.follows = true,
+            #[cfg(feature = "interceptors")]
+            Err(error) if !matches!(error, Error::Redirect(_)) => {
+                self.error = Some(error);
+                self.current.cancel();
+            }
             // One too many is an answer like any other: a handler has had no error before its head.
             Ok(false) | Err(_) => {
                 let mut response = response.after(&mut self.trail);
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "interceptors")]
                 let stored = response.take_stored();
                 self.decoder = response.take_decoder();
                 #[cfg(feature = "cache")]
@@ -367,7 +401,7 @@ impl<H: Handler + 'static> Follower<H> {
                     self.filling = response.take_filling();
                 }
                 self.handler.on_head(response);
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "interceptors")]
                 if let Some(stored) = stored {
                     self.take(Chunk::stored(stored));
                     self.stored = true;
@@ -424,7 +458,7 @@ impl<H: Handler + 'static> Follower<H> {
             self.handler.on_data(Chunk::decoded(left, &raw));
         }
         #[cfg(feature = "cache")]
-        if let Some(filling) = self.filling.take().filter(|_| !self.stored) {
+        if let Some(filling) = self.filling.take() {
             filling.commit();
         }
         Ok(())
@@ -453,8 +487,8 @@ impl<H: Handler + 'static> Follower<H> {
         }
     }
 
-    #[cfg(feature = "cache")]
     /// An answer that no server gave, from its head to its end.
+    #[cfg(feature = "interceptors")]
     fn answer(mut self, response: Response) {
         let told = catch_unwind(AssertUnwindSafe(|| self.begin(response)));
         let outcome = match told {
@@ -473,8 +507,12 @@ impl<H: Handler + 'static> Handler for Slot<H> {
     fn on_head(&mut self, response: Response) {
         self.with(|follower| {
             let Some(leg) = follower.leg.take() else { return };
-            if let Ok(response) = follower.trail.arrived(leg, Ok(response)) {
-                follower.begin(response);
+            match follower.trail.arrived(leg, Ok(response)) {
+                Ok(response) => follower.begin(response),
+                Err(error) => {
+                    follower.error = Some(error);
+                    follower.current.cancel();
+                }
             }
         });
     }

@@ -12,7 +12,7 @@ use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
 use crate::auth::{Challenge, Credentials};
-#[cfg(feature = "cache")]
+#[cfg(feature = "interceptors")]
 use crate::background::Background;
 use crate::call::{Call, Shared, State};
 use crate::decode;
@@ -153,7 +153,7 @@ impl Client {
         self.with(|defaults| defaults.authenticator = Some(Arc::new(who)))
     }
 
-    fn with(&self, change: impl FnOnce(&mut Defaults)) -> Self {
+    pub(crate) fn with(&self, change: impl FnOnce(&mut Defaults)) -> Self {
         let mut new = self.clone();
         change(Arc::make_mut(&mut new.defaults));
         new
@@ -190,6 +190,36 @@ impl Client {
 }
 
 impl Request {
+    /// Its method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Where it goes, without what only the app knows (`#…`).
+    ///
+    /// # Errors
+    /// [`Error::Url`] where that is none that can be asked.
+    pub fn url(&self) -> Result<String, Error> {
+        self.url.as_ref().map(ToString::to_string).map_err(Clone::clone)
+    }
+
+    /// Goes elsewhere. What it says of credentials and cookies goes with it.
+    pub fn with_url(mut self, url: &str) -> Self {
+        self.url = Url::parse(url);
+        self
+    }
+
+    /// Its fields so far: what is added for it (its length, its host) is not among them.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Takes away the fields of this name, whatever its case.
+    pub fn remove_header(self, name: &str) -> Self {
+        self.without(name)
+    }
+
     /// Adds a field. `host` replaces what the URL says; those that belong to a connection are not sent.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
@@ -391,7 +421,7 @@ impl Request {
         let mut trail = Trail::new(self);
         loop {
             let mut response = match trail.step()? {
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "interceptors")]
                 Step::Answer(response) => response,
                 Step::Send(request, leg) => {
                     let life = request.life.clone();
@@ -403,7 +433,7 @@ impl Request {
                     trail.arrived(leg, answered)?
                 }
             };
-            if !trail.follow(&response)? {
+            if !trail.follow(&mut response)? {
                 return Ok(response.after(&mut trail));
             }
             // Its connection can be used again once its body has come, if that is short.
@@ -421,11 +451,11 @@ impl Request {
         let mut trail = Trail::new(self);
         loop {
             let mut response = match trail.step()? {
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "interceptors")]
                 Step::Answer(response) => response,
                 Step::Send(request, leg) => trail.arrived(leg, request.answered().await)?,
             };
-            if !trail.follow(&response)? {
+            if !trail.follow(&mut response)? {
                 return Ok(response.after(&mut trail));
             }
             let _ = response.body().bytes_async(MOST_UNREAD).await;
@@ -491,9 +521,16 @@ impl Request {
     /// When it cannot be sent as it is, or has a body already.
     pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
         let mut trail = Trail::new(self.with_pieces(length)?);
-        let (this, decodes) = trail.request()?.asking_for_codings();
-        let life = this.life.clone();
-        Ok(Upload::new(this.open(|_| None)?, length, trail, decodes, life))
+        match trail.step()? {
+            #[cfg(feature = "interceptors")]
+            Step::Answer(_) => {
+                Err(Error::Upload("an interceptor answered what has a body to come"))
+            }
+            Step::Send(this, leg) => {
+                let life = this.life.clone();
+                Ok(Upload::new(this.open(|_| None)?, length, trail, leg, life))
+            }
+        }
     }
 
     /// Its body's media type, unless the app has named one.
@@ -527,7 +564,7 @@ impl Request {
     }
 
     /// What does not hold up the engine's thread.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "interceptors")]
     pub(crate) fn background(&self) -> &Background {
         &self.shared.background
     }

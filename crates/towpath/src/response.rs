@@ -37,10 +37,13 @@ pub struct Body {
     life: Option<Arc<Life>>,
     decoder: Option<Decoder>,
     /// As it would have come.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "interceptors")]
     stored: Option<Bytes>,
     #[cfg(feature = "cache")]
     filling: Option<Filling>,
+    /// Bytes as they came, and those that will.
+    received: u64,
+    expected: Option<u64>,
     /// What was taken and not used by [`Read`].
     rest: Bytes,
     report: Option<Arc<Report>>,
@@ -90,6 +93,50 @@ impl Response {
         Self { head, body, redirects: Vec::new(), history: Vec::new() }
     }
 
+    /// One that no server gave, for [`interceptors`](crate::intercept). Its body, whose length it says, is here as a whole.
+    /// Feature `interceptors`.
+    ///
+    /// # Errors
+    /// When the status is not 200 to 599, or a field's name is no token. Ends of lines in values become spaces.
+    #[cfg(feature = "interceptors")]
+    pub fn local<'a>(
+        status: u16,
+        fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+        body: impl Into<Bytes>,
+    ) -> Result<Self, Error> {
+        if !(200..600).contains(&status) {
+            return Err(Error::NotAToken(status.to_string()));
+        }
+        let body = body.into();
+        let mut response = Self::of(Head::response(status), Body::new(None, None));
+        for (name, value) in fields {
+            let name = name.to_ascii_lowercase();
+            if !response.head.append_bytes(name.as_bytes(), value.as_bytes()) {
+                return Err(Error::NotAToken(name));
+            }
+        }
+        response.set_header("content-length", &body.len().to_string())?;
+        response.body.stored = Some(body);
+        Ok(response)
+    }
+
+    /// Says something in a field, in the place of all of that name. Feature `interceptors`.
+    ///
+    /// # Errors
+    /// When the name is no token. Ends of lines in the value become spaces.
+    #[cfg(feature = "interceptors")]
+    pub fn set_header(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let name = name.to_ascii_lowercase();
+        let is_set = self.head.set_bytes(name.as_bytes(), value.as_bytes());
+        if is_set { Ok(()) } else { Err(Error::NotAToken(name)) }
+    }
+
+    /// Takes away the fields of this name, whatever its case. Feature `interceptors`.
+    #[cfg(feature = "interceptors")]
+    pub fn remove_header(&mut self, name: &str) {
+        self.head.remove_bytes(name.to_ascii_lowercase().as_bytes());
+    }
+
     /// One that is whole here, perhaps in the place of another: that has no body to come, or it is given up.
     #[cfg(feature = "cache")]
     pub(crate) fn stored(head: Head, bytes: Bytes, of: Option<Self>, decodes: bool) -> Self {
@@ -118,7 +165,7 @@ impl Response {
     }
 
     /// The body, where it is here.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "interceptors")]
     pub(crate) const fn take_stored(&mut self) -> Option<Bytes> {
         self.body.stored.take()
     }
@@ -129,6 +176,8 @@ impl Response {
 
     /// What is compressed is handed out as it was, if that was asked for.
     pub(crate) fn decoded(mut self, decodes: bool) -> Self {
+        let length = self.header("content-length");
+        self.body.expected = length.and_then(|length| length.parse().ok());
         self.body.decoder = self.take_coding(decodes);
         self
     }
@@ -275,10 +324,12 @@ impl Body {
             call,
             life,
             decoder: None,
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "interceptors")]
             stored: None,
             #[cfg(feature = "cache")]
             filling: None,
+            received: 0,
+            expected: None,
             rest: Bytes::new(),
             report: None,
             trailers: None,
@@ -400,6 +451,19 @@ impl Body {
         self.trailers.iter().flat_map(fields)
     }
 
+    /// How many bytes of it have come, in the coding in which they came: with `content-length`, how far it is.
+    /// [`Body::expected`] is how many there will be.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// How many bytes there will be, where the server said so, in the coding in which they come.
+    #[must_use]
+    pub const fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
     /// What happened to the request, once it is over.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
@@ -412,8 +476,12 @@ impl Body {
 
     /// What is here already.
     fn ready(&mut self) -> Result<Option<Bytes>, Error> {
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "interceptors")]
         if let Some(stored) = self.stored.take().filter(|stored| !stored.is_empty()) {
+            #[cfg(feature = "cache")]
+            if let Some(filling) = &mut self.filling {
+                filling.push(&stored);
+            }
             match &mut self.decoder {
                 Some(decoder) => decoder.feed(stored),
                 None => return Ok(Some(stored)),
@@ -437,6 +505,7 @@ impl Body {
         match next {
             Next::Chunk(chunk) => {
                 call.consumed(chunk.len());
+                self.received += chunk.len() as u64;
                 #[cfg(feature = "cache")]
                 if let Some(filling) = &mut self.filling {
                     filling.push(&chunk);

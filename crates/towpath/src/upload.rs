@@ -11,6 +11,7 @@ use towpath_proto::head::Head;
 
 use crate::call::{Call, State};
 use crate::engine::Life;
+use crate::leg::Leg;
 use crate::redirect::{Current, Trail};
 use crate::request::begun;
 use crate::{Error, Response};
@@ -26,7 +27,7 @@ pub struct Upload {
     answered: bool,
     /// Hears what the server says beside its answer.
     trail: Trail,
-    decodes: bool,
+    leg: Option<Leg>,
 }
 
 /// The app's hold on a request whose events go to a [`Handler`](crate::request::Handler): sends its body, and gives it
@@ -102,10 +103,10 @@ impl Upload {
         call: Arc<Call>,
         length: Option<u64>,
         trail: Trail,
-        decodes: bool,
+        leg: Leg,
         life: Option<Arc<Life>>,
     ) -> Self {
-        Self { call: Some(call), life, left: length, answered: false, trail, decodes }
+        Self { call: Some(call), life, left: length, answered: false, trail, leg: Some(leg) }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -175,7 +176,7 @@ impl Upload {
     pub fn finish(mut self) -> Result<Response, Error> {
         let call = self.end()?;
         let head = call.wait(begun)?;
-        Ok(self.begun(head, call))
+        self.begun(head, call)
     }
 
     /// Ends the body; the future is done when the response's head is there.
@@ -185,7 +186,7 @@ impl Upload {
     pub async fn finish_async(mut self) -> Result<Response, Error> {
         let call = self.end()?;
         let head = std::future::poll_fn(|context| call.poll(context, begun)).await?;
-        Ok(self.begun(head, call))
+        self.begun(head, call)
     }
 
     /// Ends the body, and keeps the hold on the request: [`Upload::poll_response`] follows.
@@ -205,19 +206,22 @@ impl Upload {
         let call = self.call()?;
         call.poll(context, begun).map(|begun| {
             self.answered = true;
-            begun.map(|head| self.response(head, call))
+            begun.and_then(|head| self.response(head, call))
         })
     }
 
-    fn begun(&mut self, head: Head, call: Arc<Call>) -> Response {
+    fn begun(&mut self, head: Head, call: Arc<Call>) -> Result<Response, Error> {
         self.call = None;
         self.response(head, call)
     }
 
-    fn response(&mut self, head: Head, call: Arc<Call>) -> Response {
-        let response = Response::new(head, call, self.life.take()).decoded(self.decodes);
-        self.trail.hear(&response);
-        response.after(&mut self.trail)
+    fn response(&mut self, head: Head, call: Arc<Call>) -> Result<Response, Error> {
+        let response = Response::new(head, call, self.life.take());
+        let Some(leg) = self.leg.take() else { return Err(Error::Upload("it has ended")) };
+        let mut response = self.trail.arrived(leg, Ok(response))?;
+        // A body in pieces is not sent again: it is the last answer.
+        self.trail.follow(&mut response)?;
+        Ok(response.after(&mut self.trail))
     }
 
     fn end(&self) -> Result<Arc<Call>, Error> {

@@ -11,6 +11,7 @@ mod cookies;
 mod events;
 mod faults;
 mod hsts;
+mod intercept;
 mod life;
 mod link;
 mod memory;
