@@ -31,15 +31,20 @@ pub(crate) struct Defaults {
 impl Defaults {
     /// Adds what the request has not said itself.
     pub(crate) fn complete(&self, request: &mut Request) {
-        let wanted = self.fields.iter().filter(|(name, _)| !request.has(name));
-        let wanted: Vec<(String, String)> = wanted.cloned().collect();
-        request.fields.extend(wanted);
+        self.add_fields(request);
         #[cfg(feature = "cookies")]
         if let (Some(jar), Ok(url), false) = (&self.cookies, &request.url, request.has("cookie"))
             && let Some(cookies) = jar.field(url)
         {
             request.fields.push(("cookie".to_owned(), cookies));
         }
+    }
+
+    /// The client's own fields, where the request has none of the name.
+    pub(crate) fn add_fields(&self, request: &mut Request) {
+        let wanted = self.fields.iter().filter(|(name, _)| !request.has(name));
+        let wanted: Vec<(String, String)> = wanted.cloned().collect();
+        request.fields.extend(wanted);
     }
 
     /// What a request of this method got from this place.

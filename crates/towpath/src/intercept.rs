@@ -31,8 +31,8 @@
 //! Neither sees the engine's repetitions, hedges and resumptions, which are one request here. Requests pass in the order
 //! in which interceptors were added, answers in the other. One that answers by itself is heard by those before it, and
 //! not by those behind it. They are called on the thread that sends, or on the engine's, and must not block. A panic is
-//! [`Error::Handler`]. What they answer to a body in pieces of [`Request::upload`] is an error. Requests of the outbox
-//! have none.
+//! [`Error::Handler`]. What they answer to a body in pieces of [`Request::upload`] is an error. Requests of an outbox have
+//! those of [`outbox::Builder::client`](crate::outbox::Builder::client).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

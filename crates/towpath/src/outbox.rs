@@ -48,11 +48,12 @@ use bytes::Bytes;
 use towpath_io::Clock;
 use towpath_proto::Instant;
 
-use crate::Request;
 use crate::call::Shared;
+use crate::defaults::Defaults;
 use crate::engine::random_seed;
 use crate::request::Parts;
 use crate::wall_clock::unix_ns;
+use crate::{Client, Request};
 
 use dispatcher::{Dispatcher, Order};
 #[cfg(fuzzing)]
@@ -77,6 +78,7 @@ struct Life {
 #[must_use = "nothing is sent until it is opened"]
 pub struct Builder {
     shared: Arc<Shared>,
+    defaults: Arc<Defaults>,
     path: PathBuf,
     settings: Settings,
     on_end: Option<OnEnd>,
@@ -228,7 +230,16 @@ impl Builder {
             limits,
             is_final,
         };
-        Self { shared, path, settings, on_end: None }
+        Self { shared, defaults: Arc::default(), path, settings, on_end: None }
+    }
+
+    /// Sends all its requests, those of earlier lives among them, as this client would: with its fields where they have
+    /// none of the name, its cookies of that moment, its word on who asks, and what else it was made with. By default,
+    /// and beside that, a request has the fields of the client that made it, as they were when it was put. It goes through
+    /// the outbox's engine, which this does not keep running.
+    pub fn client(mut self, client: &Client) -> Self {
+        self.defaults = Arc::clone(client.defaults());
+        self
     }
 
     /// Is told the end of each request, on the outbox's own thread. It may block, which holds up everything else; it
@@ -283,7 +294,7 @@ impl Builder {
     /// # Errors
     /// When the file cannot be read or written, is none of ours, or is open elsewhere; when there is no thread.
     pub fn open(self) -> Result<Outbox, Error> {
-        let Self { shared, path, settings, on_end } = self;
+        let Self { shared, defaults, path, settings, on_end } = self;
         let named = |error: io::Error| Error::file(&error, &path.display().to_string());
         let (log, found) = Log::open(&path, random_seed()).map_err(named)?;
         let recovered = Recovered { entries: found.entries.len(), lost_bytes: found.lost };
@@ -308,7 +319,7 @@ impl Builder {
             recovered,
         });
         shared.network.listen(move |_| orders.send(Order::NetworkChanged).is_ok());
-        let mut dispatcher = Dispatcher::new(shared, Arc::clone(&inner), inbox, on_end);
+        let mut dispatcher = Dispatcher::new(shared, defaults, Arc::clone(&inner), inbox, on_end);
         let thread = std::thread::Builder::new()
             .name("towpath-outbox".to_owned())
             .spawn(move || dispatcher.run())

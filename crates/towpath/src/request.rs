@@ -116,6 +116,15 @@ impl Client {
         Self { shared, life, defaults: Arc::default() }
     }
 
+    /// What it does to all its requests, without its hold on the engine.
+    pub(crate) const fn defaults(&self) -> &Arc<Defaults> {
+        &self.defaults
+    }
+
+    pub(crate) fn with_defaults(self, defaults: Arc<Defaults>) -> Self {
+        Self { defaults, ..self }
+    }
+
     /// One whose requests have this field, unless they have one of the same name.
     #[must_use]
     pub fn header(&self, name: &str, value: &str) -> Self {
@@ -574,8 +583,9 @@ impl Request {
         self.head().map(drop)
     }
 
-    /// What it is made of, if it can be sent as it is.
-    pub(crate) fn into_parts(self) -> Result<Parts, Error> {
+    /// What it is made of, its client's own fields among that, if it can be sent as it is.
+    pub(crate) fn into_parts(mut self) -> Result<Parts, Error> {
+        Arc::clone(&self.defaults).add_fields(&mut self);
         self.head()?;
         let url = self.url?.to_string();
         let Self { method, fields, options, .. } = self;

@@ -16,12 +16,14 @@ use super::record::{Limits, Message};
 use super::schedule::Blame;
 use super::{Ended, EntryId, Inner, OnEnd, Outcome};
 use crate::call::Shared;
+use crate::defaults::Defaults;
 use crate::engine::random_seed;
 use crate::request::{Canceller, Handler};
 use crate::{Chunk, Client, Error, Failed, Repeat, Report, Request, Response};
 
 pub(super) struct Dispatcher {
     shared: Arc<Shared>,
+    client: Client,
     inner: Arc<Inner>,
     inbox: Receiver<Order>,
     on_end: Option<OnEnd>,
@@ -65,6 +67,7 @@ struct Answer {
 impl Dispatcher {
     pub(super) fn new(
         shared: Arc<Shared>,
+        defaults: Arc<Defaults>,
         inner: Arc<Inner>,
         inbox: Receiver<Order>,
         on_end: Option<OnEnd>,
@@ -73,7 +76,8 @@ impl Dispatcher {
         let ended = state.entries.iter().filter(|(_, held)| held.outcome.is_some());
         let ended = ended.map(|(id, _)| *id).collect();
         drop(state);
-        Self { shared, inner, inbox, on_end, under_way: HashMap::new(), ended }
+        let client = Client::new(Arc::clone(&shared), None).with_defaults(defaults);
+        Self { shared, client, inner, inbox, on_end, under_way: HashMap::new(), ended }
     }
 
     pub(super) fn run(&mut self) {
@@ -174,7 +178,7 @@ impl Dispatcher {
             most: self.inner.settings.response_bytes,
             changes: self.shared.network.changes(),
         };
-        request(&Client::new(Arc::clone(&self.shared), None), message).send_with(post)
+        request(&self.client, message).send_with(post)
     }
 
     /// A request ended: its entry has, too, or waits for another time.

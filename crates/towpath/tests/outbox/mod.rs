@@ -423,3 +423,41 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CHILD: &str = "TOWPATH_TEST_OUTBOX";
 const ROUNDS: usize = 24;
 const PUTS: usize = 6;
+
+#[test]
+fn what_a_client_does_to_its_requests_it_does_in_an_outbox() {
+    let (seen, requests) = mpsc::channel();
+    let server = Server::new(move |stream, _| {
+        while let Some(request) = read_request(stream) {
+            let is_known = request.contains("authorization: Basic YTpi\r\n");
+            seen.send(request).unwrap();
+            if is_known {
+                answer(stream, "200 OK", "Set-Cookie: new=2\r\n", b"");
+            } else {
+                answer(stream, "401 Who", "WWW-Authenticate: Basic realm=x\r\n", b"");
+            }
+        }
+    });
+    let (folder, engine) = (Folder::new("client"), Engine::new().unwrap());
+    let jar = towpath::cookies::Jar::new();
+    jar.set(&server.url("/"), "old=1");
+    let credentials = towpath::auth::Credentials::password("a", "b");
+    let sender = engine.client().cookies(&jar).header("x-sender", "outbox");
+    let sender = sender.authenticate(move |_| Some(credentials.clone()));
+    let (tell, told) = mpsc::channel();
+    let outbox = folder.quick(&engine).client(&sender);
+    let outbox = outbox.on_end(move |end| tell.send(end.clone()).unwrap()).open().unwrap();
+    let maker = engine.client().header("x-maker", "app").header("x-sender", "not this one");
+    outbox.put(maker.post(&server.url("/"), "hello").header("x-maker", "own")).keep().unwrap();
+    let end = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(end.outcome, Outcome::Answered { status: 200, body: "".into(), whole: true });
+    let (refused, accepted) = (requests.recv().unwrap(), requests.recv().unwrap());
+    let fields = ["x-maker", "x-sender", "cookie"].map(|name| field(&accepted, name));
+    assert_eq!(fields, ["own", "not this one", "old=1"]);
+    assert_eq!(field(&refused, "idempotency-key"), field(&accepted, "idempotency-key"));
+    assert_eq!(jar.get(&server.url("/")).unwrap(), "old=1; new=2");
+    let plain = engine.client().post(&server.url("/"), "hello");
+    outbox.put(plain).keep().unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(field(&requests.recv().unwrap(), "x-sender"), "outbox");
+}
