@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 3u
+#define TOWPATH_ABI_MINOR 4u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -157,6 +157,15 @@ typedef struct towpath_engine_options {
     const char *dns_servers;
     uint32_t system_resolver; /* since 1.3: not 0: every name is asked of the system (getaddrinfo), which may wait for much longer */
     uint32_t reserved;        /* 0 */
+
+    /* Since 1.4: what is kept over requests, each in a file or folder of its own, which need not be there yet. A library that was built
+     * without it (cargo features cookies, hsts, cache) refuses it with TOWPATH_ERROR_ARGUMENT. */
+    const char *cookies_path; /* cookies (RFC 6265bis), as curl writes them; read here, written by towpath_engine_keep */
+    const char *hsts_path;    /* hosts that want TLS alone (RFC 6797), as curl writes them; likewise */
+    const char *cache_path;   /* a folder of responses (RFC 9111); TOWPATH_ERROR_RESOURCE where another engine has it */
+    uint64_t cache_bytes;     /* that it takes at most: 67108864 */
+    uint32_t cache_stale_s;   /* by so much a response may be stale that stands in for a server which does not answer: 0 */
+    uint32_t reserved_too;    /* 0 */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
@@ -199,6 +208,10 @@ towpath_error towpath_engine_network(towpath_engine *engine, const char *label, 
 /* Saves what is remembered of addresses and names, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
  * the file is written, and is refused in on_event and on the thread of the engine's runner. */
 towpath_error towpath_engine_save(towpath_engine *engine, const char *path);
+
+/* Writes cookies_path and hsts_path, and waits until cache_path is as the engine has it. A crash leaves old files or new ones. Blocks, and is
+ * refused in callbacks. Since 1.4. */
+towpath_error towpath_engine_keep(const towpath_engine *engine);
 
 /* How often the engine's thread has woken up. With nothing to do this does not grow. */
 uint64_t towpath_engine_wakeups(const towpath_engine *engine);
@@ -300,6 +313,11 @@ typedef struct towpath_request_options {
     uint32_t answer_timeout_ms;  /* until the response begins, with all repetitions, counted likewise: 60000 */
     uint32_t redirects;          /* answers that name another place (301, 302, 303, 307, 308) which are followed: none; not with body_follows */
     uint32_t decode;             /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
+
+    /* Since 1.4: who asks, told to the origin of the URL once it wants to know (401), by Basic, or by Digest where the library was built with it
+     * (cargo feature digest; without auth it refuses). Not in an outbox, nor with body_follows. */
+    const char *auth_user;
+    const char *auth_password; /* empty */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 3;
+pub const VERSION: u32 = (1 << 16) | 4;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -87,6 +87,12 @@ pub struct EngineOptions {
     pub dns_servers: *const c_char,
     pub system_resolver: u32,
     pub reserved: u32,
+    pub cookies_path: *const c_char,
+    pub hsts_path: *const c_char,
+    pub cache_path: *const c_char,
+    pub cache_bytes: u64,
+    pub cache_stale_s: u32,
+    pub reserved_too: u32,
 }
 
 /// `towpath_engine_options.on_question`.
@@ -168,6 +174,8 @@ pub struct RequestOptions {
     pub answer_timeout_ms: u32,
     pub redirects: u32,
     pub decode: u32,
+    pub auth_user: *const c_char,
+    pub auth_password: *const c_char,
 }
 
 /// `towpath_outbox_end`.

@@ -12,11 +12,15 @@ use towpath::{Builder, Settings, Tls};
 use crate::abi::{Code, NONE, OnQuestion};
 use crate::failure::{Failure, Result, c_text};
 use crate::foreign::User;
+use crate::kept::{self, Kept};
 
 /// `towpath_engine`.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) engine: towpath::Engine,
+    /// What makes its requests.
+    pub(crate) client: towpath::Client,
+    kept: Kept,
     /// The thread that was lent to it.
     lent: Option<ThreadId>,
     /// Each link that is open has one.
@@ -65,19 +69,22 @@ pub(crate) struct Wishes<'a> {
     pub(crate) watch_network: bool,
     pub(crate) dns_servers: Option<&'a str>,
     pub(crate) system_resolver: bool,
+    pub(crate) kept: kept::Wishes<'a>,
 }
 
 impl Wishes<'_> {
     pub(crate) fn start(self) -> Result<Engine> {
-        Ok(Engine { engine: self.builder()?.start()?, lent: None, links: Arc::default() })
+        let kept = self.kept;
+        Engine::new(self.builder()?.start()?, None, kept)
     }
 
     /// The engine of this thread.
     pub(crate) fn lend(self) -> Result<(Engine, Runner)> {
+        let kept = self.kept;
         let (engine, runner) = self.builder()?.lend()?;
         let owner = std::thread::current().id();
         let runner = Runner { runner: RefCell::new(runner), owner };
-        Ok((Engine { engine, lent: Some(owner), links: Arc::default() }, runner))
+        Ok((Engine::new(engine, Some(owner), kept)?, runner))
     }
 
     fn builder(self) -> Result<Builder> {
@@ -155,6 +162,21 @@ impl Wishes<'_> {
 }
 
 impl Engine {
+    fn new(
+        engine: towpath::Engine,
+        lent: Option<ThreadId>,
+        wishes: kept::Wishes<'_>,
+    ) -> Result<Self> {
+        let (client, kept) = wishes.open(engine.client())?;
+        Ok(Self { engine, client, kept, lent, links: Arc::default() })
+    }
+
+    /// Brings what it keeps over requests to its files.
+    pub(crate) fn keep(&self) -> Result<()> {
+        not_in_callback("towpath_engine_keep")?;
+        self.kept.save()
+    }
+
     /// For a link to hold as long as it is open.
     pub(crate) fn link_token(&self) -> Arc<()> {
         Arc::clone(&self.links)

@@ -22,6 +22,7 @@ use crate::abi::{Bytes, Code, EngineOptions, Event, Field, RequestOptions, VERSI
 use crate::engine::{self, Asked, Engine, not_in_callback};
 use crate::failure::{Failure, Result, guard, guard_or, last, words};
 use crate::foreign::{User, array, borrow, put, read, size, text, write};
+use crate::kept;
 use crate::queue::Queue;
 use crate::request::{self, Listener, Request};
 
@@ -101,7 +102,7 @@ unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
-    if options.reserved != 0 {
+    if options.reserved != 0 || options.reserved_too != 0 {
         return Err(Failure::argument("reserved is not 0"));
     }
     let pins = options.pins.cast::<[u8; 32]>();
@@ -129,6 +130,13 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             watch_network: options.watch_network != 0,
             dns_servers: text(options.dns_servers, "dns_servers")?,
             system_resolver: options.system_resolver != 0,
+            kept: kept::Wishes {
+                cookies_path: text(options.cookies_path, "cookies_path")?,
+                hsts_path: text(options.hsts_path, "hsts_path")?,
+                cache_path: text(options.cache_path, "cache_path")?,
+                cache_bytes: options.cache_bytes,
+                cache_stale_s: options.cache_stale_s,
+            },
         })
     }
 }
@@ -189,6 +197,16 @@ pub unsafe extern "C" fn towpath_engine_save(engine: *mut Engine, path: *const c
         let path = path.ok_or_else(|| Failure::argument("path is NULL"))?;
         Ok(engine.engine.save_memory(Path::new(path))?)
     })
+}
+
+/// See the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn towpath_engine_keep(engine: *const Engine) -> i32 {
+    // SAFETY: the header's rules for handles.
+    guard(|| unsafe { borrow(engine, "engine") }?.keep())
 }
 
 /// See the header.
@@ -363,6 +381,8 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             answer_timeout_ms: options.answer_timeout_ms,
             redirects: options.redirects,
             decode: options.decode != 0,
+            auth_user: text(options.auth_user, "auth_user")?,
+            auth_password: text(options.auth_password, "auth_password")?,
         })
     }
 }
@@ -532,6 +552,12 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     dns_servers: std::ptr::null(),
     system_resolver: 0,
     reserved: 0,
+    cookies_path: std::ptr::null(),
+    hsts_path: std::ptr::null(),
+    cache_path: std::ptr::null(),
+    cache_bytes: 0,
+    cache_stale_s: 0,
+    reserved_too: 0,
 };
 
 /// An event that did not come.

@@ -6,6 +6,7 @@
 //! | [`exports`] | the header's functions, and with `foreign` all that is `unsafe` |
 //! | `foreign` | what C hands over, checked: pointers, texts, arrays, structures that grow |
 //! | `failure` | errors as numbers and words; panics end here |
+//! | `kept` | what an engine keeps over requests: cookies, responses, hosts that want TLS alone |
 //! | [`engine`] | engines and their options, runners, questions |
 //! | [`request`] | requests: from the client library's callbacks to events |
 //! | [`link`] | one long-lived connection: requests with answers, and what the server sends on its own |
@@ -17,6 +18,7 @@ pub mod engine;
 pub mod exports;
 mod failure;
 mod foreign;
+mod kept;
 pub mod link;
 pub mod outbox;
 pub mod queue;

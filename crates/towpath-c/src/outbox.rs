@@ -37,6 +37,7 @@ impl Wishes<'_> {
         let mut builder = engine
             .engine
             .outbox(self.path)
+            .client(&engine.client)
             .room(or(self.max_entries, 1000) as usize, max_bytes)
             .parallel(or(self.parallel, 4) as usize)
             .pauses(ms(self.first_pause_ms, 1000), ms(self.longest_pause_ms, 300_000));
@@ -53,7 +54,7 @@ impl Wishes<'_> {
         if let Some((on_end, user)) = self.on_end {
             builder = builder.on_end(move |ended| tell(on_end, &user, ended));
         }
-        Ok(Outbox { outbox: builder.open()?, client: engine.engine.client() })
+        Ok(Outbox { outbox: builder.open()?, client: engine.client.clone() })
     }
 }
 

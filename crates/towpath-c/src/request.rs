@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+#[cfg(feature = "auth")]
+use towpath::auth::Credentials;
 use towpath::report::to_json;
 use towpath::request::Handler;
 use towpath::{Chunk, Client, Error, Priority, Repeat, Report, Response, Sender, Trailers};
@@ -75,13 +77,15 @@ pub(crate) struct Wishes<'a> {
     pub(crate) answer_timeout_ms: u32,
     pub(crate) redirects: u32,
     pub(crate) decode: bool,
+    pub(crate) auth_user: Option<&'a str>,
+    pub(crate) auth_password: Option<&'a str>,
 }
 
 impl Wishes<'_> {
     /// Starts `request`, whose handle the app has already.
     pub(crate) fn start(self, engine: &Engine, request: &Arc<Request>) -> Result<()> {
         let (follows, length) = (self.body_follows, self.content_length);
-        let wanted = self.request(&engine.engine.client())?;
+        let wanted = self.request(&engine.client)?;
         let handler = |sender: Sender| {
             let _ = request.sender.set(sender);
             Relay(Arc::clone(request))
@@ -95,8 +99,27 @@ impl Wishes<'_> {
         Ok(())
     }
 
+    /// One that says who asks, to the origin of the URL alone.
+    fn client(&self, client: &Client) -> Result<Client> {
+        match (self.auth_user, self.auth_password) {
+            (None, None) => Ok(client.clone()),
+            #[cfg(not(feature = "auth"))]
+            (Some(_), _) => Err(Failure::argument("this library was built without auth")),
+            #[cfg(feature = "auth")]
+            (Some(user), password) => {
+                let credentials = Credentials::password(user, password.unwrap_or_default());
+                let url = self.url.to_owned();
+                Ok(client.authenticate(move |it| it.is_of(&url).then(|| credentials.clone())))
+            }
+            (None, Some(_)) => {
+                Err(Failure::argument("auth_user is NULL, and auth_password is not"))
+            }
+        }
+    }
+
     pub(crate) fn request(self, client: &Client) -> Result<towpath::Request> {
         let usual = if self.body.is_empty() && !self.body_follows { "GET" } else { "POST" };
+        let client = self.client(client)?;
         let mut request = client.request(self.method.unwrap_or(usual), self.url);
         for (name, value) in self.fields {
             request = request.header(name, value);

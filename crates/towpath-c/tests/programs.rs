@@ -18,6 +18,7 @@ use std::mem::offset_of;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use authority::Authority;
 use server::{Server, answer, read_head, read_request};
@@ -68,6 +69,8 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, max_identical, identical_window_ms);
     same!("towpath_engine_options", EngineOptions, on_question, question_user, watch_network);
     same!("towpath_engine_options", EngineOptions, dns_servers, system_resolver, reserved);
+    same!("towpath_engine_options", EngineOptions, cookies_path, hsts_path, cache_path);
+    same!("towpath_engine_options", EngineOptions, cache_bytes, cache_stale_s, reserved_too);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
@@ -82,7 +85,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_request_options", RequestOptions, retries, wait_for_network, fail_at_rest);
     same!("towpath_request_options", RequestOptions, unlimited, priority, no_resume);
     same!("towpath_request_options", RequestOptions, hedge, attempt_timeout_ms, answer_timeout_ms);
-    same!("towpath_request_options", RequestOptions, redirects, decode);
+    same!("towpath_request_options", RequestOptions, redirects, decode, auth_user, auth_password);
     same!("towpath_link_options", LinkOptions, size, url, on_push, user, beat_timeout_ms);
     same!("towpath_link_options", LinkOptions, connect_timeout_ms, first_pause_ms);
     same!("towpath_link_options", LinkOptions, longest_pause_ms, max_asks, max_bytes, max_frame);
@@ -154,6 +157,10 @@ fn promises(program: &Path, origin: &Server) {
     let outbox = program.with_extension(format!("outbox-{}", std::process::id()));
     let output = run(Command::new(program).arg(origin.url("")).arg(&outbox).arg(bolt::serve()));
     fs::remove_file(&outbox).unwrap();
+    for ending in ["cookies", "hsts"] {
+        fs::remove_file(format!("{}.{ending}", outbox.display())).unwrap();
+    }
+    fs::remove_dir_all(format!("{}.cache", outbox.display())).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "every promise holds\n");
 }
 
@@ -247,6 +254,20 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
             answer(stream, "200 OK", "Content-Encoding: gzip\r\n", HELLO_IN_GZIP);
         }
         "/damaged" => answer(stream, "200 OK", "Content-Encoding: gzip\r\n", b"not gzip"),
+        "/cookie" => {
+            let sent = request.lines().find_map(|line| line.strip_prefix("cookie: "));
+            let fields = "Set-Cookie: a=1; Max-Age=60\r\n";
+            answer(stream, "200 OK", fields, sent.unwrap_or("none").as_bytes());
+        }
+        "/kept" => {
+            static ASKED: AtomicUsize = AtomicUsize::new(0);
+            let number = ASKED.fetch_add(1, Ordering::Relaxed).to_string();
+            answer(stream, "200 OK", "Cache-Control: max-age=60\r\n", number.as_bytes());
+        }
+        "/private" if request.contains("authorization: Basic dXNlcjpzZWNyZXQ=\r\n") => {
+            answer(stream, "200 OK", "", b"welcome");
+        }
+        "/private" => answer(stream, "401 Who", "WWW-Authenticate: Basic realm=x\r\n", b""),
         "/half" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
             let _ = read_head(stream);

@@ -76,7 +76,8 @@ fn refuse_what_does_not_count(options: &RequestOptions) -> Result<()> {
     let treated = options.repeat != 0 || options.retries != 0 || options.wait_for_network != 0;
     let limited = options.fail_at_rest != 0 || options.unlimited != 0 || options.priority != 0;
     let follows = options.body_follows != 0 || options.content_length != 0;
-    if heard || treated || limited || follows {
+    let asks = !options.auth_user.is_null() || !options.auth_password.is_null();
+    if heard || treated || limited || follows || asks {
         return Err(Failure::argument("the request has options that an outbox does not take"));
     }
     Ok(())

@@ -292,6 +292,82 @@ static void answers_are_followed_and_decoded_where_it_is_asked_for(towpath_engin
     CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_ERROR_TOTAL_TIMEOUT);
 }
 
+/* An engine that keeps everything in files that begin so. */
+static towpath_engine *keeping_engine(const char *path, char paths[3][512])
+{
+    static const char *const endings[3] = { "cookies", "hsts", "cache" };
+    towpath_engine_options options;
+    towpath_engine *engine;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    for (int i = 0; i < 3; i++)
+        snprintf(paths[i], sizeof paths[i], "%s.%s", path, endings[i]);
+    options.cookies_path = paths[0];
+    options.hsts_path = paths[1];
+    options.cache_path = paths[2];
+    options.cache_bytes = 1 << 20;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    return engine;
+}
+
+static void what_is_kept_is_there_in_the_next_life(const char *path)
+{
+    char paths[3][512], body[64], first[64];
+    uint32_t status;
+    int coded;
+
+    for (int life = 0; life < 2; life++) {
+        towpath_engine *engine = keeping_engine(path, paths);
+        towpath_request_options options = options_for("/cookie");
+        CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK);
+        CHECK(strcmp(body, life == 0 ? "none" : "a=1") == 0);
+        for (int again = 0; again < 2; again++) {
+            options = options_for("/kept");
+            CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 200);
+            if (life == 0 && again == 0)
+                strcpy(first, body);
+            CHECK(strcmp(body, first) == 0);
+        }
+        if (life == 0) {
+            towpath_engine_options second;
+            towpath_engine *other;
+            memset(&second, 0, sizeof second);
+            second.size = sizeof second;
+            second.cache_path = paths[2];
+            CHECK(towpath_engine_new(&second, &other) == TOWPATH_ERROR_RESOURCE && other == NULL);
+            second.cache_path = NULL;
+            second.cache_bytes = 1;
+            CHECK(towpath_engine_new(&second, &other) == TOWPATH_ERROR_ARGUMENT);
+        }
+        CHECK(towpath_engine_keep(engine) == TOWPATH_OK);
+        CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    }
+    CHECK(towpath_engine_keep(NULL) == TOWPATH_ERROR_ARGUMENT);
+}
+
+static void who_asks_is_told_to_whom_wants_to_know(towpath_engine *engine)
+{
+    towpath_request_options options = options_for("/private");
+    towpath_queue *queue = new_queue();
+    towpath_request *request;
+    uint32_t status;
+    int coded;
+    char body[64];
+
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 401);
+    options.auth_user = "user";
+    options.auth_password = "secret";
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 200);
+    CHECK(strcmp(body, "welcome") == 0);
+    options.auth_password = "wrong";
+    CHECK(fetch(engine, &options, &status, &coded, body) == TOWPATH_OK && status == 401);
+    options.auth_user = NULL;
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_ERROR_ARGUMENT && request == NULL);
+    towpath_queue_free(queue);
+}
+
 static void whom_to_ask_for_names_is_the_app_s_choice(void)
 {
     towpath_engine_options options;
@@ -1093,6 +1169,8 @@ int main(int argc, char **argv)
     a_body_goes_up_as_there_is_room(engine, TOWPATH_LENGTH_UNKNOWN);
     a_promised_length_is_kept(engine);
     answers_are_followed_and_decoded_where_it_is_asked_for(engine);
+    what_is_kept_is_there_in_the_next_life(argv[2]);
+    who_asks_is_told_to_whom_wants_to_know(engine);
     whom_to_ask_for_names_is_the_app_s_choice();
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
