@@ -104,7 +104,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("path_match_policy", "path matching extensions are not there"),
             ("cookies", "cookies are not matched; match the header"),
-            ("tls_context", "TLS is not there for clients"),
+            ("tls_context", "routes do not ask for the client's TLS"),
             ("dynamic_metadata", "no filter here sets dynamic metadata"),
             ("filter_state", "there is no filter state"),
         ],

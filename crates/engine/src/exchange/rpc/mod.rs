@@ -7,7 +7,7 @@
 //! - `answer.rs`: answers, the upstream's and our own.
 //! - `bridge.rs`: between Bolt and HTTP.
 //!
-//! What is spoken on the connections is in `conn/mux`, which of them has room in `upstream/shared.rs`.
+//! What is spoken on the connections is in `conn/mux`, which of them has room in `upstream/pool.rs`.
 //!
 //! A frame is judged whole and written whole: no client sees half an answer. Of what a client sent, the fixed part is
 //! written afresh; class, block of headers and content go on as they came, each behind its length.
