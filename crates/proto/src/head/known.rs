@@ -1,9 +1,9 @@
 //! Field lines that came before: what one of them is, is known by comparing its bytes.
 //!
-//! Peers send most of their lines with every head, so that a line seldom has to be read again. What a line says depends
-//! on nothing but its bytes: a hit is a line all of whose bytes, CRLF included, are those of one that was read, and what
-//! was found in that one is true of it. Only lines that are written as they came are kept
-//! ([`Field::line`]), and none that may hold a secret: it shall not outlive its message.
+//! Peers send most of their lines with every head, so that a line seldom has to be read again. What a line says
+//! depends on nothing but its bytes: a hit is a line all of whose bytes, CRLF included, are those of one that was read,
+//! and what was found in that one is true of it. Only lines that are written as they came are kept ([`Field::line`]),
+//! and none that may hold a secret: it shall not outlive its message.
 
 use super::{Field, Span};
 use crate::block;
