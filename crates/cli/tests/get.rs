@@ -170,6 +170,41 @@ fn events_are_lines() {
 }
 
 #[test]
+fn who_asks_is_said_once_the_server_wants_to_know() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let request = text(&read_head(&mut stream));
+            let digest = "authorization: Digest username=\"user\"";
+            let fields = if request.contains(digest) {
+                "HTTP/1.1 200 OK\r\n"
+            } else {
+                "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x, Digest realm=x, nonce=n, qop=auth\r\n"
+            };
+            let head =
+                format!("{fields}Connection: close\r\nContent-Length: {}\r\n\r\n", request.len());
+            let _ = stream.write_all(format!("{head}{request}").as_bytes());
+        }
+    });
+    let output = get(&["--anyauth", "-u", "user:secret", "--timeline", &url]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let sent = text(&output.stdout);
+    assert!(
+        sent.contains("qop=auth") && !sent.contains("Basic"),
+        "the best that is offered: {sent}"
+    );
+    assert!(text(&output.stderr).contains("* 401: go on at"), "{}", text(&output.stderr));
+    assert_eq!(
+        get(&["-u", "user:secret", &url]).status.code(),
+        Some(1),
+        "Basic at once, and refused"
+    );
+    assert_eq!(get(&["--anyauth", &url]).status.code(), Some(2), "whose?");
+}
+
+#[test]
 fn exit_codes_tell_what_went_wrong() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = serve("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
