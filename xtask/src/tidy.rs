@@ -104,7 +104,8 @@ const FLOORS: &[Floor] = &[
     Floor {
         name: "towpath-c",
         may: &["towpath"],
-        tests_may: &[],
+        // Itself, with every feature.
+        tests_may: &["towpath-c"],
         runtime: Runtime::None,
         unsafety: Unsafety::In(&[
             "src/exports.rs",
