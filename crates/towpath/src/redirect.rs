@@ -3,6 +3,7 @@
 //! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer
 //! is the app's, or the error that ends a loop.
 
+#[cfg(feature = "interceptors")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -466,8 +467,9 @@ impl<H: Handler + 'static> Follower<H> {
 
     /// The end, or what follows it.
     fn end(mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        #[cfg(feature = "cache")]
         let outcome = match (outcome, self.leg.take()) {
-            // There was no head.
+            // There was no head: a cache may have one.
             (Err(error), Some(leg)) => self.trail.arrived(leg, Err(error)).and_then(|response| {
                 let told = catch_unwind(AssertUnwindSafe(|| self.begin(response)));
                 told.map_err(|_| Error::Handler)
