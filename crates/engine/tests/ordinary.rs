@@ -1,0 +1,186 @@
+//! What is sent on a connection that rests in its pool goes a shorter way than what waited for the connection. Whatever
+//! the configuration says, both must leave alike, and so must their responses.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod scene;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use scene::{HTTP, Plan, address, endpoint, origin_address, retries};
+use towpath_engine::message::{Message, ToWorker};
+use towpath_engine::snapshot::Http;
+use towpath_engine::snapshot::cluster::Endpoint;
+use towpath_engine::snapshot::http::ServerHeader;
+use towpath_engine::snapshot::route::{Forward, HostRewrite, PathRewrite, RetryOn};
+use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
+
+type Adjustment = (fn(&mut Forward), fn(&mut Http));
+
+const ADJUSTMENTS: &[Adjustment] = &[
+    (|_| {}, |_| {}),
+    (|forward| forward.host = HostRewrite::Auto, |_| {}),
+    (|forward| forward.host = HostRewrite::Literal((*b"literal").into()), |_| {}),
+    (|forward| forward.path = PathRewrite::Prefix((*b"/new").into()), |_| {}),
+    (|forward| forward.timeout = None, |_| {}),
+    (|forward| forward.timeout = Some(Duration::from_micros(1)), |_| {}),
+    (|forward| forward.timeout = Some(Duration::from_secs(12_345)), |_| {}),
+    (|forward| forward.idle_timeout = Some(None), |_| {}),
+    (|forward| forward.max_stream_duration = Some(Some(Duration::from_secs(9))), |_| {}),
+    (|forward| forward.high_priority = true, |_| {}),
+    (
+        |forward| {
+            let mut policy = retries(RetryOn::STATUS_5XX, 2);
+            policy.per_try_timeout = Some(Duration::from_millis(70));
+            policy.avoid_previous_hosts = true;
+            forward.retry = Some(Arc::new(policy));
+        },
+        |_| {},
+    ),
+    (|_| {}, |http| http.router.suppress_envoy_headers = true),
+    (|_| {}, |http| http.use_remote_address = true),
+    (|_| {}, |http| http.via = "here".into()),
+    (|_| {}, |http| http.server_header = ServerHeader::PassThrough),
+    (|_| {}, |http| http.log_on_new_request = true),
+    (|_| {}, |http| http.max_requests_per_connection = 3),
+    (
+        |_| {},
+        |http| {
+            let host = &mut Arc::get_mut(&mut http.routes).unwrap().hosts[0];
+            host.attempt_count_in_request = true;
+            host.attempt_count_in_response = true;
+        },
+    ),
+];
+
+const REQUESTS: [&[u8]; 4] = [
+    b"GET /a/b?c HTTP/1.1\r\nHost: one\r\nAccept: */*\r\nX-Own: 1\r\n\r\n",
+    b"HEAD / HTTP/1.1\r\nHost: one:80\r\nx-envoy-upstream-rq-timeout-ms: 77\r\n\r\n",
+    b"POST /post HTTP/1.1\r\nHost: one\r\nContent-Length: 3\r\n\r\nabc",
+    b"GET / HTTP/1.1\r\nHost: one\r\nx-forwarded-for: 10.0.0.7, 10.0.0.8\r\nTE: trailers\r\n\r\n",
+];
+
+const RESPONSES: [&[u8]; 3] = [
+    b"HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 11:28:39 GMT\r\nServer: s\r\nContent-Length: 3\r\n\r\nxyz",
+    b"HTTP/1.1 404 Not Found\r\nDate: Fri, 20 Nov 2026 11:28:39 GMT\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\nDate: Fri, 20 Nov 2026 11:28:39 GMT\r\n\r\n",
+];
+
+#[test]
+fn what_finds_a_connection_leaves_as_what_waited_for_one() {
+    for (number, (adjust_forward, adjust_http)) in ADJUSTMENTS.iter().copied().enumerate() {
+        for request in REQUESTS {
+            for response in RESPONSES {
+                // HEAD has no content.
+                let head = request.starts_with(b"HEAD");
+                let end = response.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+                let response = if head { &response[..end] } else { response };
+                let mut bench = Bench::new(adjust_forward, adjust_http);
+                let first = bench.exchange(request, response);
+                for again in 1..3 {
+                    let next = bench.exchange(request, response);
+                    let text = |it: &[u8]| without_id(it).escape_ascii().to_string();
+                    let case = format!("adjustment {number}, {}, {again}", text(request));
+                    assert_eq!(text(&next.0), text(&first.0), "to the origin: {case}");
+                    // The connection's last response says so.
+                    let last = next.1.windows(17).any(|it| it == b"connection: close");
+                    if !last {
+                        assert_eq!(text(&next.1), text(&first.1), "to the client: {case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Each request has an id of its own.
+fn without_id(bytes: &[u8]) -> Vec<u8> {
+    const NAME: &[u8] = b"x-request-id: ";
+    let mut bytes = bytes.to_vec();
+    if let Some(at) = bytes.windows(NAME.len()).position(|it| it == NAME) {
+        bytes[at + NAME.len()..][..36].fill(b'i');
+    }
+    bytes
+}
+
+/// A worker between a client and an origin.
+struct Bench {
+    worker: Worker,
+    now: Instant,
+    client: ConnectionId,
+    origin: Option<ConnectionId>,
+}
+
+impl Bench {
+    fn new(adjust_forward: fn(&mut Forward), adjust_http: fn(&mut Http)) -> Self {
+        let registry = Arc::default();
+        let options =
+            WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname: "here".into() };
+        let client = ConnectionId::new(0, 1);
+        let now = Instant::from_nanos(1_000_000);
+        let mut bench = Self { worker: Worker::new(options), now, client, origin: None };
+        let mut plan = Plan::new(1);
+        let hostname = "its.own.name".into();
+        plan.cluster.endpoints = Arc::new([Endpoint { hostname, ..endpoint(origin_address(1)) }]);
+        plan.adjust_forward = adjust_forward;
+        plan.adjust_http = adjust_http;
+        let snapshot = Arc::new(plan.snapshot());
+        bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
+        let mut first = None;
+        loop {
+            match bench.worker.poll(now) {
+                Output::Wait(_) | Output::Idle => break,
+                Output::Listen { listener, address, .. } => {
+                    first.get_or_insert(listener);
+                    bench.give(Input::Listening { listener, outcome: Ok(address) });
+                }
+                _ => {}
+            }
+        }
+        let (local, peer) = (address(HTTP), address(([10, 0, 9, 9], 999)));
+        let listener = first.unwrap();
+        bench.give(Input::Accepted { listener, connection: client, local, peer });
+        bench
+    }
+
+    fn give(&mut self, input: Input<Message>) {
+        self.worker.handle(input, self.now);
+    }
+
+    /// What the origin and the client get.
+    fn exchange(&mut self, request: &'static [u8], response: &'static [u8]) -> (Vec<u8>, Vec<u8>) {
+        self.now += Duration::from_micros(10);
+        self.give(Input::Received { connection: self.client, chunk: Bytes::from_static(request) });
+        let to_origin = self.sent();
+        let connection = self.origin.unwrap();
+        self.give(Input::Received { connection, chunk: Bytes::from_static(response) });
+        (to_origin, self.sent())
+    }
+
+    /// Takes what the worker sends; a connect succeeds.
+    fn sent(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.worker.poll(self.now) {
+                Output::Wait(_) | Output::Idle => return bytes,
+                Output::Connect { attempt, .. } => {
+                    assert_eq!(self.origin, None, "one connection serves");
+                    let connection = *self.origin.insert(ConnectionId::new(1, 1));
+                    let local = address(([10, 0, 0, 1], 40_000));
+                    self.give(Input::Connected { attempt, connection, local });
+                }
+                Output::Send { connection, chunk } => {
+                    bytes.extend_from_slice(&chunk);
+                    self.give(Input::Sent { connection, bytes: chunk.len() });
+                }
+                _ => {}
+            }
+        }
+    }
+}
