@@ -10,9 +10,7 @@ impl Replay {
     /// The figures as a page.
     pub fn to_page(&self, title: &str, command: &str) -> Page {
         let mut page = Page::new(title, self.verdict());
-        let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
-        tables.dedup();
-        for name in tables {
+        for name in distinct(self.rows.iter().map(|row| row.table.as_str())) {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.table == name).collect();
             add_table(&mut page, name, &rows);
         }
@@ -231,7 +229,7 @@ fn in_order(mut cases: Vec<&str>) -> Vec<&str> {
     cases
 }
 
-fn distinct<'t>(names: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
+pub(super) fn distinct<'t>(names: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
     let mut all = Vec::new();
     for name in names {
         if !all.contains(&name) {
@@ -315,6 +313,16 @@ mod tests {
             in_order(vec!["20 % loss", "3G", "5 % loss", "100 % loss"]),
             ["5 % loss", "20 % loss", "100 % loss", "3G"]
         );
+    }
+
+    #[test]
+    fn a_table_whose_rows_lie_apart_is_shown_and_counted_once() {
+        let other = Row { table: "other".to_owned(), ..row("a", "none", 1.0, None) };
+        let rows = vec![row("a", "towpath", 8.0, None), other, row("a", "envoy", 74.0, None)];
+        let table = rows[0].table.clone();
+        let markdown = Replay { rows, notes: Vec::new() }.to_page("", "").to_markdown();
+        assert_eq!(markdown.matches(&format!("### {table}\n")).count(), 1, "{markdown}");
+        assert!(markdown.contains("of 1 case "), "{markdown}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a replay shows, in one sentence: where Towpath is ahead, where it is behind, and where the figures do not tell.
 
 use super::Row;
+use super::page::distinct;
 
 /// Where Towpath stands in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,7 @@ struct Tally {
 pub(super) fn verdict(rows: &[Row]) -> String {
     let mut tally = Tally::default();
     let mut words: Vec<&str> = Vec::new();
-    let mut tables: Vec<&str> = rows.iter().map(|row| row.table.as_str()).collect();
-    tables.dedup();
-    for table in tables {
+    for table in distinct(rows.iter().map(|row| row.table.as_str())) {
         let of_table: Vec<&Row> = rows.iter().filter(|row| row.table == table).collect();
         let Some((metric, name)) = LEADING.iter().find(|(metric, _)| {
             of_table.iter().any(|row| row.metric == *metric && standing(&of_table, row).is_some())
