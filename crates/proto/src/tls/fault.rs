@@ -158,9 +158,10 @@ impl Distrust {
             Self::NotYetValid => CertificateError::NotValidYet,
             Self::UnknownIssuer => CertificateError::UnknownIssuer,
             Self::Revoked => CertificateError::Revoked,
-            Self::Name => CertificateError::NotValidForName,
             Self::Malformed => CertificateError::BadEncoding,
-            Self::SelfSigned
+            // To peers these are `certificate_unknown`, as Envoy has it for names.
+            Self::Name
+            | Self::SelfSigned
             | Self::Signature
             | Self::Purpose
             | Self::Pin

@@ -15,7 +15,7 @@ use rustls::unbuffered::{
 
 use super::fault::Fault;
 use super::hello::HelloReader;
-use super::server::Server;
+use super::server::{Guard, Server};
 use super::suites::{CipherSuite, Group, Version};
 
 /// One connection's TLS.
@@ -33,10 +33,17 @@ pub struct Layer {
 /// Which side of the connection this is.
 enum Side {
     Client(UnbufferedClientConnection),
-    /// And the name by which the client asked for it.
-    Server(UnbufferedServerConnection, Option<Box<str>>),
+    Server(UnbufferedServerConnection, Accepted),
     /// A server that has not read the whole `ClientHello`, by which its settings are chosen.
     Hello(Server, HelloReader),
+}
+
+/// What a server knows of a connection beside its records.
+struct Accepted {
+    /// The name by which the client asked for it.
+    server_name: Option<Box<str>>,
+    /// Judges the client's certificate.
+    guard: Guard,
 }
 
 /// How far a layer is.
@@ -104,7 +111,11 @@ impl Layer {
             if matches!(self.side, Side::Hello(..)) && !self.read_hello()? {
                 continue;
             }
+            let was_open = self.is_established();
             self.advance(plain)?;
+            if !was_open && self.is_established() {
+                self.judge_resumed()?;
+            }
         }
         if self.incoming.is_empty() {
             self.incoming = Vec::new();
@@ -196,7 +207,7 @@ impl Layer {
     #[must_use]
     pub fn server_name(&self) -> Option<&str> {
         match &self.side {
-            Side::Server(_, name) => name.as_deref(),
+            Side::Server(_, accepted) => accepted.server_name.as_deref(),
             Side::Client(_) | Side::Hello(..) => None,
         }
     }
@@ -234,10 +245,29 @@ impl Layer {
         let Side::Hello(server, reader) = &mut self.side else { return Ok(true) };
         let Some(offer) = reader.read(&self.incoming) else { return Ok(false) };
         match UnbufferedServerConnection::new(server.config_for(&offer)) {
-            Ok(connection) => self.side = Side::Server(connection, offer.server_name),
+            Ok(connection) => {
+                let accepted =
+                    Accepted { server_name: offer.server_name, guard: server.guard().clone() };
+                self.side = Side::Server(connection, accepted);
+            }
             Err(error) => return Err(self.fail(Fault::of(&error))),
         }
         Ok(true)
+    }
+
+    /// A session that is resumed brings the client's certificate along, which was judged when the session began: it may
+    /// have expired since, and each resumption makes the session last longer.
+    fn judge_resumed(&mut self) -> Result<(), Fault> {
+        let Side::Server(connection, accepted) = &self.side else { return Ok(()) };
+        let Some(chain) = connection.peer_certificates().filter(|_| self.is_resumed()) else {
+            return Ok(());
+        };
+        let Err(fault) = accepted.guard.judge(chain) else { return Ok(()) };
+        // There is a ticket in it, by which the client would come back.
+        self.outgoing = Vec::new();
+        self.incoming = Vec::new();
+        self.stage = Stage::Failed(fault);
+        Err(fault)
     }
 
     /// Lets rustls work until it waits.

@@ -4,10 +4,12 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
 use super::client::{Clock, Identity, SettingsError, check_alpn, provider, versions};
+use super::fault::Fault;
 use super::hello::Offer;
 use super::identities::Identities;
 use super::layer::Layer;
@@ -89,6 +91,7 @@ pub enum Tickets {
 #[derive(Clone, Debug)]
 pub struct ServerTemplate {
     config: Arc<ServerConfig>,
+    clients: Arc<dyn ClientCertVerifier>,
     keys: Option<Arc<TicketKeys>>,
     sessions: Arc<KeptSessions>,
     stored_sessions: usize,
@@ -125,7 +128,7 @@ impl ServerSettings {
         let mut config = ServerConfig::builder_with_details(provider, Clock::default().provider())
             .with_protocol_versions(&versions)
             .map_err(|_| SettingsError::NoCipherSuite)?
-            .with_client_cert_verifier(clients)
+            .with_client_cert_verifier(Arc::clone(&clients))
             .with_cert_resolver(Arc::new(identities));
         config.ignore_client_order = !self.prefers_client_ciphers;
         config.alpn_protocols = self.alpn;
@@ -141,6 +144,7 @@ impl ServerSettings {
         let lifetime = self.session_lifetime.as_secs();
         Ok(ServerTemplate {
             config: Arc::new(config),
+            clients,
             keys: keys.map(Arc::new),
             sessions: Arc::default(),
             stored_sessions: self.stored_sessions,
@@ -169,7 +173,8 @@ impl ServerTemplate {
         };
         let mut without_alpn = config.clone();
         without_alpn.alpn_protocols.clear();
-        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn) }
+        let guard = Guard { clients: Arc::clone(&self.clients), clock: clock.clone() };
+        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn), guard }
     }
 }
 
@@ -179,6 +184,23 @@ pub struct Server {
     config: Arc<ServerConfig>,
     /// For clients that offer protocols of which we speak none: rustls would refuse them (RFC 7301 §3.2).
     without_alpn: Arc<ServerConfig>,
+    guard: Guard,
+}
+
+/// Judges the certificates of clients by a worker's clock.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    clients: Arc<dyn ClientCertVerifier>,
+    clock: Clock,
+}
+
+impl Guard {
+    pub(super) fn judge(&self, chain: &[CertificateDer<'_>]) -> Result<(), Fault> {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Ok(()) };
+        let now = self.clock.provider().current_time().ok_or(Fault::Time)?;
+        let judged = self.clients.verify_client_cert(leaf, intermediates, now);
+        judged.map(drop).map_err(|error| Fault::of(&error))
+    }
 }
 
 impl Server {
@@ -186,6 +208,10 @@ impl Server {
     #[must_use]
     pub fn accept(&self) -> Layer {
         Layer::server(self.clone())
+    }
+
+    pub(super) const fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     pub(super) fn config_for(&self, offer: &Offer) -> Arc<ServerConfig> {

@@ -21,7 +21,7 @@ use rustls::{
 
 use super::certificate::{AlternativeName, Certificate};
 use super::client::SettingsError;
-use super::fault::Distrust;
+use super::fault::{Distrust, Fault};
 
 /// Whom to believe. The default believes everybody, as Envoy without a `validation_context` does.
 #[derive(Clone, Debug, Default)]
@@ -324,7 +324,11 @@ impl ClientCertVerifier for ClientVerifier {
                 let chains = self.chains.as_ref().ok_or_else(|| Distrust::UnknownIssuer.error())?;
                 chains.verify_client_cert(end_entity, intermediates, now).map(drop)
             };
-            self.verifier.judge(end_entity, None, is_signed, now)?;
+            self.verifier.judge(end_entity, None, is_signed, now).map_err(|error| {
+                // A client is told so of both (RFC 8446 §6.2, `unknown_ca`).
+                let is_alone = Fault::of(&error) == Fault::Certificate(Distrust::SelfSigned);
+                if is_alone { Distrust::UnknownIssuer.error() } else { error }
+            })?;
         }
         Ok(ClientCertVerified::assertion())
     }

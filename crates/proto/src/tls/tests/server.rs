@@ -194,6 +194,8 @@ fn clients_show_certificates_as_the_server_wants_them() {
     let me = known.leaf(&["me.test"], YEARS);
     let stranger = strange.leaf(&["me.test"], YEARS);
     let old = known.leaf(&["me.test"], (2020, 2025));
+    let key = KeyPair::generate().unwrap();
+    let alone = Leaf::new(&params(&["me.test"], YEARS).self_signed(&key).unwrap(), key);
     let outcome = |trust: Trust, requires_certificate: bool, shown: Option<&Leaf>, version| {
         let trust = Some(trust);
         let settings = ServerSettings { trust, requires_certificate, ..world.settings() };
@@ -207,7 +209,14 @@ fn clients_show_certificates_as_the_server_wants_them() {
                 None
             }
             Err(Fault::Certificate(distrust)) => {
-                assert!(matches!(client_end, Err(Fault::Alert(_))), "{client_end:?}");
+                let alerts = [
+                    (Distrust::Missing, 116),
+                    (Distrust::UnknownIssuer, 48),
+                    (Distrust::Expired, 45),
+                ];
+                let alert =
+                    alerts.iter().find(|(of, _)| *of == distrust).map_or(46, |(_, alert)| *alert);
+                assert_eq!(client_end, Err(Fault::Alert(alert)), "{distrust}");
                 Some(distrust)
             }
             Err(other) => panic!("{other}"),
@@ -223,6 +232,7 @@ fn clients_show_certificates_as_the_server_wants_them() {
             (trust(Names::Any), true, None, Some(Distrust::Missing)),
             (trust(Names::Any), false, None, None),
             (trust(Names::Any), false, Some(&stranger), Some(Distrust::UnknownIssuer)),
+            (trust(Names::Any), false, Some(&alone), Some(Distrust::UnknownIssuer)),
             (trust(Names::Any), false, Some(&old), Some(Distrust::Expired)),
             (trust(matching("me.test")), true, Some(&me), None),
             (trust(matching("you.test")), true, Some(&me), Some(Distrust::Name)),
@@ -419,6 +429,32 @@ fn sessions_have_a_lifetime() {
 }
 
 #[test]
+fn a_resumed_session_is_judged_by_its_certificate_again() {
+    let world = World::new();
+    let known = Authority::new("known");
+    let me = known.leaf(&["me.test"], (2020, 2031));
+    for version in BOTH {
+        let trust = Some(known.trust(Names::Any));
+        let lifetime = Duration::from_secs(3 * YEAR);
+        let settings = ServerSettings { trust, session_lifetime: lifetime, ..world.settings() };
+        let time = clock();
+        let server = settings.build().unwrap().server(&time);
+        let identity = Some(me.identity());
+        let settings = ClientSettings { identity, ..world.client_settings(version) };
+        let client = settings.build().unwrap().client(&clock());
+        assert!(!visit(&client, &server));
+        assert!(visit(&client, &server));
+        time.set(NOW + Duration::from_secs(2 * YEAR));
+        let mut theirs = client.connect(&ServerName::new("a.test").unwrap()).unwrap();
+        let mut ours = server.accept();
+        converse_both(&mut theirs, &mut ours, usize::MAX).unwrap();
+        let fault = ours.receive(b"", &mut BytesMut::new()).unwrap_err();
+        assert_eq!(fault, Fault::Certificate(Distrust::Expired), "{version:?}");
+        assert!(theirs.is_resumed() && !ours.is_established());
+    }
+}
+
+#[test]
 fn keys_of_our_own_are_rotated_and_the_last_one_still_opens() {
     let world = World::new();
     let lifetime = Duration::from_secs(100);
@@ -436,6 +472,8 @@ fn keys_of_our_own_are_rotated_and_the_last_one_still_opens() {
     visit(&client, &server);
     assert!(visit(&client, &server), "a clock that was set back");
 }
+
+const YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// A server with one certificate, and clients that trust it.
 struct World {
