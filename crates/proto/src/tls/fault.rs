@@ -109,6 +109,7 @@ impl Fault {
                 | PeerIncompatible::Tls12NotOfferedOrEnabled,
             ) => Self::Version,
             Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Self::Incompatible,
+            Error::General(reason) if reason == NO_CERTIFICATE => Self::Incompatible,
             Error::DecryptError => Self::Decrypt,
             Error::FailedToGetCurrentTime => Self::Time,
             Error::FailedToGetRandomBytes | Error::EncryptError | Error::General(_) => {
@@ -173,3 +174,6 @@ impl Distrust {
         Error::InvalidCertificate(error)
     }
 }
+
+/// What rustls says when none of a server's certificates was chosen.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";

@@ -77,6 +77,8 @@ impl ResolvesServerCert for Identities {
             Some(_) if !self.scans_all => None,
             Some(_) | None => best(&self.all, schemes),
         };
-        by_name.or_else(by_kind).or_else(|| self.all.first()).cloned()
+        // One that the client cannot verify would end the handshake in the middle.
+        let first = || self.all.first().filter(|first| first.key.choose_scheme(schemes).is_some());
+        by_name.or_else(by_kind).or_else(first).cloned()
     }
 }

@@ -111,10 +111,11 @@ impl Layer {
             if matches!(self.side, Side::Hello(..)) && !self.read_hello()? {
                 continue;
             }
-            let was_open = self.is_established();
+            let (was_open, before) = (self.is_established(), plain.len());
             self.advance(plain)?;
             if !was_open && self.is_established() {
-                self.judge_resumed()?;
+                // What it says may have come with the end of its handshake.
+                self.judge_resumed().inspect_err(|_| plain.truncate(before))?;
             }
         }
         if self.incoming.is_empty() {
