@@ -77,8 +77,12 @@ impl ResolvesServerCert for Identities {
             Some(_) if !self.scans_all => None,
             Some(_) | None => best(&self.all, schemes),
         };
-        // One that the client cannot verify would end the handshake in the middle.
-        let first = || self.all.first().filter(|first| first.key.choose_scheme(schemes).is_some());
+        // One that the client cannot verify would end the handshake in the middle. Without any scheme there is no suite
+        // either, which rustls says best.
+        let fits = |first: &&_| {
+            schemes.is_empty() || best(std::slice::from_ref(*first), schemes).is_some()
+        };
+        let first = || self.all.first().filter(fits);
         by_name.or_else(by_kind).or_else(first).cloned()
     }
 }
