@@ -34,7 +34,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     text.push_str(&suite.bootstrap);
     text.push_str("\nstatic_resources:\n  listeners:\n");
     for (name, http) in &suite.http {
-        listener(&mut text, name, &http.listener);
+        listener(&mut text, name, &http.listener, &http.chain);
         let _ = write!(
             text,
             "      - name: http\n        typed_config:\n          \"@type\": {CONNECTION_MANAGER}\n          \
@@ -56,7 +56,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         text.push_str(&indented(http.hosts.as_deref().unwrap_or(ALL_TO_APP), 12));
     }
     for (name, tcp) in &suite.tcp {
-        listener(&mut text, name, "");
+        listener(&mut text, name, "", &tcp.chain);
         let _ = write!(
             text,
             "      - name: tcp\n        typed_config:\n          \"@type\": {TCP_PROXY}\n          stat_prefix: \
@@ -90,14 +90,16 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
 /// Nothing listens there.
 pub(crate) const CLOSED_PORT: u16 = 1;
 
-fn listener(text: &mut String, name: &str, fields: &str) {
+fn listener(text: &mut String, name: &str, fields: &str, chain: &str) {
     let _ = write!(
         text,
         "  - name: {name}\n    stat_prefix: {name}\n    \
          address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }}\n"
     );
     text.push_str(&indented(fields, 4));
-    text.push_str("    filter_chains:\n    - filters:\n");
+    text.push_str("    filter_chains:\n    -\n");
+    text.push_str(&indented(chain, 6));
+    text.push_str("      filters:\n");
 }
 
 fn access_log(format: &str, columns: usize) -> String {

@@ -44,6 +44,9 @@ pub(crate) struct Http {
     /// Fields of the listener.
     #[serde(default)]
     pub(crate) listener: String,
+    /// Fields of the filter chain.
+    #[serde(default)]
+    pub(crate) chain: String,
     /// Fields of the route table.
     #[serde(default)]
     pub(crate) table: String,
@@ -57,6 +60,9 @@ pub(crate) struct Http {
 pub(crate) struct Tcp {
     /// Fields of the TCP proxy, as YAML.
     pub(crate) proxy: String,
+    /// Fields of the filter chain.
+    #[serde(default)]
+    pub(crate) chain: String,
 }
 
 /// A cluster with its endpoints.
@@ -122,6 +128,9 @@ pub(crate) struct Case {
     pub(crate) to: String,
     /// One request, answered by one response.
     pub(crate) ask: Option<String>,
+    /// Connections of OpenSSL's client, by its options; each asks `ask`.
+    #[serde(default)]
+    pub(crate) openssl: Vec<String>,
     /// What the client does instead.
     #[serde(default)]
     pub(crate) talk: Vec<String>,

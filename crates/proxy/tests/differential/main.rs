@@ -12,6 +12,7 @@
 mod bootstrap;
 mod case;
 mod client;
+mod openssl;
 mod outcome;
 mod peer;
 mod script;
@@ -67,6 +68,7 @@ suites!(
     drain,
     statistics,
     tls,
+    tls_downstream,
     health,
     outliers
 );

@@ -9,6 +9,7 @@ use regex::{Captures, Regex};
 
 use crate::case::{Case, Difference, Suite};
 use crate::client::{self, Heard};
+use crate::openssl;
 use crate::peer::Peer;
 
 /// How long log lines, counters and upstreams may take to agree after the client is done.
@@ -24,10 +25,14 @@ pub(crate) fn differences(
     for peer in [&*envoy, &*towpath] {
         peer.upstreams.begin(&case.upstream);
     }
+    let talk = |peer: &Peer| match case.openssl.is_empty() {
+        true => client::talk(peer.address(&case.to), case),
+        false => openssl::talk(peer.address(&case.to), case, &peer.folder),
+    };
     let heard = std::thread::scope(|scope| {
-        let envoy = scope.spawn(|| client::talk(envoy.address(&case.to), case));
-        let towpath = client::talk(towpath.address(&case.to), case);
-        [envoy.join().unwrap(), towpath]
+        let theirs = scope.spawn(|| talk(envoy));
+        let ours = talk(towpath);
+        [theirs.join().unwrap(), ours]
     });
     let declared: Vec<&Difference> = case.differs.iter().chain(&suite.differs).collect();
     let start = Instant::now();

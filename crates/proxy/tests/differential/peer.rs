@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Peer {
     child: Child,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     pub(crate) admin: String,
     /// Listeners by name.
     pub(crate) listeners: BTreeMap<String, String>,

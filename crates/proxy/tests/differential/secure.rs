@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PublicKeyData as _, SanType,
+    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_RSA_SHA256,
+    PublicKeyData as _, RsaKeySize, SanType,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -56,6 +58,10 @@ fn certificates() -> &'static Certificates {
         let alone = params(&["app.test"], (2020, 2040)).self_signed(&key).unwrap().pem();
         let alone =
             Leaf { pem: alone, spki: key.subject_public_key_info(), key: key.serialize_pem() };
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        let rsa = params(&["app.test", "rsa.test"], (2020, 2040)).signed_by(&key, &ours).unwrap();
+        let rsa =
+            Leaf { pem: rsa.pem(), spki: key.subject_public_key_info(), key: key.serialize_pem() };
         let stranger = Leaf { pem: stranger, spki: Vec::new(), key: String::new() };
         let leaves = BTreeMap::from([
             ("good", signed(good)),
@@ -63,6 +69,8 @@ fn certificates() -> &'static Certificates {
             ("future", signed(params(&["app.test"], (2038, 2040)))),
             ("self_signed", alone),
             ("me", signed(params(&["me.test"], (2020, 2040)))),
+            ("other", signed(params(&["other.test"], (2020, 2040)))),
+            ("rsa", rsa),
             ("stranger", stranger),
         ]);
         Certificates { root, leaves }
@@ -109,6 +117,14 @@ pub(crate) fn fill(text: &str) -> String {
         }
     }
     text
+}
+
+/// A file with a certificate and its key, for programs that read files.
+pub(crate) fn file(name: &str, folder: &Path) -> PathBuf {
+    let leaf = &certificates().leaves[name];
+    let path = folder.join(format!("{name}.pem"));
+    std::fs::write(&path, leaf.pem.clone() + &leaf.key).unwrap();
+    path
 }
 
 fn sha256(bytes: &[u8]) -> Vec<u8> {
