@@ -103,7 +103,10 @@ fn everything_is_answered_when_nothing_breaks() {
         }
         let handshakes = outcome.number("listener.in.ssl.handshake");
         assert_eq!(handshakes, outcome.number("listener.in.downstream_cx_total"));
-        assert_eq!(handshakes, outcome.number("http.in.downstream_cx_http1_total"));
+        for total in ["downstream_cx_http1_total", "downstream_cx_ssl_total"] {
+            assert_eq!(handshakes, outcome.number(&format!("http.in.{total}")), "{total}");
+        }
+        assert_eq!(outcome.number("http.in.downstream_cx_ssl_active"), 0);
         assert_eq!(outcome.number("listener.in.ssl.connection_error"), 0);
     });
 }

@@ -290,6 +290,7 @@ fn http(
         access_logs,
         log_flush_interval: None,
         log_on_new_request: false,
+        keeps_client_certificate: false,
         use_remote_address: false,
         xff_trusted_hops: 0,
         skip_xff_append: true,

@@ -72,6 +72,8 @@ impl Converter<'_> {
                 || message.flag("flush_access_log_on_new_request"),
                 |options| options.flag("flush_access_log_on_new_request"),
             ),
+            keeps_client_certificate: message.choice("forward_client_cert_details")
+                == "ALWAYS_FORWARD_ONLY",
             use_remote_address: message.flag("use_remote_address"),
             xff_trusted_hops: message.number32("xff_num_trusted_hops").unwrap_or(0),
             skip_xff_append: message.flag("skip_xff_append"),
@@ -99,7 +101,7 @@ impl Converter<'_> {
         })
     }
 
-    /// Without TLS no client has a certificate, and what is done about it makes no difference.
+    /// Without TLS no client has a certificate, and all that say what to tell of one say the same.
     fn check_client_certificate_details(&mut self, message: &Message) {
         let details = message.choice("forward_client_cert_details");
         if self.downstream_tls && !matches!(details.as_str(), "" | "SANITIZE") {

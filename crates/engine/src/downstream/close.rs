@@ -205,6 +205,9 @@ impl Listeners {
             if downstream.ready && context.bolt().is_none() {
                 stats.downstream_cx_http1_active.dec();
             }
+            if context.tls.is_some() {
+                stats.downstream_cx_ssl_active.dec();
+            }
             stats.downstream_cx_destroy.inc();
             match closer {
                 Closer::Local => stats.downstream_cx_destroy_local.inc(),

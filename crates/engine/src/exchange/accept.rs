@@ -126,6 +126,10 @@ impl Exchange {
             ChainKind::Http(http) => {
                 http.stats.downstream_cx_total.inc();
                 http.stats.downstream_cx_active.inc();
+                if context.tls.is_some() {
+                    http.stats.downstream_cx_ssl_total.inc();
+                    http.stats.downstream_cx_ssl_active.inc();
+                }
             }
             ChainKind::Tcp(tcp) => tcp.stats.downstream_cx_total.inc(),
             // No client connects to it.

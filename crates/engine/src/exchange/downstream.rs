@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use towpath_proto::head::{Head, Version};
-use towpath_proto::{ConnectionId, Failure, Instant, http1};
+use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
@@ -261,7 +261,7 @@ impl Exchange {
         let context = downstream.context.clone();
         if timer == ConnectionTimer::RequestHead && !downstream.ready {
             context.stats.downstream_cx_transport_socket_connect_timeout.inc();
-            return self.drop_client(id, Closer::Local, now);
+            return self.drop_client(id, Close::Flush, Closer::Local, now);
         }
         let Some(http) = context.http() else { return };
         match (timer, stream) {

@@ -73,6 +73,10 @@ pub(crate) fn mark_request(
     if head.get(Name::XForwardedProto).is_none() {
         head.set_prepared(forwarded_proto);
     }
+    // What stands there is anybody's word: no client's certificate is shown to us by a proxy.
+    if !config.keeps_client_certificate {
+        head.remove(Name::XForwardedClientCert);
+    }
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
         head.set(Name::XForwardedProto, scheme.as_bytes());

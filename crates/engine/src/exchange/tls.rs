@@ -223,31 +223,41 @@ impl Exchange {
         if let Some(tls) = &downstream.context.tls {
             tls.stats.count_fault(fault);
         }
-        self.drop_client(id, Closer::Local, now);
+        // Whichever side refused, Envoy counts it as the peer's doing.
+        self.drop_client(id, Close::Flush, Closer::Remote, now);
     }
 
     /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that anybody on
     /// the way may have made up ends the connection, and is not passed on (RFC 8446 §6.1).
     pub(crate) fn on_client_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
-        let is_cut = match (&connection.tls, connection.downstream()) {
-            (Some(layer), Some(downstream)) => {
-                !downstream.ready || (connection.mux.is_opaque() && !layer.is_ended())
-            }
-            (None, _) | (_, None) => false,
+        let (Some(layer), Some(downstream)) = (&connection.tls, connection.downstream()) else {
+            return self.on_downstream_ended(id, now);
         };
-        if is_cut {
-            return self.drop_client(id, Closer::Remote, now);
+        if !downstream.ready {
+            return self.drop_client(id, Close::Flush, Closer::Remote, now);
+        }
+        // Who has been told the server's end, by a close_notify, may leave without one.
+        let stream = connection.streams.only().and_then(|index| self.streams.get(index));
+        let is_open = stream.is_some_and(|stream| stream.response_end != Direction::Ended);
+        if connection.mux.is_opaque() && !layer.is_ended() && is_open {
+            return self.drop_client(id, Close::FlushReset, Closer::Remote, now);
         }
         self.on_downstream_ended(id, now);
     }
 
     /// Ends a client's connection and what is on it, at once.
-    pub(crate) fn drop_client(&mut self, id: ConnectionId, closer: Closer, now: Instant) {
+    pub(crate) fn drop_client(
+        &mut self,
+        id: ConnectionId,
+        how: Close,
+        closer: Closer,
+        now: Instant,
+    ) {
         let Self { listeners, conns, env, .. } = self;
         listeners.count_downstream_close(id, closer, conns, env, now);
         let streams = conns.table.get(id).map(|connection| connection.streams.all());
-        conns.end_connection(id, Close::FlushReset, env);
+        conns.end_connection(id, how, env);
         for index in streams.unwrap_or_default() {
             self.streams.mark_gone(index);
             self.finish(index, now);

@@ -53,6 +53,9 @@ pub struct Http {
     pub log_flush_interval: Option<Duration>,
     /// `access_log_options.flush_access_log_on_new_request`.
     pub log_on_new_request: bool,
+    /// Whether `x-forwarded-client-cert` of a request is passed on as it came: `forward_client_cert_details:
+    /// ALWAYS_FORWARD_ONLY`. Otherwise it is removed.
+    pub keeps_client_certificate: bool,
     /// `use_remote_address`: this is an edge; the peer's address is the client's.
     pub use_remote_address: bool,
     /// `xff_num_trusted_hops`.

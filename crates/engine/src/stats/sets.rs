@@ -197,6 +197,8 @@ stats! {
         Counter downstream_cx_max_requests_reached;
         Counter downstream_cx_protocol_error;
         Counter downstream_cx_rx_bytes_total;
+        Gauge downstream_cx_ssl_active;
+        Counter downstream_cx_ssl_total;
         Counter downstream_cx_total;
         Counter downstream_cx_tx_bytes_total;
         Gauge downstream_cx_upgrades_active;
