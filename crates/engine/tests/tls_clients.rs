@@ -22,11 +22,16 @@ use ends::{Shared, callee, caller};
 use scene::client::{Ask, Ending, Endings, asks, client};
 use scene::origin::{Habits, Log, origin, pattern};
 use scene::{
-    HANDSHAKE_TIME, HTTP, Plan, TCP, add_counted_worker, address, drain_and_check, origin_address,
+    HANDSHAKE_TIME, HTTP, Plan, TCP, add_counted_worker, add_worker_for, address, drain_and_check,
+    http, origin_address, route, table,
 };
 use secure::{Certificates, Goodbye};
 use towpath_engine::message::Message;
-use towpath_engine::snapshot::route::RequireTls;
+use towpath_engine::snapshot::FilterChain;
+use towpath_engine::snapshot::listener::{
+    ChainMatch, ListenerFilter, ListenerFilters, Terminal, TlsInspector, Transport,
+};
+use towpath_engine::snapshot::route::{Action, RequireTls};
 use towpath_engine::stats::Registry;
 use towpath_proto::{Close, Input, Instant};
 use towpath_sim::{Faults, Orders, Random, Script, World, for_each_seed};
@@ -258,6 +263,78 @@ fn a_host_that_wants_tls_has_it() {
         world.run_for(Duration::from_secs(30));
         let text = String::from_utf8_lossy(&got.borrow().bytes).into_owned();
         assert!(text.starts_with(expected), "{tls}: {text}");
+        drain_and_check(&mut world, worker);
+    }
+}
+
+/// A chain under TLS, or in plain text, that answers with its name.
+fn chain(name: &str, certificates: &Certificates, matches: ChainMatch) -> Arc<FilterChain> {
+    let answer = Action::Direct { status: 200, body: name.as_bytes().into() };
+    let routes = table(vec![route("/", answer)]);
+    let tls =
+        (matches.transport != Some(Transport::RawBuffer)).then(|| certificates.downstream(&[]));
+    Arc::new(FilterChain {
+        name: "".into(),
+        matches,
+        filters: Vec::new(),
+        terminal: Terminal::Http(Arc::new(http(routes))),
+        tls,
+        transport_timeout: None,
+    })
+}
+
+#[test]
+fn the_inspector_finds_the_chain_for_a_name_a_protocol_and_plain_text() {
+    let certificates = Certificates::new();
+    let of_name = |name: &str| ChainMatch {
+        server_names: vec![name.into()],
+        transport: Some(Transport::Tls),
+        ..ChainMatch::default()
+    };
+    let all = || {
+        let plain = ChainMatch { transport: Some(Transport::RawBuffer), ..ChainMatch::default() };
+        let protocol = ChainMatch { protocols: vec![b"toy"[..].into()], ..ChainMatch::default() };
+        vec![
+            chain("plain", &certificates, plain),
+            chain("other", &certificates, of_name("other.test")),
+            chain("wild", &certificates, of_name(".test")),
+            chain("protocol", &certificates, protocol),
+            chain("exact", &certificates, of_name("app.test")),
+        ]
+    };
+    // So many of the chains there are; the client's protocol; what it gets.
+    let cases: [(usize, Option<&[u8]>, &str); 5] = [
+        (5, Some(b""), "exact"),
+        (4, Some(b""), "wild"),
+        (5, Some(b"toy"), "exact"),
+        (5, None, "plain"),
+        (2, Some(b""), ""),
+    ];
+    for (count, alpn, expected) in cases {
+        let mut world: World<Message> = World::new(5);
+        let mut snapshot = Plan::new(1).snapshot();
+        let mut chains = all();
+        chains.truncate(count);
+        let list: Vec<Arc<dyn ListenerFilter>> = vec![Arc::new(TlsInspector)];
+        let filters = ListenerFilters { list, ..ListenerFilters::default() };
+        let first = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
+        (first.chains, first.filters) = (chains, filters);
+        let registry = Arc::default();
+        let worker = add_worker_for(&mut world, 5, Arc::new(snapshot), &registry);
+        world.run_for(Duration::from_millis(1));
+        let got = Shared::default();
+        let asks = asker(b"GET /x HTTP/1.1\r\nhost: app.test\r\n\r\n", Rc::clone(&got));
+        match alpn {
+            None => world.add(asks),
+            Some(b"") => world.add(certificates.around(asks, Goodbye::Said)),
+            Some(alpn) => world.add(certificates.speaking(alpn).around(asks, Goodbye::Said)),
+        };
+        world.run_for(Duration::from_secs(30));
+        let text = String::from_utf8_lossy(&got.borrow().bytes).into_owned();
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        assert_eq!(body, expected, "{count} chains, {alpn:?}: {text}");
+        let refused = registry.read().number("listener.in.no_filter_chain_match").unwrap_or(0);
+        assert_eq!(refused, u64::from(expected.is_empty()));
         drain_and_check(&mut world, worker);
     }
 }

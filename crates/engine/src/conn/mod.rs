@@ -32,7 +32,7 @@ use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
-use crate::snapshot::listener::Listener;
+use crate::snapshot::listener::{Arrival, Listener};
 use crate::stats::ListenerStats;
 
 /// A connection.
@@ -109,6 +109,8 @@ pub(crate) struct Arriving {
     pub(crate) slot: usize,
     /// How many of the filters have seen enough.
     pub(crate) passed: usize,
+    /// What they have found out.
+    pub(crate) arrival: Arrival,
     /// What has come and was not for a filter alone.
     pub(crate) received: BytesMut,
 }

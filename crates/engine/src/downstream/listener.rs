@@ -22,7 +22,7 @@ use crate::record::Record;
 use crate::serving::Serving;
 use crate::snapshot::Http;
 use crate::snapshot::listener::{
-    ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
 use crate::stats::{ListenerStats, Scope};
 use crate::total::Total;
@@ -115,7 +115,7 @@ impl Listeners {
     }
 
     /// A connection counts for its listener, and in all limits, before a filter chain has it.
-    pub(crate) fn begin_arriving(&mut self, slot: usize) -> Option<Arriving> {
+    pub(crate) fn begin_arriving(&mut self, slot: usize, arrival: Arrival) -> Option<Arriving> {
         let state = self.slots.get_mut(slot)?;
         state.active += 1;
         state.stats.downstream_pre_cx_active.inc();
@@ -124,7 +124,7 @@ impl Listeners {
         if !config.ignore_global_limit {
             self.count_in();
         }
-        Some(Arriving { config, stats, slot, passed: 0, received: BytesMut::new() })
+        Some(Arriving { config, stats, slot, passed: 0, arrival, received: BytesMut::new() })
     }
 
     /// It does not any more. Answers whether its listener still takes connections.
@@ -444,13 +444,13 @@ impl Env {
 impl ListenerState {
     /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
     /// are left; there is no way back (Envoy `FilterChainMatch`).
-    pub(crate) fn pick_chain(&self, local: &Address, peer: &Address) -> Option<&Rc<ChainContext>> {
+    pub(crate) fn pick_chain(&self, arrival: &Arrival) -> Option<&Rc<ChainContext>> {
         if let [only] = &self.chains[..]
             && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
         {
             return Some(only);
         }
-        let (local, peer) = (local.ip(), peer.ip());
+        let (local, peer) = (arrival.local.ip(), arrival.peer.ip());
         let mut left: Vec<&Rc<ChainContext>> =
             self.chains.iter().take(self.config.chains.len()).collect();
         narrow(&mut left, |chain| match (chain.destination_port, local) {
@@ -459,6 +459,12 @@ impl ListenerState {
             (Some(_), _) => None,
         });
         narrow(&mut left, |chain| longest(&chain.destination, local.map(|local| local.ip())));
+        narrow(&mut left, |chain| named(&chain.server_names, arrival.server_name.as_deref()));
+        narrow(&mut left, |chain| match chain.transport {
+            None => Some(0),
+            Some(transport) => (transport == arrival.transport).then_some(1),
+        });
+        narrow(&mut left, |chain| offered(&chain.protocols, &arrival.protocols));
         narrow(&mut left, |chain| longest(&chain.direct_source, peer.map(|peer| peer.ip())));
         narrow(&mut left, |chain| match (chain.source_type, peer) {
             (SourceType::Any, _) => Some(0),
@@ -498,6 +504,31 @@ pub(crate) fn narrow(
 ) {
     let best = chains.iter().filter_map(|context| fit(&context.chain.matches)).max();
     chains.retain(|context| best.is_some() && fit(&context.chain.matches) == best);
+}
+
+/// How well the best of these names has the one that a client asks for: itself, else the longest wildcard; 0 where any
+/// will do.
+fn named(names: &[Box<str>], asked: Option<&str>) -> Option<u32> {
+    if names.is_empty() {
+        return Some(0);
+    }
+    let asked = asked?;
+    let is_below =
+        |name: &str| name.starts_with('.') && asked.len() > name.len() && asked.ends_with(name);
+    let fit = |name: &str| match name == asked {
+        true => Some(u32::MAX),
+        false => is_below(name).then(|| u32::try_from(name.len()).unwrap_or(u32::MAX - 1)),
+    };
+    names.iter().filter_map(|name| fit(name)).max()
+}
+
+/// How early the client offers one of these protocols; 0 where any will do.
+fn offered(wanted: &[Box<[u8]>], offered: &[Box<[u8]>]) -> Option<u32> {
+    if wanted.is_empty() {
+        return Some(0);
+    }
+    let first = offered.iter().position(|protocol| wanted.contains(protocol))?;
+    Some(u32::MAX - u32::try_from(first).unwrap_or(u32::MAX - 1))
 }
 
 /// How long the longest prefix is that holds the address, plus one; 0 where any address will do.

@@ -13,7 +13,7 @@ use crate::downstream::listener::{ListenerPhase, ListenerState, connection_recor
 use crate::exchange::Exchange;
 use crate::record::Flags;
 use crate::serving::Serving;
-use crate::snapshot::listener::Listener;
+use crate::snapshot::listener::{Arrival, Listener};
 
 impl Exchange {
     /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
@@ -88,23 +88,16 @@ impl Exchange {
         if !state.config.filters.list.is_empty() {
             return self.begin_arriving(slot, id, local, peer, now);
         }
-        self.admit(slot, id, local, peer, now);
+        self.admit(slot, id, Arrival::new(local, peer), now);
     }
 
     /// Gives a client's connection to the filter chain that takes it.
-    pub(crate) fn admit(
-        &mut self,
-        slot: usize,
-        id: ConnectionId,
-        local: Address,
-        peer: Address,
-        now: Instant,
-    ) {
+    pub(crate) fn admit(&mut self, slot: usize, id: ConnectionId, arrival: Arrival, now: Instant) {
         let Some(state) = self.listeners.slots.get_mut(slot) else { return };
-        state.stats.downstream_cx_total.inc();
-        let Some(context) = state.pick_chain(&local, &peer).cloned() else {
+        let picked = state.pick_chain(&arrival).cloned();
+        let Arrival { local, peer, .. } = arrival;
+        let Some(context) = picked else {
             state.stats.no_filter_chain_match.inc();
-            state.stats.downstream_cx_destroy.inc();
             let config = Arc::clone(&state.config);
             let mut record = connection_record(local, peer, now);
             record.flags.set(Flags::NO_ROUTE_FOUND);
@@ -112,6 +105,7 @@ impl Exchange {
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         };
+        state.stats.downstream_cx_total.inc();
         state.stats.downstream_cx_active.inc();
         state.active += 1;
         let refused = context.enter().map(|(stats, delay)| {

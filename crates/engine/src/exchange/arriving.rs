@@ -8,7 +8,7 @@ use bytes::Buf;
 use towpath_proto::{Address, Close, ConnectionId, Instant, Output};
 
 use crate::conn::mux::{Mux, Raw};
-use crate::conn::{Connection, ConnectionTimer, Role};
+use crate::conn::{Arriving, Connection, ConnectionTimer, Role};
 use crate::downstream::listener::{ListenerPhase, connection_record};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
@@ -24,7 +24,8 @@ impl Exchange {
         peer: Address,
         now: Instant,
     ) {
-        let Some(arriving) = self.listeners.begin_arriving(slot) else { return };
+        let arrival = Arrival::new(local.clone(), peer.clone());
+        let Some(arriving) = self.listeners.begin_arriving(slot, arrival) else { return };
         let (limit, timeout) = (arriving.config.buffer_limit, arriving.config.filters.timeout);
         let (mux, role) = (Mux::Raw(Raw::default()), Role::Arriving(arriving));
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
@@ -52,9 +53,7 @@ impl Exchange {
             let Some(filter) = arriving.config.filters.list.get(arriving.passed) else {
                 return self.admit_arrived(id, now);
             };
-            let (local, peer) = (connection.local.clone(), connection.peer.clone());
-            let mut arrival = Arrival { local, peer };
-            match filter.look(&arriving.received, &mut arrival) {
+            match filter.look(&arriving.received, &mut arriving.arrival) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
                 Look::More | Look::Refused => {
                     return self.end_arriving(id, Some(Close::Flush), now);
@@ -62,7 +61,6 @@ impl Exchange {
                 Look::Done { takes } => {
                     arriving.received.advance(takes.min(arriving.received.len()));
                     arriving.passed += 1;
-                    (connection.local, connection.peer) = (arrival.local, arrival.peer);
                 }
             }
         }
@@ -72,18 +70,17 @@ impl Exchange {
     fn admit_arrived(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.remove(id) else { return };
         self.env.timers.clear(TimerSlot::of_connection(id));
-        let Connection { role: Role::Arriving(arriving), local, peer, .. } = *connection else {
-            return;
-        };
+        let Role::Arriving(arriving) = connection.role else { return };
         let slot = arriving.slot;
         let is_open = self.listeners.end_arriving(&arriving) == ListenerPhase::Open;
         if !is_open {
             self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
             return self.listeners.check_drained(&mut self.env);
         }
-        self.admit(slot, id, local, peer, now);
-        if !arriving.received.is_empty() && self.conns.table.get(id).is_some() {
-            self.on_received(id, arriving.received.freeze(), now);
+        let Arriving { arrival, received, .. } = arriving;
+        self.admit(slot, id, arrival, now);
+        if !received.is_empty() && self.conns.table.get(id).is_some() {
+            self.on_received(id, received.freeze(), now);
         }
     }
 
@@ -106,11 +103,10 @@ impl Exchange {
         if let Some(how) = how {
             self.conns.push(Output::Close { connection: id, how }, &mut self.env);
         }
-        let Connection { role: Role::Arriving(arriving), local, peer, opened, .. } = *connection
-        else {
-            return;
-        };
+        let opened = connection.opened;
+        let Role::Arriving(arriving) = connection.role else { return };
         self.listeners.end_arriving(&arriving);
+        let Arrival { local, peer, .. } = arriving.arrival;
         let record = connection_record(local, peer, opened);
         self.env.log_connection(&arriving.config, "", &record, now);
         self.listeners.check_drained(&mut self.env);

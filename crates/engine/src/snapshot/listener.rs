@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::tls::Greeting;
 use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
@@ -83,6 +84,55 @@ pub struct Arrival {
     pub local: Address,
     /// Where it comes from: the socket's peer.
     pub peer: Address,
+    /// The transport, as far as a filter looked; plain text where none did.
+    pub transport: Transport,
+    /// The name of the server that the client asks for, in lower case.
+    pub server_name: Option<Box<str>>,
+    /// The protocols that the client offers, its favourite first.
+    pub protocols: Vec<Box<[u8]>>,
+}
+
+impl Arrival {
+    /// What is known before any filter has looked.
+    #[must_use]
+    pub const fn new(local: Address, peer: Address) -> Self {
+        let transport = Transport::RawBuffer;
+        Self { local, peer, transport, server_name: None, protocols: Vec::new() }
+    }
+}
+
+/// What a client speaks below its protocol. Envoy's `transport_protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// `raw_buffer`.
+    RawBuffer,
+    /// `tls`.
+    Tls,
+}
+
+/// Envoy `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector`: finds out whether a client speaks TLS, which
+/// server it asks for, and which protocols it offers. It takes no byte for itself.
+#[derive(Debug)]
+pub struct TlsInspector;
+
+impl ListenerFilter for TlsInspector {
+    /// Beyond the longest `ClientHello` (64 KiB) in the smallest records that are worth it; what is longer is no hello.
+    fn most_bytes(&self) -> usize {
+        2 * 64 * 1024
+    }
+
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+        match Greeting::read(bytes) {
+            Greeting::Incomplete => return Look::More,
+            Greeting::Plain => {}
+            Greeting::Hello { server_name, protocols } => {
+                arrival.transport = Transport::Tls;
+                arrival.server_name = server_name.map(|name| name.to_ascii_lowercase().into());
+                arrival.protocols = protocols;
+            }
+        }
+        Look::Done { takes: 0 }
+    }
 }
 
 /// What a listener filter has come to.
@@ -135,6 +185,12 @@ pub struct ChainMatch {
     pub destination_port: Option<u16>,
     /// `prefix_ranges`, on the address that the connection was accepted on.
     pub destination: Vec<Prefix>,
+    /// `server_names`, in lower case: whole names, or `.example.com` for `*.example.com`.
+    pub server_names: Vec<Box<str>>,
+    /// `transport_protocol`.
+    pub transport: Option<Transport>,
+    /// `application_protocols`.
+    pub protocols: Vec<Box<[u8]>>,
     /// `direct_source_prefix_ranges`, on the peer of the socket.
     pub direct_source: Vec<Prefix>,
     /// `source_type`.

@@ -4,6 +4,38 @@
 //! Arrives: the records of a connection from its first byte. Leaves: an [`Offer`], empty when they are no `ClientHello`.
 //! Whether the message is fit is not judged here: the TLS library reads it again and refuses it with the right alert.
 
+/// What a connection's first bytes say of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// More bytes are needed to tell.
+    Incomplete,
+    /// They are no `ClientHello`, or one that cannot be read.
+    Plain,
+    /// A `ClientHello`.
+    Hello {
+        /// The name of the server, as the client wrote it (RFC 6066 §3).
+        server_name: Option<Box<str>>,
+        /// The protocols that are offered, the client's favourite first (RFC 7301 §3.1).
+        protocols: Vec<Box<[u8]>>,
+    },
+}
+
+impl Greeting {
+    /// Reads all that has arrived since a connection's first byte. As long as a record is not whole, that costs nothing.
+    #[must_use]
+    pub fn read(records: &[u8]) -> Self {
+        match HelloReader::default().read(records) {
+            None => Self::Incomplete,
+            Some(offer) if offer.is_hello => {
+                let mut rest = Reader(&offer.protocols);
+                let protocols = std::iter::from_fn(|| rest.list8()).map(|name| name.0.into());
+                Self::Hello { protocols: protocols.collect(), server_name: offer.server_name }
+            }
+            Some(_) => Self::Plain,
+        }
+    }
+}
+
 /// What a `ClientHello` offers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Offer {
@@ -11,6 +43,8 @@ pub(super) struct Offer {
     pub(super) server_name: Option<Box<str>>,
     /// The list of protocols, each behind a byte with its length (RFC 7301 §3.1); empty when none is offered.
     pub(super) protocols: Vec<u8>,
+    /// There was a `ClientHello`, and it could be read.
+    pub(super) is_hello: bool,
 }
 
 /// Puts the message together from records. Looks at every byte once, however they arrive.
@@ -63,7 +97,10 @@ impl Offer {
         body.take(VERSION_BYTES + RANDOM_BYTES)?;
         let (_session_id, _cipher_suites, _compression) =
             (body.list8()?, body.list16()?, body.list8()?);
-        let mut offer = Self::default();
+        let mut offer = Self { is_hello: true, ..Self::default() };
+        if body.0.is_empty() {
+            return Some(offer);
+        }
         let mut extensions = body.list16()?;
         while !extensions.0.is_empty() {
             let kind = extensions.take(2)?;

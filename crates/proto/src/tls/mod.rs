@@ -38,6 +38,7 @@ pub use client::{
     Client, ClientSettings, ClientTemplate, Clock, Identity, ServerName, SettingsError,
 };
 pub use fault::{Distrust, Fault};
+pub use hello::Greeting;
 pub use layer::Layer;
 pub use server::{Server, ServerSettings, ServerTemplate, Tickets};
 pub use suites::{CipherSuite, Group, Version};

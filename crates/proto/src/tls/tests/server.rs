@@ -4,7 +4,7 @@ use rcgen::{PKCS_RSA_SHA256, RsaKeySize};
 use rustls::client::danger::ServerCertVerifier;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme};
 
-use super::super::hello::{HelloReader, Offer};
+use super::super::hello::{Greeting, HelloReader, Offer};
 use super::super::verify::Verifier;
 use super::*;
 
@@ -87,7 +87,11 @@ fn what_a_hello_offers_is_read_and_what_is_none_offers_nothing() {
     assert_eq!(offer.protocols, b"\x02h2\x08http/1.1");
     for end in 0..flight.len() {
         assert_eq!(read(&flight[..end]), None, "cut at {end}");
+        assert_eq!(Greeting::read(&flight[..end]), Greeting::Incomplete);
     }
+    let protocols = vec![b"h2"[..].into(), b"http/1.1"[..].into()];
+    let hello = Greeting::Hello { server_name: Some("a.test".into()), protocols };
+    assert_eq!(Greeting::read(&flight), hello);
     for at in 0..flight.len() {
         let mut changed = flight.clone();
         changed[at] ^= 0x55;
@@ -96,6 +100,7 @@ fn what_a_hello_offers_is_read_and_what_is_none_offers_nothing() {
     }
     for other in [&b"GET / HTTP/1.1\r\n"[..], &[22, 3, 1, 0, 1, 2], &[22, 3, 1, 0xff, 0xff], &[0]] {
         assert_eq!(read(other), Some(Offer::default()), "{other:?}");
+        assert_eq!(Greeting::read(other), Greeting::Plain, "{other:?}");
     }
     let endless = [22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff];
     assert_eq!(read(&endless), Some(Offer::default()));
