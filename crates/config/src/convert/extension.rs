@@ -22,6 +22,8 @@ pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
 pub(super) const HEALTH_CHECKER: Kind = kind("health checker", "envoy.extensions.health_checkers.");
 pub(super) const HTTP_FILTER: Kind = kind("HTTP filter", "envoy.extensions.filters.http.");
+pub(super) const LISTENER_FILTER: Kind =
+    kind("listener filter", "envoy.extensions.filters.listener.");
 pub(super) const LOAD_BALANCER: Kind =
     kind("load balancing policy", "envoy.extensions.load_balancing_policies.");
 pub(super) const NETWORK_FILTER: Kind = kind("network filter", "envoy.extensions.filters.network.");

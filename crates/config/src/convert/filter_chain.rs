@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::FilterChain;
-use towpath_engine::snapshot::listener::{ChainMatch, NetworkFilter, SourceType, Terminal};
+use towpath_engine::snapshot::listener::{
+    ChainMatch, NetworkFilter, SourceType, Terminal, Transport,
+};
 use towpath_engine::total::Total;
 
 use super::Converter;
@@ -93,6 +95,19 @@ impl Converter<'_> {
         })
     }
 
+    fn server_names(&mut self, matches: &Message) -> Vec<Box<str>> {
+        let mut names = Vec::new();
+        for (name, at) in matches.texts("server_names") {
+            let name = name.to_ascii_lowercase();
+            let rest = name.strip_prefix("*.").map_or(&*name, |_| &name[1..]);
+            if rest.contains('*') {
+                self.report.problem(at, "partial wildcards are not supported in \"server_names\"");
+            }
+            names.push(rest.into());
+        }
+        names
+    }
+
     fn chain_match(&mut self, matches: &Message) -> ChainMatch {
         for unimplemented in ["address_suffix", "suffix_len"] {
             if matches.has(unimplemented) {
@@ -102,14 +117,25 @@ impl Converter<'_> {
                 );
             }
         }
-        let protocol = matches.text("transport_protocol");
-        if !matches!(protocol, "" | "raw_buffer") {
-            self.report.unsupported(
-                matches.at("transport_protocol"),
-                "listener filters that would find TLS are not there, so nothing would match",
-            );
-        }
+        let transport = match matches.text("transport_protocol") {
+            "" => None,
+            "raw_buffer" => Some(Transport::RawBuffer),
+            "tls" => Some(Transport::Tls),
+            _ => {
+                self.report.unsupported(
+                    matches.at("transport_protocol"),
+                    "no listener filter finds another than tls and raw_buffer",
+                );
+                None
+            }
+        };
         ChainMatch {
+            server_names: self.server_names(matches),
+            transport,
+            protocols: matches
+                .texts("application_protocols")
+                .map(|(protocol, _)| protocol.as_bytes().into())
+                .collect(),
             destination_port: matches
                 .number("destination_port")
                 .and_then(|port| u16::try_from(port).ok()),

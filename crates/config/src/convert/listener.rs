@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use towpath_engine::snapshot::listener::{Direction, ListenerFilters};
+use towpath_engine::snapshot::listener::{
+    Direction, ListenerFilter, ListenerFilters, TlsInspector,
+};
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, ListenOptions, SocketState};
 
 use super::Converter;
 use super::address::int_option;
+use super::extension::LISTENER_FILTER;
 use crate::message::Message;
+
+const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
     /// All listeners of the file.
@@ -63,7 +68,7 @@ impl Converter<'_> {
             addresses,
             bind: message.wrapped_flag("bind_to_port").unwrap_or(true),
             options: Arc::new(options),
-            filters: ListenerFilters::default(),
+            filters: self.listener_filters(message)?,
             chains,
             default_chain,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, BufferLimit::strict),
@@ -79,6 +84,20 @@ impl Converter<'_> {
             modify_only: message.choice("drain_type") == "MODIFY_ONLY",
             access_logs,
         })
+    }
+
+    fn listener_filters(&mut self, message: &Message) -> Option<ListenerFilters> {
+        let mut list: Vec<Arc<dyn ListenerFilter>> = Vec::new();
+        for filter in message.messages("listener_filters") {
+            self.extension(filter, LISTENER_FILTER, &[TLS_INSPECTOR])?;
+            list.push(Arc::new(TlsInspector));
+        }
+        let mut filters = ListenerFilters { list, ..ListenerFilters::default() };
+        if let Some(timeout) = message.duration("listener_filters_timeout") {
+            filters.timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+        filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
+        Some(filters)
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
