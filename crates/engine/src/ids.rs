@@ -4,6 +4,7 @@ use towpath_proto::tls::Fault;
 use towpath_proto::{ConnectionId, Failure};
 
 use crate::record::details::Reset;
+use crate::serving::Serving;
 use crate::snapshot::ClusterId;
 
 /// Where a stream is in the worker's table.
@@ -16,6 +17,21 @@ pub(crate) struct Leg {
     pub(crate) connection: ConnectionId,
     /// Under which the connection's mux knows the stream.
     pub(crate) number: u32,
+}
+
+/// Whose a stream is, and so where it begins and who is told of its response.
+///
+/// In an app's engine no other than the app's can be made, and what the others do is not compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A client's that speaks HTTP.
+    Http(Serving<()>),
+    /// A client's that speaks Bolt.
+    Rpc(Serving<()>),
+    /// A client's whose bytes are opaque.
+    Tcp(Serving<()>),
+    /// The app's in this process.
+    App,
 }
 
 /// Requests or responses.

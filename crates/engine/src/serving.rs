@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 pub(crate) const SERVES: bool = cfg!(feature = "serving");
 
 /// Something that exists only where connections come in.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serving<T> {
     of: T,
     #[cfg(not(feature = "serving"))]

@@ -12,7 +12,6 @@ use crate::conn::{ConnectionTimer, Role};
 pub use crate::env::WorkerOptions;
 use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::StreamTimer;
 use crate::ids::StreamIndex;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::serving::SERVES;
@@ -191,7 +190,9 @@ impl Worker {
             match TimerSlot::from_number(number) {
                 TimerSlot::Logs | TimerSlot::Drain if !SERVES => {}
                 TimerSlot::Connection(slot) => self.on_connection_timer(slot, number, now),
-                TimerSlot::Stream(slot) => self.on_stream_timer(StreamIndex(slot), number, now),
+                TimerSlot::Stream(slot) => {
+                    self.exchange.on_stream_slot(StreamIndex(slot), number, now);
+                }
                 TimerSlot::Attempt(slot) => self.exchange.on_connect_timeout(slot, now),
                 TimerSlot::Logs => self.exchange.env.hand_over_logs(),
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
@@ -216,22 +217,6 @@ impl Worker {
         for timer in ConnectionTimer::ALL {
             if expired[timer as usize] && self.exchange.conns.table.get(id).is_some() {
                 self.exchange.on_connection_deadline(id, timer, now);
-            }
-        }
-    }
-
-    pub(crate) fn on_stream_timer(&mut self, index: StreamIndex, number: u32, now: Instant) {
-        let Some(stream) = self.exchange.streams.get_mut(index) else { return };
-        let serial = stream.record.stream;
-        let expired = stream.deadlines.take_expired(now, number, &mut self.exchange.env.timers);
-        for timer in StreamTimer::ALL {
-            let alive = self
-                .exchange
-                .streams
-                .get(index)
-                .is_some_and(|stream| stream.record.stream == serial);
-            if expired[timer as usize] && alive {
-                self.exchange.on_stream_deadline(index, timer, now);
             }
         }
     }

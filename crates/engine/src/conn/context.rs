@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conn::tls::ChainTls;
-use crate::ids::NO_CLUSTER;
+use crate::ids::{Kind, NO_CLUSTER};
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilter, Terminal,
@@ -116,6 +116,16 @@ impl ChainContext {
             let NetworkFilter::ConnectionLimit { open, .. } = filter;
             open.sub(1);
             stats.active_connections.dec();
+        }
+    }
+
+    /// What the streams of its connections are.
+    pub(crate) fn stream_kind(&self) -> Kind {
+        match &self.kind {
+            ChainKind::Http(http) if http.bolt.is_some() => Kind::Rpc(Serving::new(())),
+            ChainKind::Http(_) => Kind::Http(Serving::new(())),
+            ChainKind::Tcp(_) => Kind::Tcp(Serving::new(())),
+            ChainKind::Local => Kind::App,
         }
     }
 

@@ -14,7 +14,8 @@ use crate::conn::spans::Part;
 use crate::conn::{ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, StreamTimer, Streams};
+use crate::exchange::stream::{Direction, Streams};
+use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Leg, StreamIndex};
 use crate::record::{Flags, details};
 
@@ -51,23 +52,18 @@ impl Exchange {
         if let Some(duration) = config.max_stream_duration {
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::MaxDuration,
+                HttpTimer::MaxDuration,
                 now + duration,
                 &mut self.env,
             );
         }
         if let Some(timeout) = config.request_timeout.filter(|_| !end) {
-            self.streams.set_stream_timer(
-                index,
-                StreamTimer::Request,
-                now + timeout,
-                &mut self.env,
-            );
+            self.streams.set_stream_timer(index, HttpTimer::Request, now + timeout, &mut self.env);
         }
         if let Some(interval) = config.log_flush_interval {
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::LogFlush,
+                HttpTimer::LogFlush,
                 now + interval,
                 &mut self.env,
             );
@@ -136,7 +132,9 @@ impl Exchange {
     /// The whole request is in.
     pub(crate) fn on_request_ended(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.deadlines.clear(StreamTimer::Request as usize);
+        if HttpTimer::is_of(stream.kind) {
+            stream.clear_timer(HttpTimer::Request);
+        }
         if stream.is_complete() {
             self.finish(index, now);
             return;

@@ -17,7 +17,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::router::{apply_header_ops, changes};
 use crate::exchange::stream::{Direction, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
-use crate::ids::{Leg, StreamIndex};
+use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
 use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
@@ -204,12 +204,11 @@ impl Exchange {
     /// Completes `stream.response` and encodes it.
     pub(crate) fn send_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.is_local() {
-            return self.deliver_head(index, now);
-        }
-        if stream.context.bolt().is_some() {
-            self.send_answer(index, now);
-            return;
+        match stream.kind {
+            Kind::Http(_) => {}
+            Kind::Rpc(_) => return self.send_answer(index, now),
+            Kind::App => return self.deliver_head(index, now),
+            Kind::Tcp(_) => return,
         }
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };

@@ -3,8 +3,6 @@
 //! Arrives: a stream that is complete, or that cannot be completed. Leaves: its record in counters and logs, its
 //! upstream connection in the pool or closed, its downstream connection ready for the next request or closed.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
@@ -13,14 +11,15 @@ use towpath_proto::{Close, Instant};
 use crate::conn::Connection;
 use crate::conn::mux::Released;
 use crate::conn::spans::Part;
-use crate::env::{Env, TimerSlot};
+use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
 use crate::exchange::rpc::Call;
-use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
+use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::timers::HttpTimer;
 use crate::header_ops::Subject;
-use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
+use crate::ids::{Closer, Kind, Leg, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -55,7 +54,7 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.context.bolt().is_some() {
+        if let Kind::Rpc(_) = stream.kind {
             self.answer_call(index, head.status(), details, now);
             self.env.heads.give(head);
             return;
@@ -176,9 +175,10 @@ impl Exchange {
         let (downstream, upstream) = (stream.downstream, stream.upstream);
         let complete = stream.is_complete();
         let unchanged = stream.upgrade == Upgrade::No;
-        let opaque = stream.upgrade == Upgrade::Done || stream.context.tcp().is_some();
+        let is_tcp = matches!(stream.kind, Kind::Tcp(_));
+        let opaque = stream.upgrade == Upgrade::Done || is_tcp;
         match upstream {
-            UpstreamState::Active(leg) if complete && stream.context.tcp().is_some() => {
+            UpstreamState::Active(leg) if complete && is_tcp => {
                 self.sever(index, leg, Close::Flush, now);
             }
             UpstreamState::Active(leg) if complete => {
@@ -218,7 +218,7 @@ impl Exchange {
     /// Fills in what a stream weighed on its client's wire, if a log may ask for it.
     pub(crate) fn weigh(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
-        if stream.context.bolt().is_some() {
+        if let Kind::Rpc(_) = stream.kind {
             return;
         }
         let id = stream.downstream.connection;
@@ -234,7 +234,7 @@ impl Exchange {
     /// Counts and logs a stream, and forgets it.
     pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
         self.release_retry(index);
-        if self.streams.get(index).is_some_and(Stream::is_local) {
+        if self.streams.get(index).is_some_and(|stream| stream.kind == Kind::App) {
             self.withdraw_standby(index);
         }
         let Some(mut stream) = self.streams.close(index) else { return };
@@ -260,7 +260,7 @@ impl Exchange {
             self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
         }
         self.env.end_spans(&stream, now);
-        if stream.is_local() {
+        if stream.kind == Kind::App {
             self.end_call(&mut stream, now);
         }
         stream.body.reset();
@@ -270,26 +270,15 @@ impl Exchange {
         self.streams.recycle(stream);
     }
 
-    /// A deadline of a stream has passed.
-    pub(crate) fn on_stream_deadline(
-        &mut self,
-        index: StreamIndex,
-        timer: StreamTimer,
-        now: Instant,
-    ) {
+    /// A deadline of a client's request has passed.
+    pub(crate) fn on_http_deadline(&mut self, index: StreamIndex, timer: HttpTimer, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.is_local() {
-            return self.on_call_deadline(index, timer, now);
-        }
         let context = stream.context.clone();
-        let Some(http) = context.http() else {
-            self.on_tcp_deadline(index, timer, now);
-            return;
-        };
+        let Some(http) = context.http() else { return };
         let unanswered = stream.is_unanswered();
         let (upstream, tried) = (stream.upstream, stream.retries.pool_key);
         match timer {
-            StreamTimer::Response => {
+            HttpTimer::Response => {
                 stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
                 if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
@@ -306,8 +295,8 @@ impl Exchange {
                     now,
                 );
             }
-            StreamTimer::PerTry | StreamTimer::PerTryIdle if unanswered => {
-                let idle = timer == StreamTimer::PerTryIdle;
+            HttpTimer::PerTry | HttpTimer::PerTryIdle if unanswered => {
+                let idle = timer == HttpTimer::PerTryIdle;
                 self.count_timeout(index, |stats| {
                     if idle {
                         stats.upstream_rq_per_try_idle_timeout.inc();
@@ -317,8 +306,8 @@ impl Exchange {
                 });
                 self.reset_upstream(index, ResetReason::PerTryTimeout, now);
             }
-            StreamTimer::PerTry | StreamTimer::PerTryIdle => {}
-            StreamTimer::Idle => {
+            HttpTimer::PerTry | HttpTimer::PerTryIdle => {}
+            HttpTimer::Idle => {
                 http.stats.downstream_rq_idle_timeout.inc();
                 stream.record.flags.set(Flags::STREAM_IDLE_TIMEOUT);
                 let waiting_for_upstream = stream.request_end == Direction::Ended;
@@ -331,7 +320,7 @@ impl Exchange {
                     now,
                 );
             }
-            StreamTimer::MaxDuration => {
+            HttpTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
                 let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
                 self.reply_or_abandon(
@@ -342,7 +331,7 @@ impl Exchange {
                     now,
                 );
             }
-            StreamTimer::Request => {
+            HttpTimer::Request => {
                 http.stats.downstream_rq_timeout.inc();
                 self.reply_or_abandon(
                     index,
@@ -352,18 +341,18 @@ impl Exchange {
                     now,
                 );
             }
-            StreamTimer::LogFlush => {
+            HttpTimer::LogFlush => {
                 self.log_under_way(index, crate::exchange::log::DOWNSTREAM_PERIODIC, now);
                 if let Some(interval) = http.config.log_flush_interval {
                     self.streams.set_stream_timer(
                         index,
-                        StreamTimer::LogFlush,
+                        HttpTimer::LogFlush,
                         now + interval,
                         &mut self.env,
                     );
                 }
             }
-            StreamTimer::BackOff => {
+            HttpTimer::BackOff => {
                 stream.upstream = UpstreamState::None;
                 self.place_stream(index, now);
             }
@@ -457,22 +446,6 @@ impl Streams {
     pub(crate) fn count_tx_reset(&self, index: StreamIndex) {
         if let Some(http) = self.get(index).and_then(|stream| stream.context.http()) {
             http.stats.downstream_rq_tx_reset.inc();
-        }
-    }
-
-    /// Sets (or, with `None`, takes away) a stream's idle timeout.
-    pub(crate) fn set_idle(
-        &mut self,
-        index: StreamIndex,
-        idle: Option<Duration>,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        let Some(stream) = self.get_mut(index) else { return };
-        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
-        match idle {
-            Some(idle) => self.set_stream_timer(index, StreamTimer::Idle, now + idle, env),
-            None => stream.deadlines.clear(StreamTimer::Idle as usize),
         }
     }
 }

@@ -7,19 +7,16 @@
 //! (routing in one direction, response handling in the other). Bodies never wait here except where there is
 //! nowhere to go yet: they are bounded by not reading the connection that they come from.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 
 use crate::conn::mux::{Arrival, Part, Violation};
 use crate::conn::{Connection, Reading, Role};
-use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
-use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{Leg, ResetReason, Side, StreamIndex};
+use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::upstream::Congestion;
 
 /// What goes from one side to the other after the head.
@@ -142,7 +139,7 @@ impl Exchange {
     /// Passes one piece of a stream to its other side.
     pub(crate) fn forward(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        touch(stream, index, now, &mut self.env.timers);
+        stream.touch(index, now, &mut self.env.timers);
         account(stream, side, &item, now);
         if stream.call.crossing != Crossing::None {
             return self.cross(index, side, item, now);
@@ -160,7 +157,8 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if side == Side::Response && stream.call.crossing == Crossing::None && !stream.is_local() {
+        let leaves_as_it_is = stream.call.crossing == Crossing::None && stream.kind != Kind::App;
+        if side == Side::Response && leaves_as_it_is {
             return self.end_response(index, chunk, now);
         }
         self.forward(index, side, Item::Data(chunk), now);
@@ -452,24 +450,6 @@ impl Exchange {
             None if ended => self.write(upstream, Item::End, now),
             None => {}
         }
-    }
-}
-
-/// Something moved: the idle timer starts again.
-pub(crate) fn touch(
-    stream: &mut Stream,
-    index: StreamIndex,
-    now: Instant,
-    timers: &mut towpath_proto::Timers,
-) {
-    if stream.idle_ns > 0 {
-        let slot = TimerSlot::Stream(index.0).number();
-        stream.deadlines.set(
-            StreamTimer::Idle as usize,
-            now + Duration::from_nanos(stream.idle_ns),
-            slot,
-            timers,
-        );
     }
 }
 

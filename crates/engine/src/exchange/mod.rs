@@ -22,6 +22,7 @@ pub(crate) mod rpc;
 pub(crate) mod spans;
 pub(crate) mod stream;
 pub(crate) mod tcp;
+pub(crate) mod timers;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 

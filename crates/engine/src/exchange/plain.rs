@@ -10,13 +10,14 @@ use towpath_proto::name::Name;
 
 use crate::conn::mux::{Mux, ONLY, Part, Released};
 use crate::conn::{Connection, ConnectionTimer, Reading, Role};
-use crate::env::{Env, TimerSlot};
+use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
 use crate::exchange::router::{SHORTEST_WAIT, choose_host, is_rewritten, timeouts_from_headers};
 use crate::exchange::rpc::Crossing;
-use crate::exchange::stream::{Direction, Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{Leg, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::exchange::timers::HttpTimer;
+use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::UpstreamTls;
 use crate::snapshot::route::{ClusterChoice, Forward, HostRewrite};
 use crate::upstream::cluster::{ClusterState, Resource};
@@ -97,9 +98,7 @@ impl Exchange {
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);
         if let Some(timeout) = stream.response_timeout {
-            let (timer, slot) =
-                (StreamTimer::Response as usize, TimerSlot::Stream(index.0).number());
-            stream.deadlines.set(timer, now + timeout, slot, &mut self.env.timers);
+            stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
         let Some(pool_key) = choose_host(stream, cluster, &mut self.env) else {
             self.reset_upstream(index, ResetReason::NoHost, now);
@@ -158,9 +157,7 @@ impl Exchange {
         {
             connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
             if let Some(per_try) = stream.per_try_timeout {
-                let (timer, slot) =
-                    (StreamTimer::PerTry as usize, TimerSlot::Stream(index.0).number());
-                stream.deadlines.set(timer, now + per_try, slot, &mut self.env.timers);
+                stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env.timers);
             }
         }
         true
@@ -193,10 +190,8 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.trail.is_none()
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
-        && stream
-            .context
-            .http()
-            .is_some_and(|http| http.bolt.is_none() && !http.config.log_on_new_request)
+        && matches!(stream.kind, Kind::Http(_))
+        && stream.context.http().is_some_and(|http| !http.config.log_on_new_request)
 }
 
 /// Whether a route sends requests on as they are.
@@ -224,7 +219,7 @@ fn is_plain(stream: &Stream) -> bool {
     stream.is_complete()
         && stream.upgrade == Upgrade::No
         && stream.call.crossing == Crossing::None
-        && stream.context.http().is_some_and(|http| http.bolt.is_none())
+        && matches!(stream.kind, Kind::Http(_))
 }
 
 /// Where an upstream connection rests that its only stream leaves and that can carry another.

@@ -18,8 +18,9 @@ use towpath_proto::{Close, Instant};
 use crate::conn::Connections;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Stream, StreamTimer, Upgrade, UpstreamState};
-use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
+use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
+use crate::exchange::timers::HttpTimer;
+use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{RetryOn, RetryPolicy};
@@ -36,7 +37,7 @@ impl Exchange {
             ResetReason::Connect(_) | ResetReason::Tls(_) => HostOutcome::Lost,
             // A connection of opaque bytes has served when it was made.
             ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol
-                if stream.context.tcp().is_some() =>
+                if matches!(stream.kind, Kind::Tcp(_)) =>
             {
                 return;
             }
@@ -220,12 +221,10 @@ impl Exchange {
         let upstream_ended = self.is_upstream_ended(index);
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.context.tcp().is_some() {
-            self.retry_tcp(index, reason, now);
-            return;
-        }
-        if stream.is_local() {
-            return self.reset_call(index, reason, silent, request_sent, now);
+        match stream.kind {
+            Kind::Http(_) | Kind::Rpc(_) => {}
+            Kind::Tcp(_) => return self.retry_tcp(index, reason, now),
+            Kind::App => return self.reset_call(index, reason, silent, request_sent, now),
         }
         if !stream.is_unanswered() {
             mark(stream, reason);
@@ -299,7 +298,7 @@ impl Exchange {
             self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );
         cluster.stats.upstream_rq_retry_backoff_exponential.inc();
-        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
+        self.streams.set_stream_timer(index, HttpTimer::BackOff, now + wait, &mut self.env);
         true
     }
 

@@ -18,12 +18,13 @@ use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{
-    Direction, RouteRef, Routed, Stream, StreamTimer, Streams, Upgrade, UpstreamState,
+    Direction, RouteRef, Routed, Stream, Streams, Upgrade, UpstreamState,
 };
+use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge};
 use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
-use crate::ids::{Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
@@ -223,7 +224,7 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
+        let (kind, context) = (stream.kind, stream.context.clone());
         let Some(http) = context.http() else { return };
         let (cluster, weighted) = match &forward.cluster {
             ClusterChoice::One(id) => (Some(*id), None),
@@ -245,7 +246,7 @@ impl Exchange {
         // What is routed by a header can name any cluster.
         let speaks = |id: &ClusterId| {
             let cluster = self.upstreams.clusters.get(*id);
-            let wanted = context.bolt().is_some() != forward.bridge.is_some();
+            let wanted = matches!(kind, Kind::Rpc(_)) != forward.bridge.is_some();
             cluster.is_some_and(|it| it.config.bolt.is_some() == wanted)
         };
         let cluster = cluster.filter(speaks);
@@ -298,13 +299,13 @@ impl Exchange {
         match forward.max_stream_duration {
             Some(Some(duration)) => self.streams.set_stream_timer(
                 index,
-                StreamTimer::MaxDuration,
+                HttpTimer::MaxDuration,
                 now + duration,
                 &mut self.env,
             ),
             Some(None) => {
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+                    stream.clear_timer(HttpTimer::MaxDuration);
                 }
             }
             None => {}
@@ -401,7 +402,7 @@ impl Exchange {
     /// Chooses a host for a stream (again) and asks its pool for a connection.
     pub(crate) fn place_stream(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.context.tcp().is_some() {
+        if let Kind::Tcp(_) = stream.kind {
             let cluster = stream.cluster;
             self.place_tcp(index, cluster, now);
             return;
@@ -453,7 +454,7 @@ impl Exchange {
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // A call that stays one leaves as its frame.
-        let is_call = stream.context.bolt().is_some() && stream.call.crossing == Crossing::None;
+        let is_call = matches!(stream.kind, Kind::Rpc(_)) && stream.call.crossing == Crossing::None;
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }
@@ -493,8 +494,10 @@ impl Exchange {
     /// Starts what bounds one try.
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        if stream.is_local() {
-            return self.begin_try(index, now);
+        match stream.kind {
+            Kind::Http(_) | Kind::Rpc(_) => {}
+            Kind::Tcp(_) => return,
+            Kind::App => return self.begin_try(index, now),
         }
         let per_try = stream.per_try_timeout;
         let idle = stream
@@ -503,15 +506,10 @@ impl Exchange {
             .and_then(|forward| forward.retry.as_deref());
         let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
         if let Some(per_try) = per_try {
-            self.streams.set_stream_timer(index, StreamTimer::PerTry, now + per_try, &mut self.env);
+            self.streams.set_stream_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env);
         }
         if let Some(idle) = idle {
-            self.streams.set_stream_timer(
-                index,
-                StreamTimer::PerTryIdle,
-                now + idle,
-                &mut self.env,
-            );
+            self.streams.set_stream_timer(index, HttpTimer::PerTryIdle, now + idle, &mut self.env);
         }
     }
 }
@@ -521,7 +519,7 @@ impl Streams {
     pub(crate) fn start_response_timer(&mut self, index: StreamIndex, env: &mut Env, now: Instant) {
         let timeout = self.get(index).filter(|stream| stream.upgrade == Upgrade::No);
         if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
-            self.set_stream_timer(index, StreamTimer::Response, now + timeout, env);
+            self.set_stream_timer(index, HttpTimer::Response, now + timeout, env);
         }
     }
 }

@@ -14,6 +14,7 @@ use towpath_trace::{Stamp, Value, emit};
 use crate::conn::spans::{CONNECT, HANDSHAKE, Part, REQUEST, SLOW, TCP, name_of};
 use crate::env::Env;
 use crate::exchange::stream::{Stream, Upgrade};
+use crate::ids::Kind;
 use crate::message::{FromWorker, SlowStream};
 
 impl Stream {
@@ -21,7 +22,7 @@ impl Stream {
     #[inline]
     pub(crate) fn trace_begin(&mut self, part: Part) {
         if let Some(trail) = &mut self.trail {
-            let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
+            let site = if matches!(self.kind, Kind::Tcp(_)) { &TCP } else { &REQUEST };
             trail.begin(site, &self.request, part);
         }
     }
@@ -91,7 +92,7 @@ impl Stream {
             let values = [method, path, self.record.status.into()];
             emit::complete(&SLOW, trail.track, trail.began, now, values);
         }
-        let site = if self.context.tcp().is_none() { &REQUEST } else { &TCP };
+        let site = if matches!(self.kind, Kind::Tcp(_)) { &TCP } else { &REQUEST };
         trail.end(site, &self.record);
         slow.then_some((trail.began, now))
     }
@@ -101,7 +102,7 @@ impl Env {
     /// Ends the spans of a stream, and tells of it if it took too long and was traced.
     pub(crate) fn end_spans(&mut self, stream: &Stream, now: Instant) {
         let duration = now.since(stream.record.start);
-        let is_request = stream.context.tcp().is_none() && stream.upgrade != Upgrade::Done;
+        let is_request = !matches!(stream.kind, Kind::Tcp(_)) && stream.upgrade != Upgrade::Done;
         let slow = is_request && duration >= self.slow_after;
         if let Some((from, until)) = stream.trace_end(slow) {
             self.tell(FromWorker::Slow(SlowStream { duration, from, until }));

@@ -19,10 +19,10 @@ use towpath_proto::head::Head;
 use crate::conn::context::ChainContext;
 use crate::conn::spans::Trail;
 use crate::deadlines::Deadlines;
-use crate::env::{Env, TimerSlot};
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
-use crate::ids::{Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
+use crate::exchange::timers;
+use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::{Flags, Record};
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
@@ -31,6 +31,7 @@ use crate::upstream::cluster::RequestOutcome;
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    pub(crate) kind: Kind,
     pub(crate) downstream: Leg,
     pub(crate) context: Rc<ChainContext>,
     pub(crate) upstream: UpstreamState,
@@ -52,7 +53,7 @@ pub(crate) struct Stream {
     pub(crate) per_try_timeout: Option<Duration>,
     /// What the client asked to change to, if anything.
     pub(crate) upgrade: Upgrade,
-    pub(crate) deadlines: Deadlines<{ StreamTimer::COUNT }>,
+    pub(crate) deadlines: Deadlines<{ timers::COUNT }>,
     /// `stream_idle_timeout` or the route's own, in ns; 0 means none.
     pub(crate) idle_ns: u64,
     pub(crate) record: Record,
@@ -190,42 +191,6 @@ impl<'a> Routed<'a> {
     }
 }
 
-/// Deadlines of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum StreamTimer {
-    /// The route's `timeout`.
-    Response,
-    /// `per_try_timeout`.
-    PerTry,
-    /// `per_try_idle_timeout`.
-    PerTryIdle,
-    /// `stream_idle_timeout`, `idle_timeout` of a route or of the TCP proxy.
-    Idle,
-    /// `max_stream_duration`, `max_downstream_connection_duration` of the TCP proxy.
-    MaxDuration,
-    /// `request_timeout`.
-    Request,
-    /// The next try.
-    BackOff,
-    /// `access_log_flush_interval`.
-    LogFlush,
-}
-
-impl StreamTimer {
-    pub(crate) const COUNT: usize = 8;
-    pub(crate) const ALL: [Self; Self::COUNT] = [
-        Self::Response,
-        Self::PerTry,
-        Self::PerTryIdle,
-        Self::Idle,
-        Self::MaxDuration,
-        Self::Request,
-        Self::BackOff,
-        Self::LogFlush,
-    ];
-}
-
 /// All streams of a worker; a slot is used again when its stream is over.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -305,6 +270,7 @@ pub(crate) const UNUSED_STREAMS: usize = 4096;
 impl Stream {
     pub(crate) fn new(downstream: Leg, context: Rc<ChainContext>, now: Instant) -> Self {
         Self {
+            kind: context.stream_kind(),
             downstream,
             context,
             upstream: UpstreamState::None,
@@ -333,6 +299,7 @@ impl Stream {
     }
 
     pub(crate) fn renew(&mut self, downstream: Leg, context: Rc<ChainContext>, now: Instant) {
+        self.kind = context.stream_kind();
         self.downstream = downstream;
         self.context = context;
         self.upstream = UpstreamState::None;
@@ -380,20 +347,5 @@ impl Stream {
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
         self.request_end == Direction::Ended && self.response_end == Direction::Ended
-    }
-}
-
-impl Streams {
-    pub(crate) fn set_stream_timer(
-        &mut self,
-        index: StreamIndex,
-        timer: StreamTimer,
-        at: Instant,
-        env: &mut Env,
-    ) {
-        if let Some(stream) = self.get_mut(index) {
-            let slot = TimerSlot::Stream(index.0).number();
-            stream.deadlines.set(timer as usize, at, slot, &mut env.timers);
-        }
     }
 }

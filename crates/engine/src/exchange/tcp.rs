@@ -8,8 +8,9 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, StreamTimer, UpstreamState};
-use crate::ids::{Closer, Leg, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::exchange::stream::{Direction, UpstreamState};
+use crate::exchange::timers::TcpTimer;
+use crate::ids::{Closer, Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -27,7 +28,7 @@ impl Exchange {
         if let Some(duration) = tcp.config.max_duration {
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::MaxDuration,
+                TcpTimer::MaxDuration,
                 now + duration,
                 &mut self.env,
             );
@@ -93,7 +94,7 @@ impl Exchange {
             cluster.stats.upstream_cx_overflow.inc();
             // As Envoy's pools, which CONNECT takes and the TCP proxy asks past: a host without any gets one.
             let has_some = cluster.pool(pool_key).is_some_and(|pool| pool.connections > 0);
-            if has_some || stream.context.tcp().is_some() {
+            if has_some || matches!(stream.kind, Kind::Tcp(_)) {
                 return Lease::Overflow;
             }
         }
@@ -166,26 +167,20 @@ impl Exchange {
         self.close_tcp(index, how, now);
     }
 
-    pub(crate) fn on_tcp_deadline(&mut self, index: StreamIndex, timer: StreamTimer, now: Instant) {
+    pub(crate) fn on_tcp_deadline(&mut self, index: StreamIndex, timer: TcpTimer, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let Some(tcp) = context.tcp() else { return };
         match timer {
-            StreamTimer::Idle => {
+            TcpTimer::Idle => {
                 tcp.stats.idle_timeout.inc();
                 self.close_tcp(index, Close::Flush, now);
             }
-            StreamTimer::MaxDuration => {
+            TcpTimer::MaxDuration => {
                 tcp.stats.max_downstream_connection_duration.inc();
                 stream.record.flags.set(Flags::DURATION_TIMEOUT);
                 self.close_tcp(index, Close::Flush, now);
             }
-            StreamTimer::Response
-            | StreamTimer::PerTry
-            | StreamTimer::PerTryIdle
-            | StreamTimer::Request
-            | StreamTimer::LogFlush
-            | StreamTimer::BackOff => {}
         }
     }
 

@@ -14,8 +14,9 @@ use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Crossing;
-use crate::exchange::stream::{Direction, Stream, StreamTimer, Streams, Upgrade, UpstreamState};
-use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
+use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::timers::HttpTimer;
+use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
 use crate::upstream::cluster::RequestOutcome;
 use crate::upstream::passive_health::HostOutcome;
@@ -36,7 +37,7 @@ impl Exchange {
         }
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
-        let tunnels = stream.context.tcp().is_some();
+        let tunnels = matches!(stream.kind, Kind::Tcp(_));
         stream.trace_part(if tunnels { Phase::Tunnel } else { Phase::Send });
         let sent_before = connection.bytes_sent;
         stream.wire.upstream_received = connection.bytes_received;
@@ -146,7 +147,7 @@ impl Exchange {
         let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
+        stream.clear_attempt_timers();
         let record = &mut stream.record;
         record.upstream_first_received = record.upstream_first_received.or(Some(now));
         if end {
@@ -173,7 +174,6 @@ impl Exchange {
         }
         let Some(stream_mut) = self.streams.get_mut(index) else { return };
         stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
-        stream_mut.deadlines.clear(StreamTimer::PerTry as usize);
         stream_mut.record.details = details::VIA_UPSTREAM;
         stream_mut.retries.remaining = 0;
         if stream_mut.request_end == Direction::Ended {
@@ -193,7 +193,7 @@ impl Exchange {
             }
             stream.request_end = Direction::Streaming;
             stream.response_end = Direction::Streaming;
-            stream.deadlines.clear(StreamTimer::Response as usize);
+            stream.clear_timer(HttpTimer::Response);
             let downstream = stream.downstream.connection;
             for connection in [downstream, id] {
                 if let Some(connection) = self.conns.table.get_mut(connection) {
@@ -220,7 +220,7 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
-        if stream.is_local() {
+        if stream.kind == Kind::App {
             return self.rest_after(index, leg, status, now);
         }
         let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
@@ -271,7 +271,7 @@ impl Exchange {
         stream.record.response_end = Some(now);
         // TCP and tunnels are half-closed. What a request was upgraded to is over when its server ends it, as in Envoy:
         // a client that does not answer the end would hold the stream.
-        let halves = stream.context.tcp().is_some()
+        let halves = matches!(stream.kind, Kind::Tcp(_))
             || (stream.upgrade == Upgrade::Done && stream.request.method() == Method::Connect);
         if !halves || stream.is_complete() {
             self.finish(index, now);
@@ -349,7 +349,7 @@ impl Exchange {
         connection.gone = true;
         let is_cut = connection.is_busy() && connection.mux.has_begun_answer();
         let stream = connection.streams.only().and_then(|index| self.streams.get(index));
-        let is_tcp = stream.is_some_and(|stream| stream.context.tcp().is_some());
+        let is_tcp = stream.is_some_and(|stream| matches!(stream.kind, Kind::Tcp(_)));
         let reason = if is_cut {
             if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
                 cluster.stats.upstream_cx_protocol_error.inc();
@@ -415,9 +415,7 @@ impl Exchange {
     pub(crate) fn detach(&mut self, index: StreamIndex, how: Close, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let state = std::mem::replace(&mut stream.upstream, UpstreamState::None);
-        for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::BackOff] {
-            stream.deadlines.clear(timer as usize);
-        }
+        stream.clear_attempt_timers();
         match state {
             UpstreamState::Active(leg) => self.sever(index, leg, how, now),
             UpstreamState::Pending(pool_key) => {
@@ -541,7 +539,7 @@ fn is_whole_request(stream: &Stream) -> bool {
     stream.request_end == Direction::Ended
         && stream.upgrade == Upgrade::No
         && stream.call.crossing == Crossing::None
-        && stream.context.http().is_some_and(|http| http.bolt.is_none())
+        && matches!(stream.kind, Kind::Http(_))
 }
 
 /// `timeout=5` of `Keep-Alive: timeout=5, max=100`.

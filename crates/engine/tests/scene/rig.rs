@@ -186,6 +186,11 @@ impl Rig {
         std::mem::take(&mut self.outcome)
     }
 
+    /// What has come of it since that was last asked.
+    pub fn take(&mut self) -> Outcome {
+        std::mem::take(&mut self.outcome)
+    }
+
     /// Nothing comes for so long.
     pub fn wait(&mut self, time: Duration) {
         self.now += time;

@@ -13,7 +13,8 @@ use towpath_proto::Instant;
 
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, StreamTimer, Streams, UpstreamState};
+use crate::exchange::stream::{Direction, Streams, UpstreamState};
+use crate::exchange::timers::AppTimer;
 use crate::ids::StreamIndex;
 use crate::local::Call;
 use crate::local::message::{Error, Layer, Options, Outcome};
@@ -31,7 +32,7 @@ impl Exchange {
         let bytes = call.options.body_bytes.max(stream.record.bytes_received);
         let origin = self.upstreams.app.origins.get(&stream.cluster);
         if let Some(usual) = origin.and_then(|origin| origin.measured(bytes).hedge()) {
-            self.streams.set_stream_timer(index, StreamTimer::Request, now + usual, &mut self.env);
+            self.streams.set_stream_timer(index, AppTimer::Hedge, now + usual, &mut self.env);
         }
     }
 
@@ -86,13 +87,13 @@ impl Exchange {
             let before = |limit: Duration| now + limit.saturating_sub(Duration::from_millis(1));
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::PerTry,
+                AppTimer::FirstByte,
                 before(layers.first_byte),
                 &mut self.env,
             );
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::Response,
+                AppTimer::Attempt,
                 before(layers.attempt),
                 &mut self.env,
             );

@@ -11,7 +11,8 @@ use crate::client::timeouts::{Layers, Size};
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::app::redo::AGAIN;
-use crate::exchange::stream::{StreamTimer, UpstreamState};
+use crate::exchange::stream::UpstreamState;
+use crate::exchange::timers::AppTimer;
 use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::report::Try;
@@ -48,13 +49,13 @@ impl Exchange {
         let Some(layers) = layers else { return };
         self.streams.set_stream_timer(
             index,
-            StreamTimer::PerTry,
+            AppTimer::FirstByte,
             now + layers.first_byte,
             &mut self.env,
         );
         self.streams.set_stream_timer(
             index,
-            StreamTimer::Response,
+            AppTimer::Attempt,
             now + layers.attempt,
             &mut self.env,
         );
@@ -71,13 +72,13 @@ impl Exchange {
         if waits {
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::PerTry,
+                AppTimer::FirstByte,
                 now + layers.first_byte,
                 &mut self.env,
             );
             self.streams.set_stream_timer(
                 index,
-                StreamTimer::Response,
+                AppTimer::Attempt,
                 now + layers.attempt,
                 &mut self.env,
             );
@@ -115,13 +116,13 @@ impl Exchange {
         let answer = answer.map(|answer| from + answer);
         let connect = options.connect.map(|connect| began + connect);
         if let Some(at) = total.into_iter().chain(answer).chain(connect).min() {
-            self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
+            self.streams.set_stream_timer(index, AppTimer::Whole, at, &mut self.env);
         }
     }
 
     fn clear_answer(&mut self, index: StreamIndex) {
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+            stream.clear_timer(AppTimer::Whole);
         }
     }
 
@@ -129,13 +130,13 @@ impl Exchange {
     pub(crate) fn begin_response_timers(&mut self, index: StreamIndex, now: Instant) {
         let gap = self.call(index).and_then(|call| call.report.layers).map(|layers| layers.gap);
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.deadlines.clear(StreamTimer::PerTryIdle as usize);
-            stream.deadlines.clear(StreamTimer::Response as usize);
-            stream.deadlines.clear(StreamTimer::MaxDuration as usize);
+            stream.clear_timer(AppTimer::Look);
+            stream.clear_timer(AppTimer::Attempt);
+            stream.clear_timer(AppTimer::Whole);
         }
         let ends = self.call(index).and_then(|call| Some(call.began + call.options.total?));
         if let Some(at) = ends {
-            self.streams.set_stream_timer(index, StreamTimer::MaxDuration, at, &mut self.env);
+            self.streams.set_stream_timer(index, AppTimer::Whole, at, &mut self.env);
         }
         if gap.is_some() {
             self.streams.set_idle(index, gap, &mut self.env, now);
@@ -161,30 +162,24 @@ impl Exchange {
     }
 
     /// A deadline of an app's request has passed.
-    pub(crate) fn on_call_deadline(
-        &mut self,
-        index: StreamIndex,
-        timer: StreamTimer,
-        now: Instant,
-    ) {
+    pub(crate) fn on_call_deadline(&mut self, index: StreamIndex, timer: AppTimer, now: Instant) {
         match timer {
-            StreamTimer::PerTry => self.time_out_try(index, timer, Layer::FirstByte, now),
-            StreamTimer::Response => self.time_out_try(index, timer, Layer::Attempt, now),
-            StreamTimer::Idle => self.time_out(index, Layer::Gap, now),
-            StreamTimer::MaxDuration if self.is_unconnected(index, now) => {
+            AppTimer::FirstByte => self.time_out_try(index, timer, Layer::FirstByte, now),
+            AppTimer::Attempt => self.time_out_try(index, timer, Layer::Attempt, now),
+            AppTimer::Gap => self.time_out(index, Layer::Gap, now),
+            AppTimer::Whole if self.is_unconnected(index, now) => {
                 self.fail_call(index, Error::Connect(Failure::TimedOut), now);
             }
-            StreamTimer::MaxDuration => self.time_out(index, Layer::Total, now),
-            StreamTimer::PerTryIdle => self.watch(index, now),
-            StreamTimer::BackOff => {
+            AppTimer::Whole => self.time_out(index, Layer::Total, now),
+            AppTimer::Look => self.watch(index, now),
+            AppTimer::BackOff => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.upstream = UpstreamState::None;
                     stream.trace_part(Part::PoolWait);
                 }
                 self.place_call(index, now);
             }
-            StreamTimer::Request => self.hedge(index, now),
-            StreamTimer::LogFlush => {}
+            AppTimer::Hedge => self.hedge(index, now),
         }
     }
 
@@ -197,7 +192,7 @@ impl Exchange {
     pub(crate) fn time_out_try(
         &mut self,
         index: StreamIndex,
-        timer: StreamTimer,
+        timer: AppTimer,
         layer: Layer,
         now: Instant,
     ) {

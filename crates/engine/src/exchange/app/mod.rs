@@ -17,7 +17,7 @@ use bytes::Bytes;
 use towpath_proto::head::{Head, Method};
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
-use crate::conn::context::{ChainContext, ChainKind};
+use crate::conn::context::ChainContext;
 use crate::conn::mux::{Mux, ONLY};
 use crate::conn::spans::Part;
 use crate::conn::{Connection, Downstream, Reading, Role};
@@ -293,12 +293,5 @@ impl Exchange {
     /// kernel ends slow start before the queue overflows (RFC 9406, HyStart).
     pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
         self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
-    }
-}
-
-impl Stream {
-    /// Whether its request comes from the app in this process.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.context.kind, ChainKind::Local)
     }
 }

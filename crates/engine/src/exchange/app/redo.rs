@@ -22,8 +22,9 @@ use crate::client::progress::Verdict;
 use crate::conn::spans::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{StreamTimer, Streams, UpstreamState};
-use crate::ids::{Leg, ResetReason, StreamIndex};
+use crate::exchange::stream::{Streams, UpstreamState};
+use crate::exchange::timers::AppTimer;
+use crate::ids::{Kind, Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::{Call, Standby, StandbyReason};
 
@@ -86,7 +87,7 @@ impl Exchange {
         }
         let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         let wait = Duration::from_nanos(self.env.random.below(most));
-        self.streams.set_stream_timer(index, StreamTimer::BackOff, now + wait, &mut self.env);
+        self.streams.set_stream_timer(index, AppTimer::BackOff, now + wait, &mut self.env);
     }
 
     /// It was on its way to a standby connection already: it waits for that one alone.
@@ -178,7 +179,7 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get(index) else { return };
-        if !stream.is_local() || !stream.is_unanswered() {
+        if stream.kind != Kind::App || !stream.is_unanswered() {
             return;
         }
         let began = stream.record.upstream_first_sent.unwrap_or(now);
@@ -327,7 +328,7 @@ impl Exchange {
 impl Streams {
     /// Looks at the connection of a request at that time, as long as it waits for an answer.
     pub(crate) fn watch_at(&mut self, index: StreamIndex, at: Instant, env: &mut Env) {
-        self.set_stream_timer(index, StreamTimer::PerTryIdle, at, env);
+        self.set_stream_timer(index, AppTimer::Look, at, env);
     }
 }
 

@@ -7,7 +7,8 @@ use crate::client::rest::Rest;
 use crate::client::retry_after;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{StreamTimer, UpstreamState};
+use crate::exchange::stream::UpstreamState;
+use crate::exchange::timers::AppTimer;
 use crate::ids::{Leg, PoolKey, StreamIndex};
 use crate::local::message::Error;
 use crate::local::report::Rested;
@@ -137,10 +138,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.upstream = UpstreamState::BackingOff;
         stream.trace_part(Part::BackOff);
-        for timer in [StreamTimer::PerTry, StreamTimer::PerTryIdle, StreamTimer::Response] {
-            stream.deadlines.clear(timer as usize);
+        for timer in [AppTimer::FirstByte, AppTimer::Look, AppTimer::Attempt] {
+            stream.clear_timer(timer);
         }
-        self.streams.set_stream_timer(index, StreamTimer::BackOff, rest.until, &mut self.env);
+        self.streams.set_stream_timer(index, AppTimer::BackOff, rest.until, &mut self.env);
     }
 
     /// Requests that wait for a connection to an origin wait for its rest to be over first, or fail.

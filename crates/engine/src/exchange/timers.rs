@@ -1,0 +1,252 @@
+//! Deadlines of streams: each kind of stream has its own, behind one slot of the worker's timers.
+//!
+//! Arrives: "this timer, then", and the slot's number when one has passed. Leaves: the timer's name, to the file of
+//! its kind (`finish.rs`, `tcp.rs`, `app/limits.rs`).
+
+use std::time::Duration;
+
+use towpath_proto::{Instant, Timers};
+
+use crate::env::{Env, TimerSlot};
+use crate::exchange::Exchange;
+use crate::exchange::stream::{Stream, Streams};
+use crate::ids::{Kind, StreamIndex};
+
+/// The deadlines of one kind of stream.
+pub(crate) trait StreamTimer: Copy + 'static {
+    /// In the order in which they are heard when several have passed.
+    const ALL: &[Self];
+
+    /// Its place among the stream's deadlines.
+    fn place(self) -> usize;
+
+    /// Whether it is one of such a stream's.
+    fn is_of(kind: Kind) -> bool;
+}
+
+/// Deadlines of a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum HttpTimer {
+    /// The route's `timeout`.
+    Response = 0,
+    /// `per_try_timeout`.
+    PerTry = 1,
+    /// `per_try_idle_timeout`.
+    PerTryIdle = 2,
+    /// `stream_idle_timeout`, `idle_timeout` of a route.
+    Idle = IDLE,
+    /// `max_stream_duration`.
+    MaxDuration = 4,
+    /// `request_timeout`.
+    Request = 5,
+    /// The next attempt.
+    BackOff = 6,
+    /// `access_log_flush_interval`.
+    LogFlush = 7,
+}
+
+/// Deadlines of a client's opaque bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum TcpTimer {
+    /// `idle_timeout` of the TCP proxy.
+    Idle = IDLE,
+    /// `max_downstream_connection_duration`.
+    MaxDuration = 4,
+}
+
+/// Deadlines of an app's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum AppTimer {
+    /// One attempt, whole.
+    Attempt = 0,
+    /// The first byte of an attempt's response.
+    FirstByte = 1,
+    /// The connection of the attempt is looked at.
+    Look = 2,
+    /// Between two pieces of the response.
+    Gap = IDLE,
+    /// The request as a whole, or its answer, or its connection.
+    Whole = 4,
+    /// A second attempt beside the first.
+    Hedge = 5,
+    /// The next attempt.
+    BackOff = 6,
+}
+
+impl StreamTimer for HttpTimer {
+    const ALL: &[Self] = &[
+        Self::Response,
+        Self::PerTry,
+        Self::PerTryIdle,
+        Self::Idle,
+        Self::MaxDuration,
+        Self::Request,
+        Self::BackOff,
+        Self::LogFlush,
+    ];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+
+    fn is_of(kind: Kind) -> bool {
+        matches!(kind, Kind::Http(_) | Kind::Rpc(_))
+    }
+}
+
+impl StreamTimer for TcpTimer {
+    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+
+    fn is_of(kind: Kind) -> bool {
+        matches!(kind, Kind::Tcp(_))
+    }
+}
+
+impl StreamTimer for AppTimer {
+    const ALL: &[Self] = &[
+        Self::Attempt,
+        Self::FirstByte,
+        Self::Look,
+        Self::Gap,
+        Self::Whole,
+        Self::Hedge,
+        Self::BackOff,
+    ];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+
+    fn is_of(kind: Kind) -> bool {
+        kind == Kind::App
+    }
+}
+
+impl Exchange {
+    /// The slot of a stream's deadlines has come up.
+    pub(crate) fn on_stream_slot(&mut self, index: StreamIndex, slot: u32, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let kind = stream.kind;
+        let passed = Passed {
+            index,
+            serial: stream.record.stream,
+            places: stream.deadlines.take_expired(now, slot, &mut self.env.timers),
+        };
+        match kind {
+            Kind::Http(_) | Kind::Rpc(_) => self.tell_each(&passed, Self::on_http_deadline, now),
+            Kind::Tcp(_) => self.tell_each(&passed, Self::on_tcp_deadline, now),
+            Kind::App => self.tell_each(&passed, Self::on_call_deadline, now),
+        }
+    }
+
+    /// Tells of each, as long as the stream that it was set for lives.
+    fn tell_each<T: StreamTimer>(
+        &mut self,
+        passed: &Passed,
+        tell: fn(&mut Self, StreamIndex, T, Instant),
+        now: Instant,
+    ) {
+        let Passed { index, serial, places } = *passed;
+        for timer in T::ALL.iter().filter(|timer| places[timer.place()]) {
+            if self.streams.get(index).is_some_and(|stream| stream.record.stream == serial) {
+                tell(self, index, *timer, now);
+            }
+        }
+    }
+}
+
+/// What has passed of a stream's deadlines.
+struct Passed {
+    index: StreamIndex,
+    serial: u64,
+    places: [bool; COUNT],
+}
+
+impl Stream {
+    pub(crate) fn set_timer(
+        &mut self,
+        index: StreamIndex,
+        timer: impl StreamTimer,
+        at: Instant,
+        timers: &mut Timers,
+    ) {
+        debug_assert!(is_of(timer, self.kind), "a timer of another kind of stream");
+        self.deadlines.set(timer.place(), at, TimerSlot::Stream(index.0).number(), timers);
+    }
+
+    pub(crate) fn clear_timer(&mut self, timer: impl StreamTimer) {
+        debug_assert!(is_of(timer, self.kind), "a timer of another kind of stream");
+        self.deadlines.clear(timer.place());
+    }
+
+    /// The attempt under way is answered or given up: nothing bounds it any more.
+    pub(crate) fn clear_attempt_timers(&mut self) {
+        match self.kind {
+            Kind::Http(_) | Kind::Rpc(_) => {
+                self.clear_timer(HttpTimer::PerTry);
+                self.clear_timer(HttpTimer::PerTryIdle);
+                self.clear_timer(HttpTimer::BackOff);
+            }
+            Kind::App => {
+                self.clear_timer(AppTimer::FirstByte);
+                self.clear_timer(AppTimer::Look);
+                self.clear_timer(AppTimer::BackOff);
+            }
+            Kind::Tcp(_) => {}
+        }
+    }
+
+    /// Something moved: the idle timer starts again.
+    #[inline]
+    pub(crate) fn touch(&mut self, index: StreamIndex, now: Instant, timers: &mut Timers) {
+        if self.idle_ns > 0 {
+            let at = now + Duration::from_nanos(self.idle_ns);
+            self.deadlines.set(IDLE, at, TimerSlot::Stream(index.0).number(), timers);
+        }
+    }
+}
+
+impl Streams {
+    pub(crate) fn set_stream_timer(
+        &mut self,
+        index: StreamIndex,
+        timer: impl StreamTimer,
+        at: Instant,
+        env: &mut Env,
+    ) {
+        if let Some(stream) = self.get_mut(index) {
+            stream.set_timer(index, timer, at, &mut env.timers);
+        }
+    }
+
+    /// Sets (or, with `None`, takes away) a stream's idle timeout.
+    pub(crate) fn set_idle(
+        &mut self,
+        index: StreamIndex,
+        idle: Option<Duration>,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(stream) = self.get_mut(index) else { return };
+        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        stream.deadlines.clear(IDLE);
+        stream.touch(index, now, &mut env.timers);
+    }
+}
+
+fn is_of<T: StreamTimer>(_timer: T, kind: Kind) -> bool {
+    T::is_of(kind)
+}
+
+/// How many deadlines a stream of any kind has.
+pub(crate) const COUNT: usize = 8;
+
+/// Where every kind has what begins anew with each piece that moves.
+const IDLE: usize = 3;
