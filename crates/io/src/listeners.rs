@@ -3,8 +3,7 @@
 //! Every shard's machine asks for the same listeners, each at its own moment. The first to ask binds
 //! the sockets of all, so that port 0 means one port for all of them and a failure is known once and
 //! told to each. TCP with `SO_REUSEPORT` gets one socket for each shard; everything else is one
-//! socket, duplicated. Sockets that a predecessor process handed over are used before new ones are
-//! bound.
+//! socket, duplicated. An address can be bound before any shard asks for it ([`Listeners::prepare`]).
 //!
 //! A unix socket's file that nothing listens behind is replaced; ours is removed by the last shard
 //! that lets go. All of this is the cold path: one lock around one table.
@@ -12,7 +11,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,7 +30,23 @@ pub struct Listeners {
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<Key, Entry>,
-    inherited: HashMap<Address, Vec<Socket>>,
+    offered: Vec<Prepared>,
+}
+
+/// An address that is bound before a shard asks for it. Nothing listens there yet, but for a listener that has the same
+/// socket.
+#[derive(Debug)]
+pub struct Prepared {
+    address: Address,
+    options: ListenOptions,
+    first: First,
+}
+
+/// The first socket of an address, bound.
+#[derive(Debug)]
+struct First {
+    socket: Socket,
+    file: Option<File>,
 }
 
 type Key = (ListenerId, Address);
@@ -57,6 +71,7 @@ enum Entry {
 #[derive(Debug)]
 struct Bound {
     address: Address,
+    options: ListenOptions,
     /// What each shard has not taken yet.
     waiting: Vec<Vec<Socket>>,
     holders: HashSet<usize>,
@@ -66,7 +81,8 @@ struct Bound {
     file: Option<File>,
 }
 
-/// A unix socket's file that we made, known by its inode so that another program's is not removed.
+/// A unix socket's file that we made, removed when this is dropped; known by its inode, so that another program's is
+/// not.
 #[derive(Debug)]
 struct File {
     path: PathBuf,
@@ -81,23 +97,33 @@ impl Listeners {
         Self::default()
     }
 
-    /// Gives sockets that are bound and listening already, to be used by the first listener that asks
-    /// for `address`, in place of new ones. They are spread over the shards in turn.
+    /// Binds an address ahead of the shards, so that it is known whether that can be done before anything depends on it.
+    ///
+    /// A listener that has an address to itself (a unix socket, or TCP without `SO_REUSEPORT`) may give it to another
+    /// one with the same options: both have the same socket.
     ///
     /// # Errors
-    /// When a socket cannot be made non-blocking.
-    pub fn inherit(&self, address: Address, sockets: Vec<OwnedFd>) -> io::Result<()> {
-        let sockets: Vec<Socket> = sockets.into_iter().map(Socket::from).collect();
-        for socket in &sockets {
-            socket.set_nonblocking(true)?;
-        }
-        self.lock().inherited.entry(address).or_default().extend(sockets);
-        Ok(())
+    /// As binding it for a shard would fail. That an option for a listening socket is refused is not known yet.
+    pub fn prepare(&self, address: &Address, options: &ListenOptions) -> Result<Prepared, Failure> {
+        let held = self.lock().held(address, options).map(Socket::try_clone);
+        let first = match held {
+            Some(socket) => socket.map(|socket| First { socket, file: None }),
+            None => bind_first(address, options),
+        };
+        let first = first.map_err(|error| failure::of(&error))?;
+        Ok(Prepared { address: address.clone(), options: options.clone(), first })
     }
 
-    /// Drops the inherited sockets that no listener has asked for; how many they were.
-    pub fn forget_inherited(&self) -> usize {
-        self.lock().inherited.drain().map(|(_, sockets)| sockets.len()).sum()
+    /// Lets the next listeners that ask for these addresses with the same options have them. What was offered before
+    /// and not asked for is given up.
+    pub fn offer(&self, mut prepared: Vec<Prepared>) {
+        let mut table = self.lock();
+        for Prepared { address, first, .. } in &mut prepared {
+            if first.file.is_none() {
+                first.file = table.take_file(address);
+            }
+        }
+        table.offered = prepared;
     }
 
     /// A shard's own sockets for a listener, and the address they are bound to.
@@ -121,8 +147,9 @@ impl Listeners {
             }
             None => {}
         }
-        let inherited = table.inherited.remove(address).unwrap_or_default();
-        match bind_all(shard.of, address, options, inherited) {
+        let first =
+            table.take_offer(address, options).map_or_else(|| bind_first(address, options), Ok);
+        match first.and_then(|first| listen_all(shard.of, first, options)) {
             Ok(mut bound) => {
                 let answer = bound.take(shard, options);
                 table.entries.insert(key, Entry::Bound(bound));
@@ -146,9 +173,6 @@ impl Listeners {
         };
         bound.holders.remove(&shard.index);
         if bound.holders.is_empty() {
-            if let Some(file) = &bound.file {
-                file.remove();
-            }
             table.entries.remove(&key);
         }
     }
@@ -156,6 +180,50 @@ impl Listeners {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Table {
+    /// The one socket of a listener that could be that of another.
+    fn held(&self, address: &Address, options: &ListenOptions) -> Option<&Socket> {
+        if address.ip().is_some_and(|ip| ip.port() == 0) {
+            return None;
+        }
+        self.bound(address).find(|bound| same_socket(&bound.options, options))?.shared.as_ref()
+    }
+
+    fn bound(&self, address: &Address) -> impl Iterator<Item = &Bound> {
+        self.entries.iter().filter(move |((_, asked), _)| asked == address).filter_map(
+            |(_, entry)| match entry {
+                Entry::Bound(bound) => Some(bound),
+                Entry::Failed { .. } => None,
+            },
+        )
+    }
+
+    fn take_file(&mut self, address: &Address) -> Option<File> {
+        self.entries.iter_mut().filter(|((_, asked), _)| asked == address).find_map(|(_, entry)| {
+            match entry {
+                Entry::Bound(bound) => bound.file.take(),
+                Entry::Failed { .. } => None,
+            }
+        })
+    }
+
+    fn take_offer(&mut self, address: &Address, options: &ListenOptions) -> Option<First> {
+        let at =
+            self.offered.iter().position(|it| it.address == *address && it.options == *options);
+        at.map(|at| self.offered.swap_remove(at).first)
+    }
+}
+
+/// Whether a socket with the one's options has the other's, but for what can be set on one that listens.
+fn same_socket(one: &ListenOptions, other: &ListenOptions) -> bool {
+    let bound = |options: &ListenOptions| ListenOptions {
+        backlog: 0,
+        accepts_per_wake: 0,
+        ..options.clone()
+    };
+    bound(one) == bound(other)
 }
 
 impl Bound {
@@ -179,49 +247,40 @@ impl Bound {
 
 impl File {
     fn of(path: &Path) -> Option<Self> {
-        let metadata = fs::metadata(path).ok()?;
-        Some(Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
+        let (device, inode) = identity(path)?;
+        Some(Self { path: path.to_owned(), device, inode })
     }
+}
 
-    fn remove(&self) {
-        let ours = Self::of(&self.path)
-            .is_some_and(|found| (found.device, found.inode) == (self.device, self.inode));
-        if ours {
+impl Drop for File {
+    fn drop(&mut self) {
+        if identity(&self.path) == Some((self.device, self.inode)) {
             // A file that cannot be removed is replaced by the next program that binds there.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn bind_all(
-    shards: usize,
-    address: &Address,
-    options: &ListenOptions,
-    inherited: Vec<Socket>,
-) -> io::Result<Bound> {
+/// Device and inode of a file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn listen_all(shards: usize, first: First, options: &ListenOptions) -> io::Result<Bound> {
+    let First { socket, file } = first;
+    socket::listen(&socket, options)?;
+    let address = socket::local_address(&socket)?;
     let own_each = options.reuse_port && address.ip().is_some();
-    let mut file = None;
-    let mut sockets = inherited;
-    if sockets.is_empty() {
-        let first = bind_first(address, options, own_each)?;
-        file = socket::file(address).and_then(File::of);
-        socket::listen(&first, options)?;
-        sockets.push(first);
-    }
-    let bound = socket::local_address(&sockets[0])?;
-    let shared = if own_each { None } else { Some(sockets[0].try_clone()?) };
-    while sockets.len() < shards {
-        sockets.push(match &shared {
+    let shared = if own_each { None } else { Some(socket.try_clone()?) };
+    let mut waiting = vec![vec![socket]];
+    while waiting.len() < shards {
+        waiting.push(vec![match &shared {
             Some(socket) => socket.try_clone()?,
-            // A predecessor's socket may not allow a neighbour.
-            None => bind_another(&bound, options).or_else(|_| sockets[0].try_clone())?,
-        });
+            None => bind_another(&address, options)?,
+        }]);
     }
-    let mut waiting: Vec<Vec<Socket>> = (0..shards.max(1)).map(|_| Vec::new()).collect();
-    for (index, socket) in sockets.into_iter().enumerate() {
-        waiting[index % shards.max(1)].push(socket);
-    }
-    Ok(Bound { address: bound, waiting, holders: HashSet::new(), shared, file })
+    let options = options.clone();
+    Ok(Bound { address, options, waiting, holders: HashSet::new(), shared, file })
 }
 
 fn bind_another(address: &Address, options: &ListenOptions) -> io::Result<Socket> {
@@ -230,22 +289,24 @@ fn bind_another(address: &Address, options: &ListenOptions) -> io::Result<Socket
     Ok(socket)
 }
 
-fn bind_first(address: &Address, options: &ListenOptions, share_port: bool) -> io::Result<Socket> {
+fn bind_first(address: &Address, options: &ListenOptions) -> io::Result<First> {
     let Some(path) = socket::file(address) else {
-        return socket::bind(address, options, share_port);
+        let socket = socket::bind(address, options, options.reuse_port)?;
+        return Ok(First { socket, file: None });
     };
-    let bound = match socket::bind(address, options, false) {
+    let socket = match socket::bind(address, options, false) {
         Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && is_stale(path) => {
             fs::remove_file(path)?;
             socket::bind(address, options, false)?
         }
         outcome => outcome?,
     };
+    let file = File::of(path);
     if options.mode != 0 {
         // Before `listen`: until then a connect is refused, whatever the umask left open.
         fs::set_permissions(path, fs::Permissions::from_mode(options.mode))?;
     }
-    Ok(bound)
+    Ok(First { socket, file })
 }
 
 /// A socket's file behind which nothing listens.

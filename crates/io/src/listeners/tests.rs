@@ -121,20 +121,68 @@ fn unix_shards_share_one_socket() {
 }
 
 #[test]
-fn inherited_sockets_are_used_and_spread() {
+fn a_prepared_address_is_taken_by_the_listener_that_asks_for_it() {
     let options = ListenOptions::default();
-    let old = socket::bind(&any_port(), &options, true).unwrap();
-    socket::listen(&old, &options).unwrap();
-    let address = socket::local_address(&old).unwrap();
     let listeners = Listeners::new();
-    let second = bind_another(&address, &options).unwrap();
-    let third = bind_another(&address, &options).unwrap();
-    let fds = [old, second, third].map(OwnedFd::from);
-    listeners.inherit(address.clone(), fds.into()).unwrap();
-    let (mine, bound) = listeners.acquire(shard(0, 2), LISTENER, &address, &options).unwrap();
-    let (theirs, _) = listeners.acquire(shard(1, 2), LISTENER, &address, &options).unwrap();
-    assert_eq!((mine.len(), theirs.len(), bound), (2, 1, address));
-    assert_eq!(listeners.forget_inherited(), 0);
+    let prepared = listeners.prepare(&any_port(), &options).unwrap();
+    let port = socket::local_address(&prepared.first.socket).unwrap();
+    assert!(TcpStream::connect(port.ip().unwrap()).is_err(), "nothing listens yet");
+    listeners.offer(vec![prepared]);
+    let (_one, bound) = listeners.acquire(shard(0, 2), LISTENER, &any_port(), &options).unwrap();
+    let (_two, same) = listeners.acquire(shard(1, 2), LISTENER, &any_port(), &options).unwrap();
+    assert_eq!((&bound, &same), (&port, &port));
+    let (_other, another) =
+        listeners.acquire(shard(0, 2), ListenerId(2), &any_port(), &options).unwrap();
+    assert_ne!(another, port, "it is taken once");
+}
+
+#[test]
+fn an_address_that_cannot_be_bound_is_known_before() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Ip(taken.local_addr().unwrap());
+    let outcome = Listeners::new().prepare(&address, &ListenOptions::default());
+    assert_eq!(outcome.map(|_| ()), Err(Failure::AddressInUse));
+}
+
+#[test]
+fn what_is_offered_and_not_taken_is_given_up() {
+    let (address, path) = unix("offered");
+    let listeners = Listeners::new();
+    let options = ListenOptions::default();
+    drop(listeners.prepare(&address, &options).unwrap());
+    assert!(!path.exists(), "never offered");
+    listeners.offer(vec![listeners.prepare(&address, &options).unwrap()]);
+    assert!(path.exists());
+    listeners.offer(Vec::new());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_listener_gives_its_only_socket_to_another() {
+    let (path_address, path) = unix("given");
+    let alone = ListenOptions { reuse_port: false, ..ListenOptions::default() };
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = Address::Ip(tcp.local_addr().unwrap());
+    drop(tcp);
+    for address in [path_address, port] {
+        let listeners = Listeners::new();
+        let old = listeners.acquire(shard(0, 1), LISTENER, &address, &alone).unwrap();
+        let other = ListenOptions { freebind: true, ..alone.clone() };
+        let refused = listeners.prepare(&address, &other);
+        assert_eq!(refused.map(|_| ()), Err(Failure::AddressInUse), "another socket is needed");
+        let longer = ListenOptions { backlog: 7, ..alone.clone() };
+        listeners.offer(vec![listeners.prepare(&address, &longer).unwrap()]);
+        drop(old);
+        listeners.release(shard(0, 1), LISTENER, &address);
+        let new = listeners.acquire(shard(0, 1), ListenerId(2), &address, &longer).unwrap();
+        match &address {
+            Address::Ip(ip) => drop(TcpStream::connect(ip).unwrap()),
+            Address::Unix(path) => drop(UnixStream::connect(path).unwrap()),
+        }
+        new.0[0].accept().unwrap();
+        listeners.release(shard(0, 1), ListenerId(2), &address);
+    }
+    assert!(!path.exists(), "the last to let go removes the file");
 }
 
 #[test]
