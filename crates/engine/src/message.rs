@@ -154,11 +154,16 @@ pub enum FromWorker {
     Listening {
         /// Which listener.
         listener: Arc<str>,
-        /// The bound address, or the wanted one and why not.
-        outcome: Result<Address, (Address, Failure)>,
+        /// As the configuration has it.
+        address: Address,
+        /// The bound address, or why not.
+        outcome: Result<Address, Failure>,
     },
-    /// All listeners of the first snapshot have answered.
-    Started,
+    /// A snapshot is obeyed, and all its listeners have answered.
+    Taken {
+        /// Which one.
+        generation: u64,
+    },
     /// A host's errors in a row have reached a threshold.
     ErrorStreak {
         /// Its cluster.

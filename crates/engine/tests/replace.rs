@@ -82,6 +82,25 @@ fn a_listener_that_moves_gives_its_socket_up_and_one_that_is_gone_its_connection
     assert!(rig.drained, "no client is connected");
 }
 
+/// Closing a listening socket hands over who waits in it.
+#[test]
+fn who_waits_in_a_socket_that_is_given_up_is_served() {
+    let mut moved = Plan::new(1).snapshot();
+    listener(&mut moved, 0).addresses = vec![address(([10, 0, 0, 1], 7001))];
+    let mut renamed = Plan::new(1).snapshot();
+    listener(&mut renamed, 0).name = "renamed".into();
+    let mut without = Plan::new(1).snapshot();
+    without.listeners.remove(0);
+    for (next, stays) in [(moved, true), (renamed, false), (without, false)] {
+        let mut rig = Rig::new(Plan::new(1));
+        let client = rig.connect_late();
+        rig.configure(next);
+        let outcome = rig.ask(client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(status(&outcome), "200");
+        assert_eq!(outcome.answers(&[]).whole[0].keeps_alive(), stays);
+    }
+}
+
 #[test]
 fn no_request_fails_whatever_is_changed_while_it_is_under_way() {
     for_each_seed(60, |seed| {

@@ -36,6 +36,8 @@ pub(crate) struct ListenerState {
     pub(crate) chains: Vec<Rc<ChainContext>>,
     /// The id of each address, and whether it has answered.
     pub(crate) sockets: Vec<(ListenerId, Socket)>,
+    /// Sockets that it gave up with the last snapshot: what waited in them comes afterwards.
+    former: Vec<ListenerId>,
     pub(crate) active: u64,
     pub(crate) state: ListenerPhase,
 }
@@ -64,7 +66,8 @@ pub(crate) struct Listeners {
     counted: u64,
     /// Downstream connections that wait for their peers' ends.
     pub(crate) closing: u64,
-    pub(crate) started: bool,
+    /// The generation of a snapshot, until all its addresses have answered.
+    pub(crate) untold: Option<u64>,
 }
 
 impl Listeners {
@@ -93,10 +96,24 @@ impl Listeners {
     }
 
     pub(crate) fn by_id(&mut self, id: ListenerId) -> Option<(usize, &mut ListenerState)> {
-        self.slots
-            .iter_mut()
-            .enumerate()
-            .find(|(_, slot)| slot.sockets.iter().any(|(socket, _)| *socket == id))
+        self.slots.iter_mut().enumerate().find(|(_, slot)| {
+            slot.sockets.iter().any(|(socket, _)| *socket == id) || slot.former.contains(&id)
+        })
+    }
+
+    /// What waited in sockets that are closed has come: their slots are free for others.
+    pub(crate) fn forget_former(&mut self) {
+        for state in &mut self.slots {
+            state.former.clear();
+            if state.state == ListenerPhase::Closed {
+                state.sockets.clear();
+            }
+        }
+    }
+
+    /// Whether the configuration does not have this listener any more.
+    pub(crate) fn is_closed(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_none_or(|state| state.state == ListenerPhase::Closed)
     }
 
     /// A connection of this chain is over; `closing` if it was, and then whether its chain had refused it.
@@ -165,8 +182,9 @@ impl Listeners {
         conns: &mut Connections,
         env: &mut Env,
     ) {
-        let is_free =
-            |state: &ListenerState| state.state == ListenerPhase::Closed && state.active == 0;
+        let is_free = |state: &ListenerState| {
+            state.state == ListenerPhase::Closed && state.active == 0 && state.sockets.is_empty()
+        };
         let slot = self.slots.iter().position(is_free).unwrap_or(self.slots.len());
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let state = ListenerState {
@@ -174,6 +192,7 @@ impl Listeners {
             chains: env.contexts(slot, config, &stats, &conns.handshakes.clock),
             stats,
             sockets: self.listen(config, Vec::new(), conns, env),
+            former: Vec::new(),
             active: 0,
             state: ListenerPhase::Open,
         };
@@ -198,14 +217,15 @@ impl Listeners {
         let (kept, gone): (Vec<_>, Vec<_>) = bound.partition(|(address, _)| {
             config.bind && before.options == config.options && config.addresses.contains(address)
         });
-        for (_, (listener, _)) in gone {
+        let former: Vec<ListenerId> = gone.into_iter().map(|(_, (listener, _))| listener).collect();
+        for &listener in &former {
             conns.push(Output::Unlisten { listener }, env);
         }
         let sockets = self.listen(config, kept, conns, env);
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let Some(state) = self.slots.get_mut(slot) else { return };
         state.chains = env.contexts(slot, config, &stats, &conns.handshakes.clock);
-        (state.stats, state.sockets) = (stats, sockets);
+        (state.stats, state.sockets, state.former) = (stats, sockets, former);
     }
 
     /// The sockets of a listener's addresses: those that there are, and new ones.
@@ -323,16 +343,17 @@ impl Listeners {
         let Some(at) = state.sockets.iter().position(|(id, _)| *id == listener) else { return };
         state.sockets[at].1 = Socket::Answered;
         let name = Arc::clone(&state.config.name);
-        let wanted = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
-        let outcome = outcome.map_err(|failure| (wanted, failure));
-        env.tell(FromWorker::Listening { listener: name, outcome });
-        self.tell_started(env);
+        let address = state.config.addresses.get(at).cloned().unwrap_or_else(Address::unspecified);
+        env.tell(FromWorker::Listening { listener: name, address, outcome });
+        self.tell_taken(env);
     }
 
-    pub(crate) fn tell_started(&mut self, env: &mut Env) {
-        if !self.started && self.all_answered() {
-            self.started = true;
-            env.tell(FromWorker::Started);
+    /// Says that a snapshot is taken, once all its addresses have answered.
+    pub(crate) fn tell_taken(&mut self, env: &mut Env) {
+        if self.all_answered()
+            && let Some(generation) = self.untold.take()
+        {
+            env.tell(FromWorker::Taken { generation });
         }
     }
 

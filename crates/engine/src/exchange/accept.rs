@@ -19,10 +19,12 @@ impl Exchange {
     /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
     /// stay, connections where their filter chains do; the next requests of these take the new routes.
     pub(crate) fn update_listeners(&mut self, now: Instant) {
-        if self.env.draining.has_closed_listeners() {
-            return;
-        }
         let snapshot = Arc::clone(&self.snapshot);
+        self.listeners.untold = Some(snapshot.generation);
+        if self.env.draining.has_closed_listeners() {
+            return self.listeners.tell_taken(&mut self.env);
+        }
+        self.listeners.forget_former();
         self.listeners.follow(&snapshot.open);
         let wanted: HashMap<&str, &Arc<Listener>> =
             snapshot.listeners.iter().map(|config| (&*config.name, config)).collect();
@@ -53,7 +55,7 @@ impl Exchange {
             self.streams.forget_unused();
             self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
         }
-        self.listeners.tell_started(&mut self.env);
+        self.listeners.tell_taken(&mut self.env);
     }
 
     /// A client connected.
@@ -179,6 +181,9 @@ impl Exchange {
                     );
                 }
                 self.rest_downstream(id, now);
+                if self.listeners.is_closed(context.slot) && !self.env.draining.is_on() {
+                    self.conns.drain(id, &mut self.env, now);
+                }
             }
             ChainKind::Tcp(_) => self.open_tcp(id, now),
             ChainKind::Local => {}
