@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use towpath_config::Prints;
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
-use towpath_engine::snapshot::{ClusterId, Snapshot};
+use towpath_engine::snapshot::{ClusterId, Listener, Snapshot};
 use towpath_engine::stats::{Reading, Registry};
 use towpath_io::memory::{self, Bursts};
 use towpath_proto::{Address, Failure};
@@ -54,6 +54,10 @@ pub(crate) struct Control {
     /// Only where a cluster's hosts are watched.
     pub(crate) monitor: RefCell<Option<MonitorThread>>,
     pub(crate) listeners: RefCell<Listeners>,
+    /// Which generation of the configuration each worker has.
+    pub(crate) taken: Taken,
+    /// The last configuration that was not taken: when, and why.
+    pub(crate) refused: RefCell<Option<(SystemTime, String)>>,
     pub(crate) tracing: Tracing,
     /// Ends the process.
     pub(crate) quit: mpsc::UnboundedSender<()>,
@@ -145,6 +149,8 @@ impl Control {
             monitor: RefCell::default(),
             tracing,
             listeners: RefCell::default(),
+            taken: Taken::default(),
+            refused: RefCell::default(),
             quit,
             started,
             phase: Cell::new(Phase::PreInitializing),
@@ -199,15 +205,17 @@ impl Control {
     pub(crate) fn on_late_listening(
         &self,
         listener: &str,
-        outcome: &Result<Address, (Address, Failure)>,
+        address: &Address,
+        outcome: Result<&Address, Failure>,
     ) {
-        let Err((address, failure)) = outcome else {
+        let Err(failure) = outcome else {
             return self.stats.listeners.listener_create_success.inc();
         };
         self.stats.listeners.listener_create_failure.inc();
         let snapshot = self.snapshot.borrow();
-        let why = crate::listen_failure::describe(&snapshot, listener, address, *failure);
+        let why = crate::listen_failure::describe(&snapshot, listener, address, failure);
         crate::log!(Config, Error, "{why}; going on without it");
+        self.taken.without(why);
     }
 
     /// What is to be done every few seconds.
@@ -403,9 +411,15 @@ impl Questions {
 
 /// What became of the listeners' addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners {
-    bound: Vec<(Arc<str>, Address)>,
-    failed: Vec<(Arc<str>, Address, Failure)>,
+pub(crate) struct Listeners(Vec<Listening>);
+
+/// An address of a listener.
+#[derive(Debug, PartialEq, Eq)]
+struct Listening {
+    listener: Arc<str>,
+    /// As the configuration has it.
+    wanted: Address,
+    outcome: Result<Address, Failure>,
 }
 
 impl Listeners {
@@ -413,50 +427,92 @@ impl Listeners {
     pub(crate) fn on_listening(
         &mut self,
         listener: Arc<str>,
-        outcome: Result<Address, (Address, Failure)>,
+        wanted: Address,
+        outcome: Result<Address, Failure>,
     ) {
-        match outcome {
-            Ok(address) => {
-                if !self.bound.iter().any(|(name, known)| *name == listener && *known == address) {
-                    self.bound.push((listener, address));
-                }
-            }
-            Err((address, failure)) => {
-                if !self
-                    .failed
-                    .iter()
-                    .any(|(name, known, _)| *name == listener && *known == address)
-                {
-                    self.failed.push((listener, address, failure));
-                }
-            }
+        let listening = Listening { listener, wanted, outcome };
+        if !self.0.contains(&listening) {
+            self.0.push(listening);
         }
     }
 
-    /// Forgets listeners whose sockets are gone, and failures of those that are tried anew.
+    /// Forgets addresses whose sockets are gone, and failures of those that are tried anew.
     pub(crate) fn keep(&mut self, before: &Snapshot, after: &Snapshot) {
-        let named = |snapshot: &Snapshot, name: &str| {
-            snapshot.listeners.iter().find(|listener| *listener.name == *name).cloned()
-        };
-        let kept = |name: &str| match (named(before, name), named(after, name)) {
-            (Some(before), Some(after)) => {
-                before.addresses == after.addresses
-                    && before.options == after.options
-                    && before.bind == after.bind
-            }
-            (_, _) => false,
-        };
-        self.bound.retain(|(name, _)| kept(name));
-        self.failed.retain(|(name, _, _)| kept(name));
+        self.0.retain(|Listening { listener, wanted, .. }| {
+            find(after, listener).is_some_and(|after| keeps(before, after, wanted))
+        });
     }
 
     /// The bound addresses of a listener.
     pub(crate) fn of<'a>(&'a self, listener: &'a str) -> impl Iterator<Item = &'a Address> {
-        self.bound.iter().filter(move |(name, _)| **name == *listener).map(|(_, address)| address)
+        let all = self.0.iter().filter(move |listening| *listening.listener == *listener);
+        all.filter_map(|listening| listening.outcome.as_ref().ok())
     }
 
     /// What could not be bound.
-    pub(crate) fn failed(&self) -> &[(Arc<str>, Address, Failure)] {
-        &self.failed
+    pub(crate) fn failed(&self) -> impl Iterator<Item = (&str, &Address, Failure)> {
+        self.0.iter().filter_map(|Listening { listener, wanted, outcome }| {
+            outcome.as_ref().err().map(|failure| (&**listener, wanted, *failure))
+        })
     }
 }
+
+/// A configuration's listener of this name.
+pub(crate) fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Arc<Listener>> {
+    snapshot.listeners.iter().find(|listener| *listener.name == *name)
+}
+
+/// Whether a listener goes on with the socket that it has for an address.
+pub(crate) fn keeps(before: &Snapshot, after: &Listener, address: &Address) -> bool {
+    find(before, &after.name).is_some_and(|before| {
+        let both = [before, after];
+        before.options == after.options
+            && both.iter().all(|listener| listener.bind && listener.addresses.contains(address))
+    })
+}
+
+/// Which generation of the configuration each worker has.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    workers: RefCell<HashMap<usize, u64>>,
+    without: RefCell<Vec<String>>,
+    news: Notify,
+}
+
+impl Taken {
+    /// A worker has one, and its listeners have answered.
+    pub(crate) fn by(&self, worker: usize, generation: u64) {
+        self.workers.borrow_mut().insert(worker, generation);
+        self.news.notify_waiters();
+    }
+
+    /// A listener could not be opened.
+    fn without(&self, why: String) {
+        let mut all = self.without.borrow_mut();
+        // Each worker says so.
+        if !all.contains(&why) {
+            all.push(why);
+        }
+    }
+
+    /// How many workers do not have one yet.
+    fn missing(&self, generation: u64, workers: usize) -> usize {
+        let taken = self.workers.borrow();
+        workers - taken.values().filter(|&&taken| taken >= generation).count()
+    }
+
+    /// Waits until all have it, but not for ever: how many do not, and why which listeners are not open.
+    pub(crate) async fn by_all(&self, generation: u64, workers: usize) -> (usize, Vec<String>) {
+        let all = async {
+            while self.missing(generation, workers) > 0 {
+                self.news.notified().await;
+            }
+        };
+        // The answer says who is late.
+        let _ = tokio::time::timeout(TAKE_TIME, all).await;
+        (self.missing(generation, workers), self.without.take())
+    }
+}
+
+/// How long workers may take to obey a configuration before the answer does not wait for them.
+const TAKE_TIME: Duration = Duration::from_secs(5);

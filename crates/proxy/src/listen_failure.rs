@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::io;
 
-use towpath_engine::snapshot::{Listener, Snapshot};
+use towpath_engine::snapshot::Snapshot;
 use towpath_proto::{Address, Failure, ListenOptions, SocketOption, SocketState};
+
+use crate::control::find;
 
 /// One line for the file's author.
 pub(crate) fn describe(
@@ -34,10 +36,6 @@ pub(crate) fn is_fatal(snapshot: &Snapshot, name: &str, failure: Failure) -> boo
     let mut states = written(&listener.options, level, option).map(|(_, option)| option.state);
     !states.all(|state| state == SocketState::Listening)
         || foreign_address_field(&listener.options, level, option).is_some()
-}
-
-fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Listener> {
-    snapshot.listeners.iter().map(AsRef::as_ref).find(|listener| *listener.name == *name)
 }
 
 /// Which fields set the option: in brackets, nothing when it is none of the file's.

@@ -13,8 +13,10 @@ use towpath_config::Base;
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{ToMonitor, ToWorker};
 use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
+use towpath_io::listeners::Prepared;
 
-use crate::control::{Control, Phase};
+use crate::control::{Control, Phase, find, keeps};
+use crate::listen_failure::describe;
 use crate::loading::{self, Boot, Configuration, Kind, targets};
 use crate::monitor::MonitorThread;
 use crate::serve::{WARM_BOUND, dns_clusters, resolve};
@@ -34,6 +36,10 @@ pub(crate) struct Applied {
     pub(crate) listeners: Changes,
     /// CPU time of the control thread.
     pub(crate) control: Duration,
+    /// Workers that have not obeyed it yet.
+    pub(crate) missing: usize,
+    /// Listeners that are not open, and why.
+    pub(crate) without: Vec<String>,
 }
 
 /// How many parts of a kind are different.
@@ -46,14 +52,18 @@ pub(crate) struct Changes {
 
 impl std::fmt::Display for Applied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { version, clusters, listeners, control } = self;
+        let Self { version, clusters, listeners, control, missing, without } = self;
         write!(f, "version {version}: ")?;
         for (kind, Changes { added, modified, removed }) in
             [("clusters", clusters), ("listeners", listeners)]
         {
             write!(f, "{kind} {added} added, {modified} modified, {removed} removed; ")?;
         }
-        write!(f, "{} us of the control thread", control.as_micros())
+        write!(f, "{} us of the control thread", control.as_micros())?;
+        if *missing > 0 {
+            write!(f, "; {missing} workers have not taken it yet")?;
+        }
+        without.iter().try_for_each(|why| write!(f, "; {why}; going on without it"))
     }
 }
 
@@ -87,6 +97,7 @@ pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedRecei
                 }
             }
         }
+        control.refused.replace(outcome.clone().err().map(|why| (SystemTime::now(), why)));
         control.stats.reloaded(&outcome, began.elapsed());
         for asker in askers.into_iter().flatten() {
             // A client of the admin endpoint may have gone.
@@ -115,6 +126,7 @@ async fn reload(control: &Rc<Control>) -> Outcome {
     let spent = cpu.spent();
     let configuration = told.await.map_err(|_| "reading it ended unasked".to_owned())??;
     let cpu = CpuTime::now();
+    let bound = bind(control, &configuration.snapshot)?;
     open_logs(control, &configuration.snapshot)?;
     control.follow_names(dns_clusters(&configuration.snapshot));
     let spent = spent + cpu.spent();
@@ -126,9 +138,34 @@ async fn reload(control: &Rc<Control>) -> Outcome {
         );
     }
     let cpu = CpuTime::now();
-    let mut applied = apply(control, configuration)?;
+    let mut applied = apply(control, configuration, bound)?;
     applied.control = spent + cpu.spent();
+    let workers = control.workers.borrow().count();
+    (applied.missing, applied.without) = control.taken.by_all(applied.version, workers).await;
+    if applied.missing == 0 {
+        // Workers that drain have not asked for them.
+        control.workers.borrow().listeners.offer(Vec::new());
+    }
     Ok(applied)
+}
+
+/// Binds the addresses that are new, before anything else is done.
+fn bind(control: &Control, after: &Snapshot) -> Result<Vec<Prepared>, String> {
+    let (before, workers) = (control.snapshot.borrow(), control.workers.borrow());
+    let (mut bound, mut refused) = (Vec::new(), Vec::new());
+    for listener in after.listeners.iter().filter(|listener| listener.bind) {
+        let new = listener.addresses.iter().filter(|address| !keeps(&before, listener, address));
+        for address in new {
+            match workers.listeners.prepare(address, &listener.options) {
+                Ok(prepared) => bound.push(prepared),
+                Err(failure) => {
+                    control.stats.listeners.listener_create_failure.inc();
+                    refused.push(describe(after, &listener.name, address, failure));
+                }
+            }
+        }
+    }
+    if refused.is_empty() { Ok(bound) } else { Err(refused.join("\n")) }
 }
 
 /// Opens log files that are new.
@@ -161,7 +198,7 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
     chains.map(|log| log.sink.0 as usize).collect()
 }
 
-fn apply(control: &Rc<Control>, configuration: Configuration) -> Outcome {
+fn apply(control: &Rc<Control>, configuration: Configuration, bound: Vec<Prepared>) -> Outcome {
     let Configuration { mut snapshot, prints, boot, .. } = configuration;
     resolve(&control.dns, &mut snapshot);
     let after = Arc::new(snapshot);
@@ -182,6 +219,7 @@ fn apply(control: &Rc<Control>, configuration: Configuration) -> Outcome {
     control.listeners.borrow_mut().keep(&before, &after);
     control.stats.replaced(&after, &applied);
     control.tell_monitor(ToMonitor::Snapshot(after.clone()));
+    control.workers.borrow().listeners.offer(bound);
     control.tell(&ToWorker::Snapshot(after.clone()));
     control.remains.borrow_mut().push(remains(&control.sinks.borrow(), before, &after));
     Ok(applied)
@@ -214,18 +252,15 @@ fn listener_changes(
     changed: &mut Vec<(Kind, String)>,
 ) -> Changes {
     let mut changes = Changes::default();
-    let named = |snapshot: &Snapshot, name: &str| {
-        snapshot.listeners.iter().find(|listener| *listener.name == *name).cloned()
-    };
     for listener in &after.listeners {
-        match named(before, &listener.name) {
-            Some(before) if Arc::ptr_eq(&before, listener) => continue,
+        match find(before, &listener.name) {
+            Some(before) if Arc::ptr_eq(before, listener) => continue,
             Some(_) => changes.modified += 1,
             None => changes.added += 1,
         }
         changed.push((Kind::Listener, listener.name.to_string()));
     }
-    let gone = before.listeners.iter().filter(|listener| named(after, &listener.name).is_none());
+    let gone = before.listeners.iter().filter(|listener| find(after, &listener.name).is_none());
     changes.removed = gone.count() as u64;
     changes
 }

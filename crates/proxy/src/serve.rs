@@ -296,16 +296,20 @@ impl Server {
     fn on_event(&mut self, event: Event) -> Result<(), String> {
         let worker = event.worker;
         match event.what {
-            What::Said(FromWorker::Listening { listener, outcome }) => {
+            What::Said(FromWorker::Listening { listener, address, outcome }) => {
                 if self.is_started() {
-                    self.control.on_late_listening(&listener, &outcome);
+                    let outcome = outcome.as_ref().map_err(|failure| *failure);
+                    self.control.on_late_listening(&listener, &address, outcome);
                 }
-                self.control.listeners.borrow_mut().on_listening(listener, outcome);
+                self.control.listeners.borrow_mut().on_listening(listener, address, outcome);
             }
-            What::Said(FromWorker::Started) => {
-                self.ready += 1;
-                if self.is_started() {
-                    self.started()?;
+            What::Said(FromWorker::Taken { generation }) => {
+                self.control.taken.by(worker, generation);
+                if !self.is_started() {
+                    self.ready += 1;
+                    if self.is_started() {
+                        self.started()?;
+                    }
                 }
             }
             What::Said(FromWorker::Drained) => self.drained += 1,
@@ -337,8 +341,8 @@ impl Server {
         let snapshot = self.control.snapshot.borrow();
         let (mut fatal, mut without) = (Vec::new(), 0);
         for (name, address, failure) in self.control.listeners.borrow().failed() {
-            let failed = listen_failure::describe(&snapshot, name, address, *failure);
-            if listen_failure::is_fatal(&snapshot, name, *failure) {
+            let failed = listen_failure::describe(&snapshot, name, address, failure);
+            if listen_failure::is_fatal(&snapshot, name, failure) {
                 fatal.push(failed);
             } else {
                 log!(Config, Error, "{failed}; starting without it");

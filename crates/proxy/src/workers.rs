@@ -50,7 +50,11 @@ pub(crate) enum What {
 }
 
 /// All worker threads.
-pub(crate) struct Workers(Vec<DriverThread>);
+pub(crate) struct Workers {
+    threads: Vec<DriverThread>,
+    /// Their sockets.
+    pub(crate) listeners: Listeners,
+}
 
 impl Workers {
     /// Starts the threads. They do nothing before their first snapshot.
@@ -90,12 +94,13 @@ impl Workers {
             let said = mailbox(index, setup.logs.clone(), setup.slow.clone(), events.clone());
             DriverThread::start(format!("worker-{index}"), options, make, said, ended)
         };
-        (0..setup.workers).map(start).collect::<io::Result<_>>().map(Self)
+        let threads = (0..setup.workers).map(start).collect::<io::Result<_>>()?;
+        Ok(Self { threads, listeners })
     }
 
     /// Tells every worker.
     pub(crate) fn tell(&self, message: &ToWorker) {
-        for thread in &self.0 {
+        for thread in &self.threads {
             thread.tell(Message::To(message.clone()));
         }
     }
@@ -103,18 +108,18 @@ impl Workers {
     /// Ends the drivers and waits for the threads.
     pub(crate) fn stop(&mut self) {
         // All at once: each that is dropped is waited for.
-        self.0.iter().for_each(DriverThread::stop);
-        self.0.clear();
+        self.threads.iter().for_each(DriverThread::stop);
+        self.threads.clear();
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.threads.len()
     }
 
     /// What each driver did.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &Counters> {
-        self.0.iter().map(DriverThread::counters)
+        self.threads.iter().map(DriverThread::counters)
     }
 }
 

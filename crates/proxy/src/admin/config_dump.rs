@@ -1,5 +1,7 @@
 //! `/config_dump`: the configuration in force, as Envoy's `ConfigDump`.
 
+use std::time::SystemTime;
+
 use hyper::StatusCode;
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -16,7 +18,9 @@ pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
     let mut bootstrap = boot.bootstrap();
     bootstrap["node"] = super::server_info::node(control);
     let generation = control.snapshot.borrow().generation;
-    match dump(&bootstrap, &Served { boot: &boot, generation }, query) {
+    let refused = control.refused.borrow();
+    let served = Served { boot: &boot, generation, refused: refused.as_ref() };
+    match dump(&bootstrap, &served, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
         Err((status, why)) => Reply::refused(status, why),
@@ -29,6 +33,8 @@ type Refusal = (StatusCode, String);
 struct Served<'a> {
     boot: &'a Boot,
     generation: u64,
+    /// A later one that was not taken: when, and why.
+    refused: Option<&'a (SystemTime, String)>,
 }
 
 impl Served<'_> {
@@ -100,7 +106,14 @@ impl Section {
         let kind = admin_type(self.message);
         let Some((list, _, field)) = self.list else {
             let loaded = Civil::of(served.boot.loaded).rfc3339_millis();
-            return json!({"@type": kind, "bootstrap": bootstrap, "last_updated": loaded});
+            let mut section =
+                json!({"@type": kind, "bootstrap": bootstrap, "last_updated": loaded});
+            if let Some((at, why)) = served.refused {
+                // Envoy's `UpdateFailureState`, which it has for each listener of a control plane.
+                let at = Civil::of(*at).rfc3339_millis();
+                section["error_state"] = json!({"last_update_attempt": at, "details": why});
+            }
+            return section;
         };
         let elements: Vec<Value> = resources(bootstrap, field)
             .into_iter()
@@ -276,7 +289,7 @@ mod tests {
 
     fn dumped(query: &str) -> Result<Value, Refusal> {
         let boot = Boot::of_nothing();
-        let served = Served { boot: &boot, generation: 1 };
+        let served = Served { boot: &boot, generation: 1, refused: None };
         dump(&bootstrap(), &served, &Query::parse(query)).map(Value::from)
     }
 

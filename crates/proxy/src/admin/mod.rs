@@ -166,6 +166,7 @@ async fn reload(control: &Control) -> Reply {
     let (teller, told) = oneshot::channel();
     let _ = control.reload.send(Some(teller));
     match told.await {
+        Ok(Ok(applied)) if applied.missing > 0 => Reply::accepted(format!("{applied}\n")),
         Ok(Ok(applied)) => Reply::text(format!("{applied}\n")),
         Ok(Err(why)) => Reply::refused(StatusCode::BAD_REQUEST, format!("{why}\n")),
         Err(_) => Reply::refused(StatusCode::SERVICE_UNAVAILABLE, "the program ends\n"),

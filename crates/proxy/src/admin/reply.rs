@@ -22,6 +22,11 @@ impl Reply {
         Self::of(StatusCode::OK, PLAIN, body)
     }
 
+    /// 202 with text: it is being done.
+    pub(crate) fn accepted(body: impl Into<Bytes>) -> Self {
+        Self::of(StatusCode::ACCEPTED, PLAIN, body)
+    }
+
     /// 200 with JSON.
     pub(crate) fn json(body: impl Into<Bytes>) -> Self {
         Self::of(StatusCode::OK, JSON, body)

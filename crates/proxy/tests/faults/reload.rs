@@ -1,9 +1,13 @@
 //! Another configuration while it serves: on SIGHUP and `POST /config/reload`.
 
-use std::net::TcpStream;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
-use crate::common::{Proxy, bootstrap, origin, until, with_access_log};
+use socket2::{Domain, Socket, Type};
+
+use crate::common::{Proxy, Scratch, bootstrap, origin, until, with_access_log};
 use crate::load::{Habit, Load, ask};
 use crate::{memory, nothing_is_left};
 
@@ -42,7 +46,7 @@ fn the_next_request_of_a_connection_takes_the_new_routes() {
         stream = Some(next);
         answer.status
     };
-    until("the new routes", || status() == 418);
+    assert_eq!(status(), 418, "every worker had it when it was answered");
     write(&proxy, &config);
     proxy.signal("HUP");
     until("SIGHUP is heard", || proxy.stat("towpath.config.version") == Some(3));
@@ -104,6 +108,107 @@ fn what_is_wrong_is_said_and_what_serves_goes_on() {
     assert_eq!(proxy.get("/config/reload").0, 405);
 }
 
+const MORE: &str = "  clusters:\n";
+
+/// [`bootstrap`] with one more TCP listener.
+fn with_listener(config: &str, name: &str, address: &str, options: &str) -> String {
+    let listener = format!(
+        "  - name: {name}\n    address: {{ {address} }}\n{options}    filter_chains:\n    - filters:\n      - name: tcp\n        \
+         typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, \
+         stat_prefix: extra, cluster: origin }}\n{MORE}"
+    );
+    config.replace(MORE, &listener)
+}
+
+/// A port that others are not given while its socket is there: it does not listen, so that the proxy can.
+fn reserve() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().as_socket_ipv4().unwrap().port();
+    (socket, port)
+}
+
+fn at_port(port: u16) -> String {
+    format!("socket_address: {{ address: 127.0.0.1, port_value: {port} }}")
+}
+
+#[test]
+fn an_address_that_is_taken_leaves_everything_as_it_was() {
+    let config = bootstrap(origin(Duration::ZERO));
+    let proxy = Proxy::start(&config, &[]);
+    let at = proxy.listener("ingress");
+    let (_reserved, port) = reserve();
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.set_reuse_address(true).unwrap();
+    taken.bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, port).into()).unwrap();
+    taken.listen(1).unwrap();
+    let next = with_listener(&config.replace(FORWARD, TEAPOT), "second", &at_port(port), "");
+    let next = with_listener(&next, "third", &at_port(0), "");
+    write(&proxy, &next);
+    let (status, said) = proxy.post("/config/reload");
+    let why = format!("listener 'second': cannot bind 127.0.0.1:{port}: address already in use");
+    assert_eq!((status, said.trim()), (400, &*why));
+    assert_eq!(ask(TcpStream::connect(&at).unwrap(), GET).unwrap().0.status, 200);
+    assert_eq!(proxy.get("/listeners").1.lines().count(), 1);
+    assert_eq!(proxy.stat("towpath.config.update_rejected"), Some(1));
+    assert_eq!(proxy.stat("listener_manager.listener_create_failure"), Some(1));
+    let dump = proxy.get("/config_dump").1;
+    assert!(dump.contains("\"error_state\"") && dump.contains(&why), "{dump}");
+    drop(taken);
+    reload(&proxy, &next);
+    assert_eq!(ask(TcpStream::connect(&at).unwrap(), GET).unwrap().0.status, 418);
+    assert_eq!(proxy.listener("second"), format!("127.0.0.1:{port}"), "bound when it is answered");
+    TcpStream::connect(proxy.listener("third")).unwrap();
+    assert!(!proxy.get("/config_dump").1.contains("error_state"));
+}
+
+/// Its name, its backlog: all workers have one socket, which cannot be bound a second time.
+#[test]
+fn a_listener_that_changes_goes_on_with_its_only_socket() {
+    let config = bootstrap(origin(Duration::ZERO));
+    let alone =
+        |backlog| format!("    enable_reuse_port: false\n    tcp_backlog_size: {backlog}\n");
+    let (_reserved, free) = reserve();
+    let scratch = Scratch::new();
+    let path = scratch.path("socket");
+    let pipe = format!("pipe: {{ path: \"{}\" }}", path.display());
+    let both = |name: &str, backlog| {
+        let config = with_listener(&config, "tcp", &at_port(free), &alone(backlog));
+        with_listener(&config, name, &pipe, &alone(backlog))
+    };
+    let proxy = Proxy::start(&both("pipe", 100), &[]);
+    for next in [both("pipe", 200), both("renamed", 200)] {
+        reload(&proxy, &next);
+        assert_eq!(proxy.get("/listeners").1.lines().count(), 3);
+        // Both workers, by chance.
+        for _ in 0..20 {
+            let stream = TcpStream::connect(("127.0.0.1", free)).unwrap();
+            assert_eq!(ask(stream, GET).unwrap().0.status, 200);
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(GET).unwrap();
+            let mut first = [0];
+            stream.read_exact(&mut first).unwrap();
+        }
+    }
+    reload(&proxy, &config);
+    assert!(!path.exists());
+    assert!(TcpStream::connect(("127.0.0.1", free)).is_err());
+}
+
+#[test]
+fn a_listener_that_gets_one_more_address_is_shown_with_both() {
+    let config = bootstrap(origin(Duration::ZERO));
+    let proxy = Proxy::start(&config, &[]);
+    let more = format!(
+        "    additional_addresses: [ {{ address: {{ {} }} }} ]\n    filter_chains:\n",
+        "socket_address: { address: 127.0.0.2, port_value: 0 }"
+    );
+    reload(&proxy, &config.replacen("    filter_chains:\n", &more, 1));
+    assert_eq!(proxy.get("/listeners").1.lines().count(), 2);
+}
+
 #[test]
 fn log_files_follow_the_configuration() {
     let config = bootstrap(origin(Duration::ZERO));
@@ -151,13 +256,11 @@ fn turn(base: &str, turn: u32) -> String {
         config.push_str(&cluster);
     }
     if turn % 5 < 2 {
-        let listener = format!(
-            "  - name: extra-{turn}\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }}\n    \
-             filter_chains: \
-             [ {{ filters: [ {{ name: tcp, typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.network.\
-             tcp_proxy.v3.TcpProxy, stat_prefix: extra, cluster: origin }} }} ] }} ]\n  clusters:\n"
-        );
-        config = config.replace("  clusters:\n", &listener);
+        config = with_listener(&config, &format!("extra-{turn}"), &at_port(0), "");
+    }
+    // A new socket at the same port, and the old one closed.
+    if turn % 3 == 2 {
+        config = config.replace("    traffic_direction: INBOUND\n", "    tcp_backlog_size: 1000\n");
     }
     config
 }
@@ -167,9 +270,17 @@ fn turn(base: &str, turn: u32) -> String {
 fn many_configurations_under_load_fail_no_request_and_leave_nothing() {
     let wanted = std::env::var("TOWPATH_RELOADS").ok().and_then(|count| count.parse().ok());
     let count: u32 = wanted.unwrap_or(60);
+    // Its port is kept from others, so that listeners with other options can have it again.
+    let (_reserved, port) = reserve();
+    let first = at_port(0);
     let base = bootstrap(origin(Duration::ZERO));
+    let (admin, listeners) = base.split_once("static_resources").unwrap();
+    let listeners = listeners.replacen(&first, &at_port(port), 1);
+    let base = format!("{admin}static_resources{listeners}");
     let proxy = Proxy::start(&base, &[]);
     let at = proxy.listener("ingress");
+    assert_eq!(at, format!("127.0.0.1:{port}"));
+    let began = Instant::now();
     let kept = Load::start(&at, 4, Habit::KeepAlive);
     let fresh = Load::start(&at, 2, Habit::Fresh);
     // What the first changes bring once and for all is not counted: a monitor, buffers, names.
@@ -179,7 +290,10 @@ fn many_configurations_under_load_fail_no_request_and_leave_nothing() {
     (warm..count).for_each(|number| drop(reload(&proxy, &turn(&base, number))));
     let grown = memory(&proxy).saturating_sub(before);
     let (kept, fresh) = (kept.stop(), fresh.stop());
-    eprintln!("{count} configurations, {grown} bytes more: {kept:?} {fresh:?}");
+    let rate = (kept.answered() + fresh.answered()) as f64 / began.elapsed().as_secs_f64();
+    eprintln!(
+        "{count} configurations, {rate:.0} requests/s, {grown} bytes more: {kept:?} {fresh:?}"
+    );
     assert_eq!((kept.lost(), fresh.lost()), (0, 0));
     assert_eq!(kept.answered(), kept.count(200));
     assert_eq!(fresh.answered(), fresh.count(200));
