@@ -7,7 +7,7 @@
 //! mends a race that is neither side's mistake: a pooled connection that its peer was closing when we used it. It
 //! happens once, before any byte of a response, and only if no byte of the request left us or if the method may
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
-//! (RFC 9113 §8.7).
+//! (RFC 9113 §8.7). A policy with `num_retries: 0` forbids both.
 
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(crate) struct Retries {
     pub(crate) wants_fresh: bool,
     /// The method may be repeated.
     pub(crate) repeatable: bool,
+    /// The policy has no retries, so that nothing is sent a second time.
+    pub(crate) forbidden: bool,
     /// Where the last try went.
     pub(crate) pool_key: Option<PoolKey>,
     /// Hosts that were tried, if they are to be avoided.
@@ -87,6 +89,8 @@ impl Retries {
     /// What the route and the request's own headers ask for.
     pub(crate) fn begin(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
         self.repeatable = is_repeatable(request.method());
+        self.forbidden = policy.is_some_and(|policy| policy.retries == 0);
+        self.repeatable &= !self.forbidden;
         if let Some(policy) = policy {
             self.on = policy.on;
             self.remaining = policy.retries;
@@ -421,7 +425,8 @@ pub(crate) fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_se
         || (reason == ResetReason::Terminated
             && stream.retries.reused
             && (bytes_sent == 0 || stream.retries.repeatable));
-    is_safe && !stream.retries.wants_fresh && stream.is_unanswered() && stream.body.whole
+    let may_repeat = !stream.retries.forbidden && !stream.retries.wants_fresh;
+    is_safe && may_repeat && stream.is_unanswered() && stream.body.whole
 }
 
 /// Sets the response flag of a reset.

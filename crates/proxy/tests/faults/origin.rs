@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{Proxy, bootstrap};
-use crate::load::{Habit, Load, Tally};
+use crate::load::{Habit, Load, Tally, ask};
 use crate::nginx::Nginx;
 use crate::nothing_is_left;
 use socket2::SockRef;
@@ -75,6 +77,44 @@ fn connections_that_close_at_random_cost_no_get_an_error() {
         assert_eq!(tally.lost(), 0, "{goodbye:?}: {tally:?}");
         nothing_is_left(&proxy);
     }
+}
+
+#[test]
+fn a_policy_of_no_retries_sends_nothing_twice() {
+    let route = |policy: &str| format!("route: {{ cluster: origin{policy} }}");
+    for (policy, second, reached) in [("", 200, 3), (", retry_policy: { num_retries: 0 }", 503, 2)]
+    {
+        let (origin, requests) = once_for_each_connection();
+        let config = bootstrap(origin).replace(&route(""), &route(policy));
+        let proxy = Proxy::start(&config, &["--concurrency", "1"]);
+        let at = proxy.listener("ingress");
+        let ask = || ask(TcpStream::connect(&at).unwrap(), b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!([(); 2].map(|()| ask().unwrap().0.status), [200, second], "{policy}");
+        assert_eq!(requests.load(Ordering::SeqCst), reached, "{policy}");
+    }
+}
+
+/// An origin that answers the first request on a connection and ends it when there is another; and how many came.
+fn once_for_each_connection() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            for answer in [&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..], b""] {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    reader.read_line(&mut line).unwrap();
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                reader.get_mut().write_all(answer).unwrap();
+            }
+        }
+    });
+    (address, requests)
 }
 
 /// How an origin ends a connection that it had not said it would end.
