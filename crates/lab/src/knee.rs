@@ -356,23 +356,25 @@ mod tests {
 
     #[test]
     fn a_server_that_holds_answers_back_is_limited_by_its_connections() {
-        // A machine that is itself held up breaks the objective sooner than the server does: it is asked again.
-        let mut low = Vec::new();
-        while low.len() < 3 {
+        // A machine that is itself held up breaks the objective sooner than the server does, and `knee` says so: the
+        // server is asked again.
+        let mut spoilt = Vec::new();
+        while spoilt.len() < 10 {
             let (it, knee) = search_a_server_that_holds_back();
-            let (rate, broken) = (knee.rate.unwrap(), knee.broken.unwrap());
+            let (rate, broken) = (knee.rate.unwrap_or(0.0), knee.broken.unwrap());
             assert!(rate <= 220.0 && broken > rate, "{rate} {broken}: {:?}", knee.steps);
-            let law = knee.law.unwrap();
-            if rate >= 140.0 && (16.0..=21.0).contains(&law.lambda) {
+            assert!(knee.to_json()["steps"][0]["noise"]["load"].is_number());
+            let lambda = knee.law.map_or(0.0, |law| law.lambda);
+            let by_machine = knee.limiter.starts_with("the machine");
+            if rate >= 140.0 && (16.0..=21.0).contains(&lambda) && !by_machine {
                 assert!(knee.limiter.starts_with("connections"), "{}", knee.limiter);
-                assert!(knee.to_json()["steps"][0]["noise"]["load"].is_number());
                 assert!(knee.to_json()["warnings"].is_array());
                 assert!(knee.to_page(&it, "again").to_html().contains("knee"));
                 return;
             }
-            low.push((rate, law, knee.steps));
+            spoilt.push((rate, lambda, knee.limiter, knee.steps));
         }
-        panic!("{low:#?}");
+        panic!("{spoilt:#?}");
     }
 
     /// A second at 778 requests/s to a server whose only thread needs 1 ms for each.
