@@ -31,7 +31,7 @@ fn defaults_are_envoys() {
     assert!(http.generate_request_id && !http.use_remote_address && http.router.dynamic_stats);
     let cluster = cluster(&loaded, "a");
     assert_eq!(cluster.connect_timeout, Duration::from_secs(5));
-    assert_eq!(cluster.balancer, Balancer::RoundRobin);
+    assert_eq!(cluster.balancing.policy, Balancer::RoundRobin);
     assert_eq!(
         (
             cluster.limits.connections,
@@ -41,7 +41,7 @@ fn defaults_are_envoys() {
         ),
         (1024, 1024, 1024, 3)
     );
-    assert_eq!(cluster.panic_threshold, 50);
+    assert_eq!(cluster.balancing.panic_threshold, 50);
     assert_eq!(cluster.http1.max_head_bytes, 80 * 1024);
     let listener = &loaded.snapshot.listeners[0];
     assert_eq!((&*listener.name, &*listener.stat_prefix), ("127.0.0.1:10000", "127.0.0.1_10000"));
@@ -112,7 +112,7 @@ static_resources:
     let name = &dns.names[0];
     assert_eq!((&*name.name, name.port, name.template.weight), ("app.internal", 81, 7));
     assert_eq!((&*name.template.hostname, &*name.template.locality), ("app.internal", "r/z/"));
-    assert_eq!(cluster.balancer, Balancer::LeastRequest { choices: 2, bias_milli: 1000 });
+    assert_eq!(cluster.balancing.policy, Balancer::LeastRequest { choices: 2, bias_milli: 1000 });
 }
 
 #[test]
@@ -140,7 +140,7 @@ static_resources:
   clusters: [{name: a, type: STATIC}]
 ";
     let loaded = yaml(text).unwrap();
-    assert_eq!(cluster(&loaded, "a").panic_threshold, 20);
+    assert_eq!(cluster(&loaded, "a").balancing.panic_threshold, 20);
     assert_eq!(loaded.bootstrap.runtime.iter().count(), 2);
 }
 

@@ -11,7 +11,7 @@ use towpath_engine::balancer::{Balancer, Host};
 use towpath_engine::format::{Facts, Format, FormatOptions, JsonTemplate};
 use towpath_engine::record::Record;
 use towpath_engine::route::PathRules;
-use towpath_engine::snapshot::cluster::{self, Endpoint, Health};
+use towpath_engine::snapshot::cluster::{self, Endpoint};
 use towpath_engine::snapshot::http::EscapedSlashes;
 use towpath_engine::stats::{ClusterStats, Query, Registry, Scope};
 use towpath_proto::{Address, Head, Instant, Version};
@@ -76,15 +76,8 @@ fn formats(c: &mut Criterion) {
 fn balancers(c: &mut Criterion) {
     let hosts = |weights: fn(u32) -> u32| {
         let host = |n| {
-            Host::new(Endpoint {
-                address: Address::unspecified(),
-                hostname: "".into(),
-                weight: weights(n),
-                priority: 0,
-                health: Health::Healthy,
-                locality: "".into(),
-                check: None,
-            })
+            let address = Address::unspecified();
+            Host::new(Endpoint { weight: weights(n), ..Endpoint::new(address) })
         };
         (0..100).map(host).collect::<Vec<_>>()
     };
@@ -96,7 +89,7 @@ fn balancers(c: &mut Criterion) {
         ("least request, weights", least, hosts(|n| n % 7 + 1)),
         ("random, weights", cluster::Balancer::Random, hosts(|n| n % 7 + 1)),
     ] {
-        let mut balancer = Balancer::new(policy, 50);
+        let mut balancer = Balancer::new(cluster::Balancing::new(policy));
         balancer.rebuild(&hosts, 1);
         let mut random = 0u64;
         c.bench_function(&format!("balancer/{name}"), |b| {

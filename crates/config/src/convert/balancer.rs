@@ -1,6 +1,6 @@
 //! Load balancing policies, in both their forms.
 
-use towpath_engine::snapshot::cluster::Balancer;
+use towpath_engine::snapshot::cluster::{Balancer, Balancing};
 
 use super::Converter;
 use super::extension::LOAD_BALANCER;
@@ -12,10 +12,41 @@ const LEAST_REQUEST: &str =
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
-    pub(super) fn balancer(&mut self, cluster: &Message) -> Option<Balancer> {
-        if let Some(policy) = cluster.message("load_balancing_policy") {
-            return self.typed_balancer(policy);
-        }
+    pub(super) fn balancing(&mut self, cluster: &Message) -> Option<Balancing> {
+        let common = cluster.message("common_lb_config");
+        let (policy, localities) = match cluster.message("load_balancing_policy") {
+            Some(policy) => {
+                for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
+                    if let Some(common) = common.filter(|common| common.has(field)) {
+                        self.report.problem(common.at(field), TWO_PLACES);
+                    }
+                }
+                self.typed_balancer(policy)?
+            }
+            None => (self.named_balancer(cluster)?, common),
+        };
+        let zones = localities.and_then(|config| config.message("zone_aware_lb_config"));
+        Some(Balancing {
+            policy,
+            panic_threshold: self.panic_threshold(cluster),
+            fails_in_panic: zones.is_some_and(|zones| zones.flag("fail_traffic_on_panic")),
+            weighs_localities: localities
+                .is_some_and(|config| config.has("locality_weighted_lb_config")),
+        })
+    }
+
+    fn panic_threshold(&mut self, message: &Message) -> u8 {
+        let common = message.message("common_lb_config");
+        let threshold = common.and_then(|common| common.message("healthy_panic_threshold"));
+        let percent = threshold
+            .map_or(50.0, |percent| percent.float("value").unwrap_or(0.0))
+            .clamp(0.0, 100.0);
+        let percent = percent.round() as u8;
+        let key = self.runtime.number("upstream.healthy_panic_threshold");
+        key.and_then(|key| u8::try_from(key.min(100)).ok()).unwrap_or(percent)
+    }
+
+    fn named_balancer(&mut self, cluster: &Message) -> Option<Balancer> {
         let at = cluster.at("lb_policy");
         match cluster.choice("lb_policy").as_str() {
             "ROUND_ROBIN" => Some(Balancer::RoundRobin),
@@ -39,8 +70,11 @@ impl Converter<'_> {
         }
     }
 
-    /// The first policy of the list, as Envoy knows all that can be written in it.
-    fn typed_balancer(&mut self, policy: &Message) -> Option<Balancer> {
+    /// The first policy of the list, as Envoy knows all that can be written in it, and what it says of localities.
+    fn typed_balancer<'m>(
+        &mut self,
+        policy: &'m Message,
+    ) -> Option<(Balancer, Option<&'m Message>)> {
         let Some(first) = policy.messages("policies").next() else {
             self.report.problem(&policy.at, "needs at least one policy");
             return None;
@@ -48,11 +82,12 @@ impl Converter<'_> {
         let extension = first.message("typed_extension_config")?;
         let known = [ROUND_ROBIN, LEAST_REQUEST, RANDOM];
         let (config, _) = self.extension(extension, LOAD_BALANCER, &known)?;
-        Some(match config.descriptor.full_name() {
+        let balancer = match config.descriptor.full_name() {
             LEAST_REQUEST => self.least_request(config),
             RANDOM => Balancer::Random,
             _ => Balancer::RoundRobin,
-        })
+        };
+        Some((balancer, config.message("locality_lb_config")))
     }
 
     fn least_request(&mut self, config: &Message) -> Balancer {
@@ -65,4 +100,6 @@ impl Converter<'_> {
     }
 }
 
+const TWO_PLACES: &str =
+    "cannot stand beside `load_balancing_policy`; write it in the policy's `locality_lb_config`";
 const DEFAULT_LEAST_REQUEST: Balancer = Balancer::LeastRequest { choices: 2, bias_milli: 1000 };

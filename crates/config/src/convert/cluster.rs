@@ -44,7 +44,7 @@ impl Converter<'_> {
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
         let discovery = self.discovery(bootstrap, message);
         let endpoints = self.endpoints(message, discovery.as_ref());
-        let balancer = self.balancer(message);
+        let balancing = self.balancing(message);
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");
@@ -75,7 +75,7 @@ impl Converter<'_> {
                 Discovery::Static => Discovery::Static,
             },
             endpoints: endpoints.addresses.into(),
-            balancer: balancer?,
+            balancing: balancing?,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
             tls,
@@ -90,21 +90,9 @@ impl Converter<'_> {
             http1: Arc::new(http1),
             bolt,
             in_use: Default::default(),
-            panic_threshold: self.panic_threshold(message),
             health_check: self.active_check(message),
             outliers: self.outliers(message),
         })
-    }
-
-    fn panic_threshold(&mut self, message: &Message) -> u8 {
-        let common = message.message("common_lb_config");
-        let threshold = common.and_then(|common| common.message("healthy_panic_threshold"));
-        let percent = threshold
-            .map_or(50.0, |percent| percent.float("value").unwrap_or(0.0))
-            .clamp(0.0, 100.0);
-        let percent = percent.round() as u8;
-        let key = self.runtime.number("upstream.healthy_panic_threshold");
-        key.and_then(|key| u8::try_from(key.min(100)).ok()).unwrap_or(percent)
     }
 
     /// Circuit breakers of the default and of the high priority.

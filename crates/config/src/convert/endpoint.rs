@@ -44,17 +44,16 @@ impl Converter<'_> {
         {
             self.report.problem(&assignment.at, SINGLE);
         }
+        let locality_weights = locality_weights(&localities);
         let mut weights: HashMap<u32, u64> = HashMap::new();
         for locality in localities {
             let priority = locality.number32("priority").unwrap_or(0);
+            let name = locality_name(locality.message("locality"));
             let template = Endpoint {
-                address: Address::unspecified(),
-                hostname: Arc::from(""),
-                weight: 1,
                 priority,
-                health: Health::Healthy,
-                locality: locality_name(locality.message("locality")),
-                check: None,
+                locality: Arc::from(&*name),
+                locality_weight: locality_weights.get(&(priority, name)).copied().unwrap_or(0),
+                ..Endpoint::new(Address::unspecified())
             };
             let messages: Vec<_> = locality.messages("lb_endpoints").collect();
             for message in messages {
@@ -146,14 +145,21 @@ fn endpoint_check(config: &Message) -> EndpointCheck {
     }
 }
 
-fn locality_name(locality: Option<&Message>) -> Arc<str> {
-    let Some(locality) = locality else { return Arc::from("") };
+/// The weight of each locality that has one, by priority and name. Envoy takes the last that is written for it, and
+/// none for endpoints without a `locality`.
+fn locality_weights(localities: &[&Message]) -> HashMap<(u32, String), u32> {
+    let weighted = localities.iter().filter_map(|message| {
+        let name = locality_name(Some(message.message("locality")?));
+        let weight = message.number32("load_balancing_weight")?;
+        Some(((message.number32("priority").unwrap_or(0), name), weight))
+    });
+    weighted.collect()
+}
+
+fn locality_name(locality: Option<&Message>) -> String {
+    let Some(locality) = locality else { return String::new() };
     let parts = [locality.text("region"), locality.text("zone"), locality.text("sub_zone")];
-    Arc::from(if parts.iter().all(|part| part.is_empty()) {
-        String::new()
-    } else {
-        parts.join("/")
-    })
+    if parts.iter().all(|part| part.is_empty()) { String::new() } else { parts.join("/") }
 }
 
 const SINGLE: &str =

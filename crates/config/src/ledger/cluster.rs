@@ -98,18 +98,32 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig",
-        honoured: &["healthy_panic_threshold"],
+        honoured: &[
+            "healthy_panic_threshold",
+            "zone_aware_lb_config",
+            "locality_weighted_lb_config",
+        ],
         harmless: &[
             ("update_merge_window", "updates of hosts are applied at once"),
             ("consistent_hashing_lb_config", "no load balancer here hashes"),
         ],
         changes: &[
             ("ignore_new_hosts_until_first_hc", "new hosts count from the start"),
-            ("zone_aware_lb_config", "zone aware routing is not there"),
-            ("locality_weighted_lb_config", "localities have no weight"),
             ("close_connections_on_host_set_change", "connections to other hosts stay"),
             ("override_host_status", "hosts cannot be chosen by a request"),
         ],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.LocalityWeightedLbConfig",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.ZoneAwareLbConfig",
+        honoured: &["fail_traffic_on_panic"],
+        harmless: &[("routing_enabled", NO_LOCAL_CLUSTER), ("min_cluster_size", NO_LOCAL_CLUSTER)],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers",
@@ -160,29 +174,49 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
-        honoured: &["choice_count", "active_request_bias"],
+        honoured: &["choice_count", "active_request_bias", "locality_lb_config"],
         harmless: &[],
         changes: &[
             ("slow_start_config", SLOW_START),
-            ("locality_lb_config", "localities have no weight"),
             ("enable_full_scan", "some hosts are compared, not all"),
             ("selection_method", "some hosts are compared, not all"),
         ],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
-        honoured: &[],
+        honoured: &["locality_lb_config"],
         harmless: &[],
-        changes: &[
-            ("slow_start_config", SLOW_START),
-            ("locality_lb_config", "localities have no weight"),
-        ],
+        changes: &[("slow_start_config", SLOW_START)],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.random.v3.Random",
+        honoured: &["locality_lb_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig",
+        honoured: &["zone_aware_lb_config", "locality_weighted_lb_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig.LocalityWeightedLbConfig",
         honoured: &[],
         harmless: &[],
-        changes: &[("locality_lb_config", "localities have no weight")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig.ZoneAwareLbConfig",
+        honoured: &["fail_traffic_on_panic"],
+        harmless: &[
+            ("routing_enabled", NO_LOCAL_CLUSTER),
+            ("min_cluster_size", NO_LOCAL_CLUSTER),
+            ("force_locality_direct_routing", NO_LOCAL_CLUSTER),
+            ("force_local_zone", NO_LOCAL_CLUSTER),
+            ("locality_basis", NO_LOCAL_CLUSTER),
+        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -192,12 +226,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.endpoint.v3.LocalityLbEndpoints",
-        honoured: &["locality", "lb_endpoints", "priority"],
-        harmless: &[
-            ("metadata", "nothing here reads it"),
-            ("load_balancing_weight", "read by locality weighted balancing only, which is refused"),
-            ("proximity", "Envoy does not read it"),
-        ],
+        honoured: &["locality", "lb_endpoints", "priority", "load_balancing_weight"],
+        harmless: &[("metadata", "nothing here reads it"), ("proximity", "Envoy does not read it")],
         changes: &[("leds_cluster_locality_config", "xDS is not there")],
     },
     Entry {
@@ -425,4 +455,5 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 const COMPARED: &str = "hosts are not compared, and a file that enforces it is refused";
+const NO_LOCAL_CLUSTER: &str = "read only with a `local_cluster_name`, which is refused";
 const SLOW_START: &str = "a new host gets its full share at once";

@@ -2,16 +2,18 @@
 //!
 //! A priority takes its share of the traffic by how healthy it is (with Envoy's overprovisioning factor of 1.4);
 //! within it the policy decides among healthy hosts, degraded ones, or all of them when too few are healthy
-//! (*panic*). Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
+//! (*panic*); where localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
 
+mod group;
 mod least_request;
+mod locality;
 mod priority;
 mod random;
 mod round_robin;
 mod schedule;
 
 use self::priority::{Class, Load, Priority};
-use crate::snapshot::cluster::{Balancer as Policy, Endpoint, Health};
+use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
 use crate::snapshot::health::Findings;
 
 /// An endpoint with its live load.
@@ -48,19 +50,18 @@ impl Host {
 /// The state of one cluster's balancer on one worker.
 #[derive(Debug)]
 pub struct Balancer {
-    policy: Policy,
-    panic_threshold: u8,
+    config: Balancing,
     priorities: Vec<Priority>,
     load: Load,
     in_panic: bool,
 }
 
 impl Balancer {
-    /// A balancer without hosts. `panic_threshold` is in percent; 0 never panics.
+    /// A balancer without hosts.
     #[must_use]
-    pub fn new(policy: Policy, panic_threshold: u8) -> Self {
+    pub fn new(config: Balancing) -> Self {
         let (priorities, load) = (Vec::new(), Load::default());
-        Self { policy, panic_threshold, priorities, load, in_panic: false }
+        Self { config, priorities, load, in_panic: false }
     }
 
     /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
@@ -70,9 +71,9 @@ impl Balancer {
         let priorities = hosts.iter().map(|host| host.endpoint.priority).max().map_or(0, |p| p + 1);
         // Priorities without a gap are the loader's business; a hole is an empty priority.
         self.priorities = (0..priorities.min(MAX_PRIORITIES))
-            .map(|priority| Priority::new(hosts, priority, self.policy, &mut dice))
+            .map(|priority| Priority::new(hosts, priority, self.config, &mut dice))
             .collect();
-        self.load = Load::new(&self.priorities, self.panic_threshold);
+        self.load = Load::new(&self.priorities, self.config.panic_threshold);
     }
 
     /// Picks a host by its place in `hosts`, which are those of the last [`Balancer::rebuild`].
@@ -97,7 +98,7 @@ impl Balancer {
         }
     }
 
-    /// Whether the last pick was among all hosts because too few are healthy (`lb_healthy_panic`).
+    /// Whether too few hosts were healthy for the last pick, so that it was among all or failed (`lb_healthy_panic`).
     #[must_use]
     pub const fn in_panic(&self) -> bool {
         self.in_panic
@@ -106,6 +107,9 @@ impl Balancer {
     fn pick_once(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
         let (priority, class) = self.load.choose(dice)?;
         self.in_panic = class == Class::All;
+        if self.in_panic && self.config.fails_in_panic {
+            return None;
+        }
         self.priorities.get_mut(priority)?.pick(class, hosts, dice)
     }
 }

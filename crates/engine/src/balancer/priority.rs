@@ -1,16 +1,15 @@
 //! Shares the traffic among priorities and, within one, among healthy, degraded and all hosts.
 
-use super::least_request::LeastRequest;
-use super::random::Random;
-use super::round_robin::RoundRobin;
-use super::{Dice, Host, Policy};
+use super::group::Group;
+use super::locality::Localities;
+use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
 
 /// The hosts of one priority.
 #[derive(Debug)]
 pub(super) struct Priority {
-    healthy: Group,
-    degraded: Group,
+    healthy: Eligible,
+    degraded: Eligible,
     all: Group,
 }
 
@@ -23,62 +22,66 @@ pub(super) enum Class {
     All,
 }
 
-/// Some hosts and the policy that chooses among them.
+/// Hosts of one health, together or by locality.
 #[derive(Debug)]
-enum Group {
-    RoundRobin(RoundRobin),
-    LeastRequest(LeastRequest),
-    Random(Random),
+enum Eligible {
+    Together(Group),
+    ByLocality(Localities, usize),
 }
 
 impl Priority {
-    pub(super) fn new(hosts: &[Host], priority: u32, policy: Policy, dice: &mut Dice) -> Self {
-        let mut group = |wanted: Option<Health>| {
-            let members = (0u32..).zip(hosts).filter(|(_, host)| {
-                host.endpoint.priority == priority
-                    && wanted.is_none_or(|health| host.health() == health)
-            });
-            let members = members.map(|(index, _)| index).collect();
-            match policy {
-                Policy::RoundRobin => Group::RoundRobin(RoundRobin::new(members, hosts, dice)),
-                Policy::LeastRequest { choices, bias_milli } => {
-                    Group::LeastRequest(LeastRequest::new(members, hosts, choices, bias_milli))
-                }
-                Policy::Random => Group::Random(Random::new(members, hosts)),
+    pub(super) fn new(hosts: &[Host], priority: u32, config: Balancing, dice: &mut Dice) -> Self {
+        let of_priority = |host: &Host| host.endpoint.priority == priority;
+        let all = places(hosts, of_priority);
+        let policy = config.policy;
+        let mut eligible = |health| {
+            let members = places(hosts, |host| of_priority(host) && host.health() == health);
+            let localities = config
+                .weighs_localities
+                .then(|| Localities::new(&all, &members, hosts, policy, dice))
+                .flatten();
+            match localities {
+                Some(localities) => Eligible::ByLocality(localities, members.len()),
+                None => Eligible::Together(Group::new(members, hosts, policy, dice)),
             }
         };
-        let (healthy, degraded) = (group(Some(Health::Healthy)), group(Some(Health::Degraded)));
-        Self { healthy, degraded, all: group(None) }
+        let (healthy, degraded) = (eligible(Health::Healthy), eligible(Health::Degraded));
+        Self { healthy, degraded, all: Group::new(all, hosts, policy, dice) }
     }
 
     pub(super) fn pick(&mut self, class: Class, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
-        let group = match class {
-            Class::Healthy => &mut self.healthy,
-            Class::Degraded => &mut self.degraded,
-            Class::All => &mut self.all,
-        };
-        let host = match group {
-            Group::RoundRobin(group) => group.pick(hosts),
-            Group::LeastRequest(group) => group.pick(hosts, dice),
-            Group::Random(group) => group.pick(dice),
+        let host = match class {
+            Class::Healthy => self.healthy.pick(hosts, dice),
+            Class::Degraded => self.degraded.pick(hosts, dice),
+            Class::All => self.all.pick(hosts, dice),
         };
         host.map(|host| host as usize)
     }
 
     fn sizes(&self) -> (u64, u64, u64) {
-        (self.healthy.len(), self.degraded.len(), self.all.len())
+        (self.healthy.len() as u64, self.degraded.len() as u64, self.all.len() as u64)
     }
 }
 
-impl Group {
-    fn len(&self) -> u64 {
-        let hosts = match self {
-            Self::RoundRobin(group) => group.len(),
-            Self::LeastRequest(group) => group.len(),
-            Self::Random(group) => group.len(),
-        };
-        hosts as u64
+impl Eligible {
+    fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+        match self {
+            Self::Together(group) => group.pick(hosts, dice),
+            Self::ByLocality(localities, _) => localities.pick(hosts, dice),
+        }
     }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Together(group) => group.len(),
+            Self::ByLocality(_, len) => *len,
+        }
+    }
+}
+
+fn places(hosts: &[Host], wanted: impl Fn(&Host) -> bool) -> Box<[u32]> {
+    let members = (0u32..).zip(hosts).filter(|(_, host)| wanted(host));
+    members.map(|(place, _)| place).collect()
 }
 
 /// Percent of the traffic by priority and class. Envoy: "priority levels", "degraded", "panic".
@@ -180,7 +183,7 @@ fn panics((healthy, degraded, all): (u64, u64, u64), threshold: u8) -> bool {
 }
 
 /// Percent: a priority counts as whole until fewer than 100/140 of its hosts are healthy.
-const OVERPROVISIONING: u64 = 140;
+pub(super) const OVERPROVISIONING: u64 = 140;
 
 #[cfg(test)]
 impl Load {

@@ -9,15 +9,7 @@ const LEAST_REQUEST: Policy = Policy::LeastRequest { choices: 2, bias_milli: 100
 const POLICIES: [Policy; 3] = [Policy::RoundRobin, LEAST_REQUEST, Policy::Random];
 
 fn host(weight: u32, priority: u32, health: Health) -> Host {
-    Host::new(Endpoint {
-        address: Address::unspecified(),
-        hostname: Arc::from(""),
-        weight,
-        priority,
-        health,
-        locality: Arc::from(""),
-        check: None,
-    })
+    Host::new(Endpoint { weight, priority, health, ..Endpoint::new(Address::unspecified()) })
 }
 
 fn hosts(weights: &[u32]) -> Vec<Host> {
@@ -25,7 +17,7 @@ fn hosts(weights: &[u32]) -> Vec<Host> {
 }
 
 fn balancer(policy: Policy, hosts: &[Host]) -> Balancer {
-    let mut balancer = Balancer::new(policy, 50);
+    let mut balancer = Balancer::new(Balancing::new(policy));
     balancer.rebuild(hosts, 7);
     balancer
 }
@@ -195,7 +187,8 @@ fn panic_picks_among_all() {
     assert_eq!(picked.len(), 4);
     assert!(in_panic.in_panic());
 
-    let mut calm = Balancer::new(Policy::RoundRobin, 0);
+    let config = Balancing::new(Policy::RoundRobin);
+    let mut calm = Balancer::new(Balancing { panic_threshold: 0, ..config });
     calm.rebuild(&hosts, 7);
     assert!((0..8).all(|r| calm.pick(&hosts, r, &never, 0) == Some(0)));
     assert!(!calm.in_panic());
@@ -204,9 +197,96 @@ fn panic_picks_among_all() {
     assert!(balancer(Policy::Random, &dead).pick(&dead, 1, &never, 0).is_some());
     calm.rebuild(&dead, 1);
     assert_eq!(calm.pick(&dead, 1, &never, 0), None);
+
+    let mut failing = Balancer::new(Balancing { fails_in_panic: true, ..config });
+    failing.rebuild(&hosts, 7);
+    assert_eq!(failing.pick(&hosts, 1, &never, 0), None);
+    assert!(failing.in_panic(), "it is counted");
 }
 
 #[test]
 fn members_are_counted_by_health() {
     assert_eq!(membership(&priorities(&[(3, 2, 1)])), (6, 3, 2));
+}
+
+/// Hosts of localities given as (weight, healthy, unhealthy), all of one priority.
+fn localities(shape: &[(u32, usize, usize)]) -> Vec<Host> {
+    let mut all = Vec::new();
+    for (number, (locality_weight, healthy, unhealthy)) in shape.iter().enumerate() {
+        let count = healthy + unhealthy;
+        all.extend((0..count).map(|at| {
+            let health = if at < *healthy { Health::Healthy } else { Health::Unhealthy };
+            let mut host = host(1, 0, health);
+            host.endpoint.locality = Arc::from(format!("region/{number}/"));
+            host.endpoint.locality_weight = *locality_weight;
+            host
+        }));
+    }
+    all
+}
+
+/// How many of so many picks each locality gets.
+fn shares(policy: Policy, shape: &[(u32, usize, usize)], picks: u64) -> Vec<u64> {
+    let hosts = localities(shape);
+    let config = Balancing { weighs_localities: true, ..Balancing::new(policy) };
+    let mut balancer = Balancer::new(config);
+    balancer.rebuild(&hosts, 7);
+    let mut shares = vec![0; shape.len()];
+    for random in 0..picks {
+        let host = balancer.pick(&hosts, random, &never, 0).unwrap();
+        assert_eq!(hosts[host].health(), Health::Healthy);
+        let place = shape.iter().scan(0, |end, (_, healthy, unhealthy)| {
+            *end += healthy + unhealthy;
+            Some(*end)
+        });
+        shares[place.take_while(|end| *end <= host).count()] += 1;
+    }
+    shares
+}
+
+/// The table of Envoy's documentation on locality weighted load balancing, and what has no weight.
+#[test]
+fn localities_get_their_weights_however_many_hosts_they_have() {
+    for policy in POLICIES {
+        for (shape, wanted) in [
+            (&[(1, 1, 0), (2, 1, 0)][..], [1000, 2000]),
+            (&[(1, 9, 0), (2, 1, 0)], [1000, 2000]),
+            // Seven healthy hosts in ten are nearly enough (98 %); half of them are 70 %.
+            (&[(1, 100, 0), (2, 70, 30)], [1014, 1986]),
+            (&[(1, 100, 0), (2, 50, 50)], [1250, 1750]),
+            (&[(1, 100, 0), (2, 0, 100)], [3000, 0]),
+            // Without a weight there is no traffic, unless no locality has one.
+            (&[(1, 1, 0), (0, 5, 0)], [3000, 0]),
+            (&[(0, 1, 0), (0, 2, 0)], [1000, 2000]),
+            // One that has a weight and no healthy host leaves all to the others, by hosts.
+            (&[(0, 2, 0), (7, 0, 1)], [3000, 0]),
+        ] {
+            let seen = shares(policy, shape, 3000);
+            let slack =
+                if wanted == [1000, 2000] && policy != Policy::RoundRobin { 120 } else { 2 };
+            assert!(
+                seen.iter().zip(wanted).all(|(seen, wanted)| seen.abs_diff(wanted) <= slack),
+                "{policy:?} {shape:?}: {seen:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_does_not_weigh_localities_does_not_look_at_their_weights() {
+    let hosts = localities(&[(1, 1, 0), (99, 1, 0)]);
+    assert_eq!(counts(Policy::RoundRobin, &hosts, 1000), [500, 500]);
+}
+
+/// In panic all hosts count alike, wherever they are.
+#[test]
+fn panic_picks_among_all_localities() {
+    let hosts = localities(&[(1, 1, 4), (9, 1, 4)]);
+    let config = Balancing::new(Policy::RoundRobin);
+    let mut balancer = Balancer::new(Balancing { weighs_localities: true, ..config });
+    balancer.rebuild(&hosts, 7);
+    let picked: std::collections::BTreeSet<_> =
+        (0..10).filter_map(|random| balancer.pick(&hosts, random, &never, 0)).collect();
+    assert_eq!(picked.len(), 10);
+    assert!(balancer.in_panic());
 }

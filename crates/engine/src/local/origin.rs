@@ -22,7 +22,7 @@ use crate::env::{Env, TimerSlot};
 use crate::local::message::{Origin, Outcome, Transport};
 use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
-use crate::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
+use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::snapshot::{BufferLimit, ClusterId};
 
@@ -129,21 +129,14 @@ impl Local {
             ..Limits::default()
         };
         // Each connection has its own address: the host stands for all of them.
-        let endpoint = Endpoint {
-            address: Address::unspecified(),
-            hostname: Arc::clone(&key.host),
-            weight: 1,
-            priority: 0,
-            health: Health::Healthy,
-            locality: Arc::from(""),
-            check: None,
-        };
+        let hostname = Arc::clone(&key.host);
+        let endpoint = Endpoint { hostname, ..Endpoint::new(Address::unspecified()) };
         Arc::new(Cluster {
             name: Arc::clone(&name),
             stat_name: name,
             discovery: Discovery::Static,
             endpoints: Arc::from([endpoint]),
-            balancer: Balancer::RoundRobin,
+            balancing: Balancing { panic_threshold: 0, ..Balancing::new(Balancer::RoundRobin) },
             connect_timeout: settings.race.attempt_timeout,
             connect: Arc::new(connect_options()),
             buffer_limit: BufferLimit::strict(settings.window_bytes),
@@ -155,7 +148,6 @@ impl Local {
             max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
             bolt: None,
-            panic_threshold: 0,
             health_check: None,
             outliers: None,
             tls: self.origin_tls(key),

@@ -22,7 +22,7 @@ pub struct Cluster {
     /// Endpoints of a static cluster, and what a DNS cluster starts with.
     pub endpoints: Arc<[Endpoint]>,
     /// How a host is chosen.
-    pub balancer: Balancer,
+    pub balancing: Balancing,
     /// `connect_timeout`: default 5 s.
     pub connect_timeout: Duration,
     /// How to connect.
@@ -47,8 +47,6 @@ pub struct Cluster {
     pub http1: Arc<http1::Options>,
     /// Bolt is spoken in place of HTTP.
     pub bolt: Option<Arc<BoltUpstream>>,
-    /// `common_lb_config.healthy_panic_threshold` in percent.
-    pub panic_threshold: u8,
     /// `health_checks`: whether and how each host is asked how it is.
     pub health_check: Option<Arc<HealthCheck>>,
     /// `outlier_detection`: whether and when a host is left out for its answers.
@@ -144,11 +142,28 @@ pub struct Endpoint {
     pub health: Health,
     /// The locality's name as `region/zone/sub_zone`.
     pub locality: Arc<str>,
+    /// `LocalityLbEndpoints.load_balancing_weight`; 0 when not set: then it has no traffic where others have a weight.
+    pub locality_weight: u32,
     /// `health_check_config`: what is different when it is checked.
     pub check: Option<Arc<EndpointCheck>>,
 }
 
 impl Endpoint {
+    /// An endpoint at an address, with all else as Envoy has it when nothing is said.
+    #[must_use]
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            hostname: Arc::from(""),
+            weight: 1,
+            priority: 0,
+            health: Health::Healthy,
+            locality: Arc::from(""),
+            locality_weight: 0,
+            check: None,
+        }
+    }
+
     /// Whether it is left out of active checks.
     #[must_use]
     pub fn is_unchecked(&self) -> bool {
@@ -166,6 +181,27 @@ pub enum Health {
     Degraded,
     /// Not picked. `UNHEALTHY`, `DRAINING`, `TIMEOUT`.
     Unhealthy,
+}
+
+/// How a host is chosen among those of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balancing {
+    /// Among those that are eligible.
+    pub policy: Balancer,
+    /// `common_lb_config.healthy_panic_threshold` in percent; 0 never panics.
+    pub panic_threshold: u8,
+    /// `fail_traffic_on_panic`: in panic no host is chosen, not any.
+    pub fails_in_panic: bool,
+    /// `locality_weighted_lb_config`: a locality is chosen first, by its weight, then a host of it.
+    pub weighs_localities: bool,
+}
+
+impl Balancing {
+    /// By a policy, with all else as Envoy has it when nothing is said.
+    #[must_use]
+    pub const fn new(policy: Balancer) -> Self {
+        Self { policy, panic_threshold: 50, fails_in_panic: false, weighs_localities: false }
+    }
 }
 
 /// Envoy `Cluster.LbPolicy`.

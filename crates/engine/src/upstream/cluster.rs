@@ -86,7 +86,7 @@ type Load = [Share; 4];
 
 impl ClusterState {
     pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
-        let balancer = Balancer::new(config.balancer, config.panic_threshold);
+        let balancer = Balancer::new(config.balancing);
         Self {
             id,
             config,
@@ -467,8 +467,8 @@ impl ClusterState {
         let config = Arc::clone(&self.config);
         self.tls = tls;
         self.leaves = false;
-        if (config.balancer, config.panic_threshold) != (before.balancer, before.panic_threshold) {
-            self.balancer = Balancer::new(config.balancer, config.panic_threshold);
+        if config.balancing != before.balancing {
+            self.balancer = Balancer::new(config.balancing);
         }
         if config.health_check.is_none() && config.outliers.is_none() {
             self.standing = None;

@@ -74,7 +74,7 @@ impl Ward {
 
     pub fn without_panic(seed: u64, hosts: u8, check: HealthCheck) -> Self {
         let mut plan = plan(hosts, check);
-        plan.cluster.panic_threshold = 0;
+        plan.cluster.balancing.panic_threshold = 0;
         Self::build(seed, plan, hosts, Faults::none(), http_host)
     }
 

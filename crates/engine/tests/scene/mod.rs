@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::route::HostIndex;
-use towpath_engine::snapshot::cluster::{Balancer, Cluster, Discovery, Endpoint, Health, Limits};
+use towpath_engine::snapshot::cluster::{
+    Balancer, Balancing, Cluster, Discovery, Endpoint, Limits,
+};
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
     ChainMatch, Direction, FilterChain, Listener, ListenerFilters, TcpProxy, Terminal,
@@ -40,15 +42,7 @@ pub fn origin_address(number: u8) -> Address {
 }
 
 pub fn endpoint(address: Address) -> Endpoint {
-    Endpoint {
-        address,
-        hostname: "".into(),
-        weight: 1,
-        priority: 0,
-        health: Health::Healthy,
-        locality: "".into(),
-        check: None,
-    }
+    Endpoint::new(address)
 }
 
 pub fn cluster(name: &str, origins: u8) -> Cluster {
@@ -59,7 +53,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         stat_name: name.into(),
         discovery: Discovery::Static,
         endpoints: endpoints.into(),
-        balancer: Balancer::RoundRobin,
+        balancing: Balancing::new(Balancer::RoundRobin),
         connect_timeout: Duration::from_secs(2),
         connect: Arc::default(),
         tls: None,
@@ -72,7 +66,6 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         max_requests_per_connection: 0,
         http1: Arc::default(),
         bolt: None,
-        panic_threshold: 50,
         health_check: None,
         outliers: None,
     }

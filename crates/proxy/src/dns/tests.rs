@@ -1,7 +1,7 @@
 use std::net::UdpSocket;
 use std::sync::Mutex;
 
-use towpath_engine::snapshot::cluster::{Family, Health};
+use towpath_engine::snapshot::cluster::Family;
 
 use super::*;
 
@@ -156,15 +156,7 @@ fn watch(
     names: &[&str],
     logical: bool,
 ) -> (Watcher, mpsc::UnboundedReceiver<Update>) {
-    let template = Endpoint {
-        address: Address::unspecified(),
-        hostname: Arc::from(""),
-        weight: 7,
-        priority: 3,
-        health: Health::Healthy,
-        locality: Arc::from(""),
-        check: None,
-    };
+    let template = Endpoint { weight: 7, priority: 3, ..Endpoint::new(Address::unspecified()) };
     let names = names
         .iter()
         .map(|name| DnsName { name: Arc::from(*name), port: 80, template: template.clone() })

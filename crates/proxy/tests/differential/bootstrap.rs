@@ -72,6 +72,9 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
             text.push_str("    type: STATIC\n");
         }
         text.push_str(&indented(&cluster.fields, 4));
+        if has(&cluster.fields, "load_assignment") {
+            continue;
+        }
         let _ = writeln!(text, "    load_assignment:\n      cluster_name: {name}");
         if !cluster.to.is_empty() {
             text.push_str("      endpoints:\n      - lb_endpoints:\n");
@@ -83,6 +86,9 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
                 "        - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }}"
             );
         }
+    }
+    for (name, address) in upstreams {
+        text = text.replace(&format!("${{{name}.port}}"), &address.port().to_string());
     }
     secure::fill(&text.replace("${log}", &log.display().to_string()))
 }

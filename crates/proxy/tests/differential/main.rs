@@ -70,7 +70,8 @@ suites!(
     tls,
     tls_downstream,
     health,
-    outliers
+    outliers,
+    balancing
 );
 
 fn folder() -> std::path::PathBuf {

@@ -1,0 +1,46 @@
+//! Some hosts and the policy that chooses among them.
+
+use super::least_request::LeastRequest;
+use super::random::Random;
+use super::round_robin::RoundRobin;
+use super::{Dice, Host, Policy};
+
+#[derive(Debug)]
+pub(super) enum Group {
+    RoundRobin(RoundRobin),
+    LeastRequest(LeastRequest),
+    Random(Random),
+}
+
+impl Group {
+    pub(super) fn new(
+        members: Box<[u32]>,
+        hosts: &[Host],
+        policy: Policy,
+        dice: &mut Dice,
+    ) -> Self {
+        match policy {
+            Policy::RoundRobin => Self::RoundRobin(RoundRobin::new(members, hosts, dice)),
+            Policy::LeastRequest { choices, bias_milli } => {
+                Self::LeastRequest(LeastRequest::new(members, hosts, choices, bias_milli))
+            }
+            Policy::Random => Self::Random(Random::new(members, hosts)),
+        }
+    }
+
+    pub(super) fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+        match self {
+            Self::RoundRobin(group) => group.pick(hosts),
+            Self::LeastRequest(group) => group.pick(hosts, dice),
+            Self::Random(group) => group.pick(dice),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::RoundRobin(group) => group.len(),
+            Self::LeastRequest(group) => group.len(),
+            Self::Random(group) => group.len(),
+        }
+    }
+}
