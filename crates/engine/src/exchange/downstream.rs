@@ -235,8 +235,15 @@ impl Exchange {
             &mut self.env,
             now,
         );
-        let Some(connection) = self.conns.table.remove(id) else { return };
-        for index in connection.streams.iter() {
+        let waiting = self.conns.waiting_for(id);
+        let Some(mut connection) = self.conns.table.remove(id) else { return };
+        let streams = std::mem::take(&mut connection.streams);
+        for index in streams.iter() {
+            if let Some(stream) = self.streams.get_mut(index)
+                && stream.context.bolt().is_none()
+            {
+                connection.weigh(stream, waiting);
+            }
             self.streams.mark_gone(index);
             self.finish(index, now);
         }
