@@ -49,6 +49,19 @@ fn defaults_are_envoys() {
     assert_eq!(listener.retry_buffer_limit, 1024 * 1024);
 }
 
+/// Envoy has none of the two beside it, not even its default of 15 s.
+#[test]
+fn a_maximum_duration_takes_the_place_of_the_timeout() {
+    for timeout in ["", "timeout: 1s, "] {
+        let loaded =
+            gateway(&format!("{timeout}max_stream_duration: {{ max_stream_duration: 9s }}"), "");
+        let forward = forward(&loaded);
+        assert_eq!(forward.timeout, None);
+        assert_eq!(forward.max_stream_duration, Some(Some(Duration::from_secs(9))));
+        assert_eq!(loaded.ignored.len(), usize::from(!timeout.is_empty()), "{:?}", loaded.ignored);
+    }
+}
+
 #[test]
 fn routes_say_what_was_written() {
     let loaded = gateway(

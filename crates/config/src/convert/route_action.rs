@@ -11,6 +11,7 @@ use towpath_engine::snapshot::route::{
 
 use super::Converter;
 use super::route_table::Surroundings;
+use crate::error::Rank;
 use crate::message::{At, Message, Value};
 use crate::suggest::did_you_mean;
 
@@ -27,10 +28,10 @@ impl Converter<'_> {
             Some(policy) => self.retry_policy(policy),
             None => surroundings.retry.clone(),
         };
-        let timeout = action.duration("timeout").unwrap_or(DEFAULT_TIMEOUT);
         let max_stream_duration = action
             .message("max_stream_duration")
             .and_then(|max| max.duration("max_stream_duration"));
+        let timeout = self.route_timeout(action);
         Some(Forward {
             cluster: cluster?,
             not_found_status: match action.choice("cluster_not_found_response_code").as_str() {
@@ -41,7 +42,7 @@ impl Converter<'_> {
             path: path?,
             host: host?,
             append_forwarded_host: action.flag("append_x_forwarded_host"),
-            timeout: unless_zero(timeout),
+            timeout,
             idle_timeout: action.duration("idle_timeout").map(unless_zero),
             max_stream_duration: max_stream_duration.map(unless_zero),
             retry,
@@ -49,6 +50,18 @@ impl Converter<'_> {
             high_priority: action.choice("priority") == "HIGH",
             bridge: None,
         })
+    }
+
+    /// The `timeout`, which Envoy does not have beside a `max_stream_duration`, not even by default.
+    fn route_timeout(&mut self, action: &Message) -> Option<Duration> {
+        if !action.has("max_stream_duration") {
+            return unless_zero(action.duration("timeout").unwrap_or(DEFAULT_TIMEOUT));
+        }
+        if action.has("timeout") {
+            let why = "has no effect beside `max_stream_duration`, as in Envoy";
+            self.report.finding(action.at("timeout"), Rank::Harmless, why.to_owned());
+        }
+        None
     }
 
     fn cluster_choice(
