@@ -123,7 +123,7 @@ impl Decoder {
         sink: &mut impl FnMut(Field<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let index = reader.integer::<7>()?;
-        if let Some(&(name, value)) = statics::FIELDS.get((index as usize).wrapping_sub(1)) {
+        if let Some((name, value)) = statics::field(index) {
             return sink(Field { name, value, never_indexed: false, well_formed: true });
         }
         sink(self.table.field(self.table.get(index)?, false))

@@ -5,14 +5,16 @@ use bytes::{BufMut as _, BytesMut};
 use super::field::{FieldName, Pseudo};
 use super::huffman;
 use super::integer::{self, MOST_WRITTEN};
+use super::places::{Place, Places};
 use super::statics;
-use super::table::{Table, Text};
+use super::table::{OVERHEAD, Table};
 use crate::name::Name;
 
 /// Writes the header blocks of one connection.
 #[derive(Debug)]
 pub struct Encoder {
     pub(super) table: Table,
+    places: Option<Box<Places>>,
     /// The largest size that we use, whatever the peer allows.
     limit: usize,
     /// Sizes to begin the next block with: the smallest since the last one, then the last.
@@ -24,7 +26,8 @@ impl Encoder {
     #[must_use]
     pub fn new(max_table_size: u32) -> Self {
         let limit = max_table_size as usize;
-        let mut new = Self { table: Table::new(DEFAULT_SIZE), limit, updates: None };
+        let table = Table::new(DEFAULT_SIZE);
+        let mut new = Self { table, places: None, limit, updates: None };
         new.set_max_size(DEFAULT_SIZE as u32);
         new
     }
@@ -32,7 +35,7 @@ impl Encoder {
     /// Tells it the peer's `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with the size that follows from it.
     pub fn set_max_size(&mut self, size: u32) {
         let size = self.limit.min(size as usize);
-        if self.updates.is_none() && size == self.table.max() {
+        if size == self.table.max() {
             return;
         }
         self.table.set_max(size);
@@ -51,6 +54,7 @@ impl Encoder {
     }
 
     /// Adds a field. One that is `sensitive` is marked so that it enters no table on its way.
+    #[inline]
     pub fn field(
         &mut self,
         name: FieldName<'_>,
@@ -58,15 +62,9 @@ impl Encoder {
         sensitive: bool,
         out: &mut BytesMut,
     ) {
-        let small;
-        let name = match name {
-            FieldName::Other(bytes) if bytes.iter().any(u8::is_ascii_uppercase) => {
-                small = bytes.to_ascii_lowercase();
-                FieldName::resolve(&small)
-            }
-            FieldName::Other(bytes) => FieldName::resolve(bytes),
-            resolved @ (FieldName::Known(_) | FieldName::Pseudo(_)) => resolved,
-        };
+        if let FieldName::Other(bytes) = name {
+            return self.other_field(bytes, value, sensitive, out);
+        }
         let indexing = if sensitive { Indexing::Never } else { Indexing::of(name, value) };
         self.write(name, value, indexing, out);
     }
@@ -74,23 +72,49 @@ impl Encoder {
     /// Bytes of memory that it holds.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.table.capacity()
+        let places = if self.places.is_some() { size_of::<Places>() } else { 0 };
+        self.table.capacity() + places
+    }
+
+    /// Adds a field whose name may have capitals.
+    fn other_field(&mut self, name: &[u8], value: &[u8], sensitive: bool, out: &mut BytesMut) {
+        if name.iter().any(u8::is_ascii_uppercase) {
+            return self.other_field(&name.to_ascii_lowercase(), value, sensitive, out);
+        }
+        let name = FieldName::resolve(name);
+        let indexing = if sensitive { Indexing::Never } else { Indexing::of(name, value) };
+        self.write(name, value, indexing, out);
     }
 
     pub(super) fn write(
         &mut self,
         name: FieldName<'_>,
         value: &[u8],
-        indexing: Indexing,
+        mut indexing: Indexing,
         out: &mut BytesMut,
     ) {
-        let index = match (indexing, self.find(name, value)) {
-            (Indexing::Incremental | Indexing::Without, Found::Field(index)) => {
-                return put_integer::<7>(index, 0x80, out);
+        let (field, named) = statics::find(name, value);
+        if let Some(index) = field
+            && indexing != Indexing::Never
+        {
+            return put_integer::<7>(index as usize, 0x80, out);
+        }
+        let (table, places) = (&mut self.table, self.places.get_or_insert_default());
+        let place = Place::of(name, value);
+        if indexing == Indexing::Incremental {
+            if let Some(index) = places.field(&place, table, name, value) {
+                return put_integer::<7>(index as usize, 0x80, out);
             }
-            (_, Found::Field(index) | Found::Name(index)) => index,
-            (_, Found::Nothing) => 0,
-        };
+            if !fits(name, value, table.max()) {
+                indexing = Indexing::Without;
+            }
+        }
+        let named = named.or_else(|| places.name(&place, table, name));
+        // A name that has no index gets one.
+        if indexing == Indexing::Incremental && !places.is_worth(&place) && named.is_some() {
+            indexing = Indexing::Without;
+        }
+        let index = named.unwrap_or(0) as usize;
         match indexing {
             Indexing::Incremental => put_integer::<6>(index, 0x40, out),
             Indexing::Without => put_integer::<4>(index, 0x00, out),
@@ -101,40 +125,10 @@ impl Encoder {
         }
         put_text(value, out);
         if indexing == Indexing::Incremental {
-            self.insert(name, value);
+            places.enter(&place, table);
+            table.enter(name, value);
         }
     }
-
-    fn find(&self, name: FieldName<'_>, value: &[u8]) -> Found {
-        let fields = (1..).zip(statics::FIELDS.iter().copied());
-        let dynamic = self.table.iter().map(|(index, field)| (index, (field.name, field.value)));
-        let mut found = Found::Nothing;
-        for (index, (_, its_value)) in fields.chain(dynamic).filter(|(_, field)| field.0 == name) {
-            if its_value == value {
-                return Found::Field(index as usize);
-            }
-            if matches!(found, Found::Nothing) {
-                found = Found::Name(index as usize);
-            }
-        }
-        found
-    }
-
-    fn insert(&mut self, name: FieldName<'_>, value: &[u8]) {
-        let text = |bytes| Text { bytes, huffman: false };
-        let Ok(mut entry) = self.table.begin(text(name.as_bytes()), value.len()) else { return };
-        if self.table.set_value(&mut entry, text(value)).is_ok() {
-            self.table.insert(entry);
-        }
-    }
-}
-
-/// What the tables have of a field.
-#[derive(Clone, Copy)]
-enum Found {
-    Field(usize),
-    Name(usize),
-    Nothing,
 }
 
 /// How a field is written that neither table has (RFC 7541 §6.2).
@@ -148,18 +142,18 @@ pub(super) enum Indexing {
 impl Indexing {
     /// As nghttp2 has it: secrets, and cookies so short that they could be guessed, never enter a table; what most often
     /// differs from message to message does not enter ours.
+    #[inline]
     fn of(name: FieldName<'_>, value: &[u8]) -> Self {
         let known = match name {
             FieldName::Known(known) => known,
             FieldName::Pseudo(Pseudo::Path) => return Self::Without,
             FieldName::Pseudo(_) | FieldName::Other(_) => return Self::Incremental,
         };
+        let secret = matches!(known, Name::Authorization | Name::ProxyAuthorization);
         let cookie = matches!(known, Name::Cookie | Name::SetCookie);
-        if matches!(known, Name::Authorization | Name::ProxyAuthorization)
-            || cookie && value.len() < SHORT_COOKIE
-        {
+        if secret || cookie && value.len() < SHORT_COOKIE {
             Self::Never
-        } else if CHANGING.contains(&known) {
+        } else if is_changing(known) {
             Self::Without
         } else {
             Self::Incremental
@@ -167,36 +161,58 @@ impl Indexing {
     }
 }
 
-/// What most often differs from message to message.
-const CHANGING: [Name; 8] = [
-    Name::ContentLength,
-    Name::Etag,
-    Name::IfModifiedSince,
-    Name::IfNoneMatch,
-    Name::Location,
-    Name::SetCookie,
-    Name::Traceparent,
-    Name::XRequestId,
-];
+/// Whether the value most often differs from message to message. All these names are in the static table.
+const fn is_changing(name: Name) -> bool {
+    matches!(
+        name,
+        Name::Age
+            | Name::ContentLength
+            | Name::Etag
+            | Name::IfModifiedSince
+            | Name::IfNoneMatch
+            | Name::Location
+            | Name::SetCookie
+    )
+}
 
+/// Whether a field leaves room for others in a table of that size.
+fn fits(name: FieldName<'_>, value: &[u8], max: usize) -> bool {
+    name.as_bytes().len() + value.len() + OVERHEAD <= max / 4 * 3
+}
+
+#[inline]
 fn put_integer<const PREFIX: u32>(value: usize, pattern: u8, out: &mut BytesMut) {
+    if value < (1 << PREFIX) - 1 {
+        return out.put_u8(pattern | value as u8);
+    }
     let mut room = [0; MOST_WRITTEN];
-    // Tables and strings of 4 GiB are beyond every limit.
-    let value = u32::try_from(value).unwrap_or(u32::MAX);
-    let length = integer::write::<PREFIX>(value, pattern, &mut room);
+    let length = integer::write::<PREFIX>(limited(value), pattern, &mut room);
     out.put_slice(&room[..length]);
 }
 
 /// RFC 7541 §5.2: Huffman-coded where that is shorter.
 fn put_text(bytes: &[u8], out: &mut BytesMut) {
-    let mut room = vec![0; bytes.len()];
-    if let Some(length) = huffman::encode(bytes, &mut room) {
-        put_integer::<7>(length, 0x80, out);
-        out.put_slice(&room[..length]);
-    } else {
+    let start = out.len();
+    // Most lengths take one octet.
+    out.resize(start + 1 + bytes.len(), 0);
+    let Some(length) = huffman::encode(bytes, &mut out[start + 1..]) else {
+        out.truncate(start);
         put_integer::<7>(bytes.len(), 0, out);
-        out.put_slice(bytes);
+        return out.put_slice(bytes);
+    };
+    let mut prefix = [0; MOST_WRITTEN];
+    let octets = integer::write::<7>(limited(length), 0x80, &mut prefix);
+    if octets > 1 {
+        out.resize(start + octets + bytes.len(), 0);
+        out.copy_within(start + 1..start + 1 + length, start + octets);
     }
+    out[start..start + octets].copy_from_slice(&prefix[..octets]);
+    out.truncate(start + octets + length);
+}
+
+/// Strings of 4 GiB are beyond every limit.
+fn limited(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 /// RFC 9113 §6.5.2: what a table has until SETTINGS say otherwise.

@@ -14,6 +14,7 @@ mod error;
 mod field;
 mod huffman;
 mod integer;
+mod places;
 mod statics;
 mod table;
 

@@ -19,54 +19,108 @@ pub(super) static FIELDS: [(FieldName<'static>, &[u8]); 61] = [
     (pseudo(Pseudo::Status), b"400"),
     (pseudo(Pseudo::Status), b"404"),
     (pseudo(Pseudo::Status), b"500"),
-    (other(b"accept-charset"), b""),
+    (known(Name::AcceptCharset), b""),
     (known(Name::AcceptEncoding), b"gzip, deflate"),
     (known(Name::AcceptLanguage), b""),
-    (other(b"accept-ranges"), b""),
+    (known(Name::AcceptRanges), b""),
     (known(Name::Accept), b""),
-    (other(b"access-control-allow-origin"), b""),
-    (other(b"age"), b""),
-    (other(b"allow"), b""),
+    (known(Name::AccessControlAllowOrigin), b""),
+    (known(Name::Age), b""),
+    (known(Name::Allow), b""),
     (known(Name::Authorization), b""),
     (known(Name::CacheControl), b""),
-    (other(b"content-disposition"), b""),
+    (known(Name::ContentDisposition), b""),
     (known(Name::ContentEncoding), b""),
-    (other(b"content-language"), b""),
+    (known(Name::ContentLanguage), b""),
     (known(Name::ContentLength), b""),
-    (other(b"content-location"), b""),
-    (other(b"content-range"), b""),
+    (known(Name::ContentLocation), b""),
+    (known(Name::ContentRange), b""),
     (known(Name::ContentType), b""),
     (known(Name::Cookie), b""),
     (known(Name::Date), b""),
     (known(Name::Etag), b""),
     (known(Name::Expect), b""),
     (known(Name::Expires), b""),
-    (other(b"from"), b""),
+    (known(Name::From), b""),
     (known(Name::Host), b""),
-    (other(b"if-match"), b""),
+    (known(Name::IfMatch), b""),
     (known(Name::IfModifiedSince), b""),
     (known(Name::IfNoneMatch), b""),
-    (other(b"if-range"), b""),
-    (other(b"if-unmodified-since"), b""),
+    (known(Name::IfRange), b""),
+    (known(Name::IfUnmodifiedSince), b""),
     (known(Name::LastModified), b""),
-    (other(b"link"), b""),
+    (known(Name::Link), b""),
     (known(Name::Location), b""),
-    (other(b"max-forwards"), b""),
+    (known(Name::MaxForwards), b""),
     (known(Name::ProxyAuthenticate), b""),
     (known(Name::ProxyAuthorization), b""),
     (known(Name::Range), b""),
     (known(Name::Referer), b""),
-    (other(b"refresh"), b""),
+    (known(Name::Refresh), b""),
     (known(Name::RetryAfter), b""),
     (known(Name::Server), b""),
     (known(Name::SetCookie), b""),
-    (other(b"strict-transport-security"), b""),
+    (known(Name::StrictTransportSecurity), b""),
     (known(Name::TransferEncoding), b""),
     (known(Name::UserAgent), b""),
     (known(Name::Vary), b""),
     (known(Name::Via), b""),
-    (other(b"www-authenticate"), b""),
+    (known(Name::WwwAuthenticate), b""),
 ];
+
+/// The name of the field with that index.
+#[inline]
+pub(super) fn name(index: u32) -> Option<FieldName<'static>> {
+    field(index).map(|(name, _)| name)
+}
+
+/// The field with that index.
+#[inline]
+pub(super) fn field(index: u32) -> Option<(FieldName<'static>, &'static [u8])> {
+    FIELDS.get((index as usize).wrapping_sub(1)).copied()
+}
+
+/// What the table has of a field: its index, or that of the first field of its name, or neither.
+#[inline]
+pub(super) fn find(name: FieldName<'_>, value: &[u8]) -> (Option<u32>, Option<u32>) {
+    let first = match name {
+        FieldName::Known(name) => FIRST_OF_NAME[name as usize],
+        FieldName::Pseudo(pseudo) => FIRST_OF_PSEUDO[pseudo as usize],
+        FieldName::Other(_) => 0,
+    };
+    if first == 0 {
+        return (None, None);
+    }
+    let fields = FIELDS[usize::from(first) - 1..].iter().take_while(|field| field.0 == name);
+    let index = (first.into()..).zip(fields).find(|(_, field)| field.1 == value);
+    (index.map(|(index, _)| index), Some(first.into()))
+}
+
+/// For each well-known name the index of its first field, or zero.
+static FIRST_OF_NAME: [u8; Name::ALL.len()] = {
+    let mut firsts = [0; _];
+    let mut index = FIELDS.len();
+    while index > 0 {
+        if let FieldName::Known(name) = FIELDS[index - 1].0 {
+            firsts[name as usize] = index as u8;
+        }
+        index -= 1;
+    }
+    firsts
+};
+
+/// The same for pseudo-fields.
+static FIRST_OF_PSEUDO: [u8; Pseudo::ALL.len()] = {
+    let mut firsts = [0; _];
+    let mut index = FIELDS.len();
+    while index > 0 {
+        if let FieldName::Pseudo(pseudo) = FIELDS[index - 1].0 {
+            firsts[pseudo as usize] = index as u8;
+        }
+        index -= 1;
+    }
+    firsts
+};
 
 const fn known(name: Name) -> FieldName<'static> {
     FieldName::Known(name)
@@ -76,10 +130,6 @@ const fn pseudo(pseudo: Pseudo) -> FieldName<'static> {
     FieldName::Pseudo(pseudo)
 }
 
-const fn other(name: &'static [u8]) -> FieldName<'static> {
-    FieldName::Other(name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,7 +137,20 @@ mod tests {
     #[test]
     fn every_name_is_resolved() {
         for (name, _) in FIELDS {
+            assert!(!matches!(name, FieldName::Other(_)));
             assert_eq!(FieldName::resolve(name.as_bytes()), name);
         }
+    }
+
+    #[test]
+    fn every_field_is_found() {
+        for (index, &(name, value)) in (1..).zip(&FIELDS) {
+            let first = FIELDS.iter().position(|field| field.0 == name).unwrap() as u32 + 1;
+            assert_eq!(find(name, value), (Some(index), Some(first)));
+            assert_eq!(find(name, b"another"), (None, Some(first)));
+        }
+        assert_eq!(find(FieldName::Known(Name::Traceparent), b"a"), (None, None));
+        assert_eq!(find(FieldName::Pseudo(Pseudo::Protocol), b"a"), (None, None));
+        assert_eq!(find(FieldName::Other(b"a"), b"a"), (None, None));
     }
 }

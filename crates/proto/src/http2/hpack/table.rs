@@ -23,6 +23,8 @@ pub(super) struct Table {
     end: usize,
     size: usize,
     max: usize,
+    /// How many fields entered.
+    inserted: u16,
 }
 
 /// A field whose bytes are in the table's room: first those of its name, if that is no well-known one, then its value.
@@ -61,7 +63,7 @@ impl Text<'_> {
 
 impl Table {
     pub(super) const fn new(max: usize) -> Self {
-        Self { entries: VecDeque::new(), room: Vec::new(), end: 0, size: 0, max }
+        Self { entries: VecDeque::new(), room: Vec::new(), end: 0, size: 0, max, inserted: 0 }
     }
 
     /// RFC 7541 §4.3: the oldest fields leave until the others fit.
@@ -83,20 +85,9 @@ impl Table {
 
     /// Begins a field with the name of another.
     pub(super) fn begin_like(&mut self, index: u32, more: usize) -> Result<Entry, Error> {
-        if let Some((name, _)) = statics::FIELDS.get((index as usize).wrapping_sub(1)) {
-            let (key, bytes) = key_of(*name);
-            self.reserve(bytes.len() + more);
-            let at = self.end;
-            self.room[at..at + bytes.len()].copy_from_slice(bytes);
-            let name_len = bytes.len() as u32;
-            return Ok(Entry {
-                at,
-                value_len: 0,
-                name_len,
-                key,
-                name_is_valid: true,
-                value_is_valid: true,
-            });
+        if let Some(name) = statics::name(index) {
+            self.reserve(more);
+            return Ok(Entry::named(key_of(name).0, self.end));
         }
         let name_len = self.get(index)?.name_len as usize;
         self.reserve(name_len + more);
@@ -125,6 +116,7 @@ impl Table {
             self.end = entry.end();
             self.size += size;
             self.entries.push_back(entry);
+            self.inserted = self.inserted.wrapping_add(1);
         }
     }
 
@@ -156,10 +148,51 @@ impl Table {
         }
     }
 
-    /// The fields, the newest first, each with its index.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Field<'_>)> {
-        let first = statics::FIELDS.len() as u32 + 1;
-        (first..).zip(self.entries.iter().rev().map(|entry| self.field(entry, false)))
+    /// The field with this number and its index, unless it has left. Its number is how many entered before it, in sixteen bits:
+    /// no table that we write with has so many fields, and in a larger one the answer may be another field.
+    #[inline]
+    pub(super) fn numbered(&self, number: u16) -> Option<(&Entry, u32)> {
+        let back = self.inserted.wrapping_sub(1).wrapping_sub(number);
+        let at = self.entries.len().checked_sub(usize::from(back) + 1)?;
+        Some((self.entries.get(at)?, statics::FIELDS.len() as u32 + 1 + u32::from(back)))
+    }
+
+    /// Whether a field has this name.
+    #[inline]
+    pub(super) fn has_name(&self, entry: &Entry, name: FieldName<'_>) -> bool {
+        let (key, bytes) = key_of(name);
+        entry.key == key && &self.room[entry.at..entry.value_at()] == bytes
+    }
+
+    /// Whether a field has this value.
+    #[inline]
+    pub(super) fn has_value(&self, entry: &Entry, value: &[u8]) -> bool {
+        let own = &self.room[entry.value_at()..entry.end()];
+        own.len() == value.len() && (block::same(own, value) || own == value)
+    }
+
+    /// Enters a field of our own.
+    pub(super) fn enter(&mut self, name: FieldName<'_>, value: &[u8]) {
+        let (key, bytes) = key_of(name);
+        let (Ok(name_len), Ok(value_len)) = (bytes.len().try_into(), value.len().try_into()) else {
+            return self.evict(0);
+        };
+        self.reserve(bytes.len() + value.len());
+        let entry = Entry { name_len, value_len, ..Entry::named(key, self.end) };
+        block::copy_few(&mut self.room[entry.at..], bytes);
+        block::copy_few(&mut self.room[entry.value_at()..], value);
+        self.insert(entry);
+    }
+
+    /// How many fields entered, in sixteen bits.
+    pub(super) const fn inserted(&self) -> u16 {
+        self.inserted
+    }
+
+    /// The fields, the newest first.
+    #[cfg(test)]
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        self.entries.iter().rev().map(|entry| self.field(entry, false))
     }
 
     /// The size that it may have.
@@ -242,6 +275,11 @@ impl Table {
 }
 
 impl Entry {
+    /// One without a value, whose name has a number.
+    const fn named(key: Key, at: usize) -> Self {
+        Self { at, value_len: 0, name_len: 0, key, name_is_valid: true, value_is_valid: true }
+    }
+
     /// RFC 7541 §4.1.
     #[inline]
     pub(super) fn size(&self) -> usize {

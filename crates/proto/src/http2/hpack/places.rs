@@ -1,0 +1,116 @@
+//! Where fields are in a table, for who writes with it.
+
+use super::field::FieldName;
+use super::table::Table;
+
+/// The numbers that fields have in a table ([`Table::numbered`]), by hashes. Fields that share a place displace each
+/// other, which costs a few octets and no more: whoever asks looks at the field itself.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The last two of each place.
+    fields: [[u16; 2]; FIELDS],
+    names: [u16; NAMES],
+    /// How often in a row a field of that name was not there.
+    misses: [u8; NAMES],
+}
+
+/// The place of a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    field: usize,
+    name: usize,
+}
+
+impl Places {
+    /// The index of a field that the table has.
+    #[inline]
+    pub(super) fn field(
+        &mut self,
+        place: &Place,
+        table: &Table,
+        name: FieldName<'_>,
+        value: &[u8],
+    ) -> Option<u32> {
+        let found = self.fields[place.field].into_iter().find_map(|number| {
+            let (entry, index) = table.numbered(number)?;
+            let same = table.has_name(entry, name) && table.has_value(entry, value);
+            same.then_some(index)
+        });
+        if found.is_some() {
+            self.misses[place.name] = 0;
+        }
+        found
+    }
+
+    /// The index of a field with that name.
+    #[inline]
+    pub(super) fn name(&self, place: &Place, table: &Table, name: FieldName<'_>) -> Option<u32> {
+        let (entry, index) = table.numbered(self.names[place.name])?;
+        table.has_name(entry, name).then_some(index)
+    }
+
+    /// Whether a field that is not there is worth its place: one of a name whose values are new every time would drive out
+    /// those that come again.
+    pub(super) const fn is_worth(&mut self, place: &Place) -> bool {
+        let misses = &mut self.misses[place.name];
+        *misses += 1;
+        if *misses == PATIENCE + INTERVAL {
+            *misses = PATIENCE;
+        }
+        *misses <= PATIENCE
+    }
+
+    /// Notes the field that enters the table next.
+    pub(super) const fn enter(&mut self, place: &Place, table: &Table) {
+        let [newest, _] = self.fields[place.field];
+        self.fields[place.field] = [table.inserted(), newest];
+        self.names[place.name] = table.inserted();
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { fields: [[0; 2]; FIELDS], names: [0; NAMES], misses: [0; NAMES] }
+    }
+}
+
+impl Place {
+    #[inline]
+    pub(super) fn of(name: FieldName<'_>, value: &[u8]) -> Self {
+        let name = match name {
+            FieldName::Known(name) => name as u64,
+            FieldName::Pseudo(pseudo) => u64::MAX - pseudo as u64,
+            FieldName::Other(bytes) => sample(bytes),
+        };
+        let name = name.wrapping_mul(ODD);
+        let field = (name.rotate_left(32) ^ sample(value)).wrapping_mul(ODD);
+        Self { field: top(field, FIELDS), name: top(name, NAMES) }
+    }
+}
+
+/// The length of some bytes, and of those themselves the first and the last few.
+#[inline]
+fn sample(bytes: &[u8]) -> u64 {
+    let ends = if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u64::from_le_bytes(*first) ^ u64::from_le_bytes(*last).rotate_left(29)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32
+    } else {
+        bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    ends ^ (bytes.len() as u64) << 40
+}
+
+/// The top bits of a hash, as an index below a power of two.
+const fn top(hash: u64, count: usize) -> usize {
+    (hash >> (64 - count.ilog2())) as usize
+}
+
+/// Any odd number with bits all over.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Twice as many are as many as a table of 4,096 bytes has at most.
+const FIELDS: usize = 64;
+const NAMES: usize = 64;
+/// So many new values in a row enter the table, and then one of so many.
+const PATIENCE: u8 = 4;
+const INTERVAL: u8 = 16;
