@@ -48,8 +48,8 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] after a block that is beyond `limits`; the connection can go on, because it was read to its end
-    /// (RFC 9113 §10.5.1). All others are fatal for the connection, and the decoder is not to be used again.
+    /// [`Error::TooLarge`] after a block that is beyond `limits`; the connection can go on, because it was read to
+    /// its end (RFC 9113 §10.5.1). All others are fatal for the connection, and the decoder is not to be used again.
     pub fn decode(
         &mut self,
         block: &[u8],

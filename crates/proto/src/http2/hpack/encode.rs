@@ -140,8 +140,8 @@ pub(super) enum Indexing {
 }
 
 impl Indexing {
-    /// As nghttp2 has it: secrets, and cookies so short that they could be guessed, never enter a table; what most often
-    /// differs from message to message does not enter ours.
+    /// As nghttp2 has it: secrets, and cookies so short that they could be guessed, never enter a table; what most
+    /// often differs from message to message does not enter ours.
     #[inline]
     fn of(name: FieldName<'_>, value: &[u8]) -> Self {
         let known = match name {

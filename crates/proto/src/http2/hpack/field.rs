@@ -12,9 +12,9 @@ pub struct Field<'a> {
     pub value: &'a [u8],
     /// No intermediary may put it into a table (RFC 7541 §6.2.3).
     pub never_indexed: bool,
-    /// The name is a token without capitals or starts with a colon as one of [`Pseudo`] does, and the value is as RFC 9113
-    /// §8.2.1 wants it: no control character but tabs, no blank or tab around it. A message with a field that is not well
-    /// formed is malformed.
+    /// The name is a token without capitals or starts with a colon as one of [`Pseudo`] does, and the value is as RFC
+    /// 9113 §8.2.1 wants it: no control character but tabs, no blank or tab around it. A message with a field that is
+    /// not well formed is malformed.
     pub well_formed: bool,
 }
 
@@ -25,8 +25,8 @@ pub enum FieldName<'a> {
     Known(Name),
     /// A pseudo-field.
     Pseudo(Pseudo),
-    /// Any other: never one of the above in its proper spelling. What is decoded may be anything, as `well_formed` says; what is
-    /// encoded is written in small letters.
+    /// Any other: never one of the above in its proper spelling. What is decoded may be anything, as `well_formed`
+    /// says; what is encoded is written in small letters.
     Other(&'a [u8]),
 }
 

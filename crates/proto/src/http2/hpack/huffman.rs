@@ -1,7 +1,7 @@
 //! The Huffman code of RFC 7541 Appendix B, both ways.
 //!
-//! The code is canonical: its lengths say all, codes are computed from them when this is compiled. Decoding looks at eight
-//! bits at a time, which is a whole code for every letter and digit; longer ones are found by comparison.
+//! The code is canonical: its lengths say all, codes are computed from them when this is compiled. Decoding looks at
+//! eight bits at a time, which is a whole code for every letter and digit; longer ones are found by comparison.
 
 use super::error::Error;
 
@@ -12,8 +12,8 @@ pub(super) const fn decoded_bound(length: usize) -> usize {
     length.saturating_mul(8) / 5 + GROUP
 }
 
-/// Decodes a whole string into the start of `room`, which is as large as [`decoded_bound`] says; answers how many bytes it
-/// is.
+/// Decodes a whole string into the start of `room`, which is as large as [`decoded_bound`] says; answers how many
+/// bytes it is.
 pub(super) fn decode(bytes: &[u8], room: &mut [u8]) -> Result<usize, Error> {
     let mut window = Window { bits: 0, count: 0, source: bytes };
     let mut at = 0;

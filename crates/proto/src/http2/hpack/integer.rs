@@ -47,8 +47,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes an integer into the low `PREFIX` bits of an octet that has `pattern` above them, and behind it; answers how many
-/// octets it took.
+/// Writes an integer into the low `PREFIX` bits of an octet that has `pattern` above them, and behind it; answers how
+/// many octets it took.
 #[inline]
 pub(super) fn write<const PREFIX: u32>(
     value: u32,

@@ -49,8 +49,8 @@ impl Places {
         table.has_name(entry, name).then_some(index)
     }
 
-    /// Whether a field that is not there is worth its place: one of a name whose values are new every time would drive out
-    /// those that come again.
+    /// Whether a field that is not there is worth its place: one of a name whose values are new every time would
+    /// drive out those that come again.
     pub(super) const fn is_worth(&mut self, place: &Place) -> bool {
         let misses = &mut self.misses[place.name];
         *misses += 1;

@@ -1,7 +1,8 @@
 //! The table that both ends of a connection build up alike (RFC 7541 §2.3.2 and §4).
 //!
-//! Names and values lie one behind the other in one piece of memory, the oldest first; what is well known is kept by its
-//! number. The strings of a field that is being read are written behind them before it is known whether they stay.
+//! Names and values lie one behind the other in one piece of memory, the oldest first; what is well known is kept by
+//! its number. The strings of a field that is being read are written behind them before it is known whether they
+//! stay.
 
 use std::collections::VecDeque;
 
@@ -107,8 +108,8 @@ impl Table {
         Ok(())
     }
 
-    /// RFC 7541 §4.4: the field that was read last enters, and the oldest ones leave until it fits. If it never does, the
-    /// table is empty; what was read can be looked at all the same.
+    /// RFC 7541 §4.4: the field that was read last enters, and the oldest ones leave until it fits. If it never does,
+    /// the table is empty; what was read can be looked at all the same.
     pub(super) fn insert(&mut self, entry: Entry) {
         let size = entry.size();
         self.evict(self.max.saturating_sub(size));
@@ -148,8 +149,9 @@ impl Table {
         }
     }
 
-    /// The field with this number and its index, unless it has left. Its number is how many entered before it, in sixteen bits:
-    /// no table that we write with has so many fields, and in a larger one the answer may be another field.
+    /// The field with this number and its index, unless it has left. Its number is how many entered before it, in
+    /// sixteen bits: no table that we write with has so many fields, and in a larger one the answer may be another
+    /// field.
     #[inline]
     pub(super) fn numbered(&self, number: u16) -> Option<(&Entry, u32)> {
         let back = self.inserted.wrapping_sub(1).wrapping_sub(number);

@@ -1,4 +1,8 @@
-//! Header blocks as a whole: the examples of RFC 7541 Appendix C, then each rule and each limit.
+//! Header blocks as a whole: the examples of RFC 7541 Appendix C; each rule and limit; what one end writes for the
+//! other.
+
+mod random;
+mod rules;
 
 use bytes::BytesMut;
 
