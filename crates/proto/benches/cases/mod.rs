@@ -3,8 +3,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use towpath_proto::http1::{Client, Options, Server};
+use towpath_proto::http2::hpack::{Decoder, Encoder, FieldName, Limits};
 use towpath_proto::{Event, Next, Out};
 use towpath_proto::{Head, HeadPool, Name};
 
@@ -35,6 +36,22 @@ pub(crate) const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
     01234567890123456789012345678901234567890123456789\
     01234567890123456789012345678901234567890123456789";
 
+/// Twelve fields, as browsers send them; all but path and authorization come again with each request.
+const FIELDS: [(&str, &str); 12] = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":authority", "orders.example.com"),
+    (":path", "/api/v1/users/12345/orders?limit=20&sort=-date"),
+    ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
+    ("accept", "application/json, text/plain, */*"),
+    ("accept-language", "en-US,en;q=0.5"),
+    ("accept-encoding", "gzip, deflate, br, zstd"),
+    ("referer", "https://shop.example.com/orders/list"),
+    ("authorization", "Bearer 8f14e45fceea167a5a36dedd4bea2543"),
+    ("x-session-token", "5f4dcc3b5aa765d61d8327deb882cf99"),
+    ("te", "trailers"),
+];
+
 /// What the operations need between two runs.
 pub(crate) struct Bench {
     pool: HeadPool,
@@ -47,6 +64,12 @@ pub(crate) struct Bench {
     chunked: Bytes,
     reply: Head,
     content: Bytes,
+    fields: Vec<(FieldName<'static>, &'static [u8])>,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// Its fields are in the decoder's table, but for those that enter none.
+    header_block: BytesMut,
+    first_block: BytesMut,
 }
 
 impl Bench {
@@ -66,7 +89,17 @@ impl Bench {
             chunked.extend_from_slice(b"\r\n");
         }
         chunked.extend_from_slice(b"0\r\n\r\n");
+        let fields =
+            FIELDS.map(|(name, value)| (FieldName::resolve(name.as_bytes()), value.as_bytes()));
+        let (mut encoder, mut decoder) = (Encoder::new(4096), Decoder::new(4096));
+        let first_block = header_block(&mut encoder, &fields);
+        decode(&mut decoder, &first_block);
         Self {
+            header_block: header_block(&mut encoder, &fields),
+            first_block,
+            fields: fields.to_vec(),
+            encoder,
+            decoder,
             pool: HeadPool::default(),
             out: Out::new(),
             server: Server::new(options.clone()),
@@ -142,6 +175,30 @@ impl Bench {
         }
     }
 
+    /// The header block of a request like the one before on its connection.
+    pub(crate) fn hpack_encode(&mut self) {
+        self.header_block.clear();
+        self.encoder.begin(&mut self.header_block);
+        for (name, value) in &self.fields {
+            self.encoder.field(*name, value, false, &mut self.header_block);
+        }
+    }
+
+    /// As [`Bench::hpack_encode`], the other way round.
+    pub(crate) fn hpack_decode(&mut self) {
+        decode(&mut self.decoder, &self.header_block);
+    }
+
+    /// The first request of a connection.
+    pub(crate) fn hpack_encode_first(&mut self) {
+        black_box(header_block(&mut Encoder::new(4096), &self.fields));
+    }
+
+    /// As [`Bench::hpack_encode_first`], the other way round.
+    pub(crate) fn hpack_decode_first(&mut self) {
+        decode(&mut Decoder::new(4096), &self.first_block);
+    }
+
     /// A server takes ten chunks of 100 bytes.
     pub(crate) fn chunked_body(&mut self) {
         let mut server = Server::new(self.options.clone());
@@ -155,6 +212,22 @@ impl Bench {
     }
 }
 
+fn header_block(encoder: &mut Encoder, fields: &[(FieldName<'_>, &[u8])]) -> BytesMut {
+    let mut block = BytesMut::with_capacity(4096);
+    encoder.begin(&mut block);
+    for (name, value) in fields {
+        encoder.field(*name, value, false, &mut block);
+    }
+    block
+}
+
+fn decode(decoder: &mut Decoder, block: &[u8]) {
+    let (limits, mut size) = (Limits { max_list_size: 60 * 1024, max_fields: 100 }, 0);
+    let answer = decoder.decode(block, &limits, &mut |field| size += black_box(field).value.len());
+    assert_eq!(answer, Ok(()));
+    assert_eq!(size, FIELDS.iter().map(|(_, value)| value.len()).sum::<usize>());
+}
+
 /// One operation of a [`Bench`].
 pub(crate) type Operation = fn(&mut Bench);
 
@@ -165,4 +238,8 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     ("server-exchange", Bench::server_exchange),
     ("proxy-exchange", Bench::proxy_exchange),
     ("chunked-body", Bench::chunked_body),
+    ("hpack-encode", Bench::hpack_encode),
+    ("hpack-decode", Bench::hpack_decode),
+    ("hpack-encode-first", Bench::hpack_encode_first),
+    ("hpack-decode-first", Bench::hpack_decode_first),
 ];
