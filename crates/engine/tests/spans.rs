@@ -71,6 +71,10 @@ fn run(seed: u64, faults: &Faults) -> Outcome {
     }
     world.set_faults(faults.clone());
     let mut plan = Plan::new(2);
+    if seed % 3 == 0 {
+        // The worker ends connections, and waits for the client to end them too.
+        plan.adjust_http = |http| http.max_requests_per_connection = 3;
+    }
     plan.adjust_forward = |forward| {
         forward.retry = Some(std::sync::Arc::new(retries(RetryOn::STATUS_5XX, 2)));
     };

@@ -159,7 +159,7 @@ impl Connection {
     #[inline]
     pub(crate) fn trace_closed(&self) {
         if self.threshold.accepted.is_some() {
-            let requests = self.downstream().map(|downstream| u64::from(downstream.requests));
+            let requests = self.client().map(|client| u64::from(client.requests));
             let values = [Value::Absent, requests.into()];
             emit::async_end_with(&CONNECTION, self.track(), values);
         }
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     pub(crate) fn track(&self) -> Track {
-        Track::new(CONNECTION_TRACKS | self.downstream().map_or(0, |downstream| downstream.serial))
+        Track::new(CONNECTION_TRACKS | self.client().map_or(0, |client| client.serial))
     }
 }
 
