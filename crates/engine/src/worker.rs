@@ -252,3 +252,7 @@ impl Worker {
         self.exchange.env.timers.clear(TimerSlot::of_connection(id));
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "a script answers to what it cares about")]
+mod operations;

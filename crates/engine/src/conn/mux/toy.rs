@@ -14,7 +14,7 @@ use towpath_proto::{Event, Out};
 use super::Arrival;
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a script answers to what it cares about")]
-mod tests;
+pub(crate) mod tests;
 
 /// Streams at once.
 pub(crate) const STREAMS: usize = 8;

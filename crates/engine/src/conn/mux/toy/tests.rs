@@ -17,7 +17,7 @@ use crate::snapshot::http::Codec;
 
 mod origin;
 #[path = "../../../../tests/scene/mod.rs"]
-mod scene;
+pub(crate) mod scene;
 #[path = "../../../../tests/scene/secure.rs"]
 mod secure;
 

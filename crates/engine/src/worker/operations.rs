@@ -1,23 +1,19 @@
 //! Random operations at the worker's door, in any order, against a model of its driver: clients that open, send, end
-//! and reset, hosts that answer or do not, configurations that are replaced, and a drain at the end.
+//! and reset, hosts that answer or do not, configurations that are replaced, and a drain at the end. Clients and hosts
+//! speak HTTP/1, Bolt, opaque bytes, and the toy protocol of many streams. Every fourth worker is an app's: no worker is
+//! both, and the two number their clusters alike.
 //!
-//! What must hold: nothing is said of a connection that is gone, no limit is passed, each stream ends once, and nothing
-//! is left over.
-#![allow(
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed; a script answers to what it cares about"
-)]
+//! What must hold: nothing is said of a connection that is gone, no limit or window is passed, each stream ends once,
+//! and nothing is left over.
 
-mod scene;
-
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use scene::{HTTP, TCP, address, endpoint, origin_address};
+use towpath_engine::local::message::{
+    CallId, Command, Event, NetworkChange, Open, Options as Treatment, Origin, Outcome, Transport,
+};
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
 use towpath_engine::snapshot::cluster::{Endpoint, Limits};
@@ -27,16 +23,22 @@ use towpath_engine::snapshot::{Cluster, ClusterId, Snapshot};
 use towpath_engine::stats::{Query, Registry};
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::bolt::{self, Decoder, Kind, Options, Status, Version, write_header};
+use towpath_proto::head::Head;
 use towpath_proto::{
     Address, AttemptId, Close, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Out,
-    Output, ReadInterest,
+    Output, PathFacts, ReadInterest,
 };
 use towpath_sim::{Random, for_each_seed};
 
+use crate::conn::mux::toy::tests::scene::{self, HTTP, TCP, address, endpoint, origin_address};
+use crate::conn::mux::toy::{self, STREAMS, WINDOW};
+use crate::snapshot::http::Codec;
+
 #[test]
 fn whatever_is_done_in_whatever_order_nothing_is_left_over() {
-    for_each_seed(1000, |seed| {
-        let mut model = Model::new(seed);
+    let (mut runs, mut seen) = (0, Seen::default());
+    for_each_seed(400, |seed| {
+        let mut model = Model::new(seed, seed % 4 == 3);
         for operation in 0..150 {
             model.operate();
             assert_eq!(model.worker.connections(), model.peers.len(), "connections");
@@ -45,7 +47,20 @@ fn whatever_is_done_in_whatever_order_nothing_is_left_over() {
             }
         }
         model.finish();
+        runs += 1;
+        seen.toy_answers += model.seen.toy_answers;
+        seen.app_answers += model.seen.app_answers;
     });
+    // Each way is gone often.
+    let enough = |answers: u32| answers >= runs / 4 || runs < 100;
+    assert!(enough(seen.toy_answers) && enough(seen.app_answers), "{seen:?} in {runs} runs");
+}
+
+/// Whole responses that came to a client of the toy protocol, and to the app.
+#[derive(Debug, Default)]
+struct Seen {
+    toy_answers: u32,
+    app_answers: u32,
 }
 
 /// A driver, and what it knows must be so.
@@ -61,6 +76,20 @@ struct Model {
     generation: u32,
     configurations: u64,
     drained: bool,
+    is_app: bool,
+    /// What the app has not heard the end of.
+    calls: BTreeMap<CallId, Call>,
+    last_call: u64,
+    seen: Seen,
+}
+
+/// A request of the app.
+struct Call {
+    /// What it may send of its body; none behind its end.
+    room: Option<usize>,
+    /// What came of the response and was not used.
+    unused: usize,
+    answered: bool,
 }
 
 /// The other end of a connection.
@@ -76,6 +105,48 @@ struct Peer {
     is_half: bool,
     calls: Decoder,
     asked: Vec<(Version, u32)>,
+    received: BytesMut,
+    streams: Vec<Stream>,
+    last_id: u16,
+}
+
+/// A stream of the toy protocol, as the worker's peer sees it.
+struct Stream {
+    id: u16,
+    /// What the worker may send.
+    granted: usize,
+    /// What the peer may.
+    window: usize,
+    has_ended: bool,
+    is_ended: bool,
+    answered: bool,
+}
+
+impl Stream {
+    fn new(id: u16) -> Self {
+        Self {
+            id,
+            granted: WINDOW,
+            window: WINDOW,
+            has_ended: false,
+            is_ended: false,
+            answered: false,
+        }
+    }
+
+    /// Lets the worker send more.
+    fn grant(&mut self, random: &mut Random) -> Bytes {
+        let more = 1 + random.below(WINDOW as u64) as u16;
+        self.granted += usize::from(more);
+        toy::frame(toy::Kind::Window, self.id, &more.to_be_bytes())
+    }
+
+    /// As much as its window takes.
+    fn data(&mut self, random: &mut Random) -> Bytes {
+        let len = random.below(self.window as u64 + 1) as usize;
+        self.window -= len;
+        if len == 0 { Bytes::new() } else { toy::frame(toy::Kind::Data, self.id, &vec![b'x'; len]) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -83,10 +154,11 @@ enum Speaks {
     Http,
     Bolt,
     Tcp,
+    Toy,
 }
 
 impl Model {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_app: bool) -> Self {
         let registry = Arc::new(Registry::default());
         let worker = Worker::new(WorkerOptions {
             index: 0,
@@ -107,14 +179,23 @@ impl Model {
             generation: 0,
             configurations: 0,
             drained: false,
+            is_app,
+            calls: BTreeMap::new(),
+            last_call: 0,
+            seen: Seen::default(),
         };
         let epoch_unix_ns = 1_700_000_000_000_000_000;
         model.give(Input::Message(Message::To(ToWorker::WallClock { epoch_unix_ns })));
-        model.configure();
+        if !is_app {
+            model.configure();
+        }
         model
     }
 
     fn operate(&mut self) {
+        if self.is_app {
+            return self.operate_app();
+        }
         match self.random.below(24) {
             0..3 => self.accept(),
             3..9 => self.client_sends(),
@@ -124,12 +205,27 @@ impl Model {
             18 => self.reset(),
             19..21 => self.take(),
             21 => self.configure(),
-            _ => {
-                let most = if self.random.chance(100) { 20_000 } else { 300 };
-                let time = Duration::from_millis(self.random.below(most));
-                self.wait(time);
-            }
+            _ => self.wait_a_while(),
         }
+    }
+
+    fn operate_app(&mut self) {
+        match self.random.below(24) {
+            0..3 => self.open_call(),
+            3..9 => self.go_on_with_call(),
+            9..12 => self.connect(),
+            12..18 => self.server_sends(),
+            18 => self.end(),
+            19 => self.reset(),
+            20..22 => self.take(),
+            _ => self.wait_a_while(),
+        }
+    }
+
+    fn wait_a_while(&mut self) {
+        let most = if self.random.chance(100) { 20_000 } else { 300 };
+        let time = Duration::from_millis(self.random.below(most));
+        self.wait(time);
     }
 
     fn accept(&mut self) {
@@ -140,6 +236,7 @@ impl Model {
         let speaks = match &local {
             at if *at == address(TCP) => Speaks::Tcp,
             at if *at == address(BOLT) => Speaks::Bolt,
+            at if *at == address(TOY) => Speaks::Toy,
             _ => Speaks::Http,
         };
         let connection = self.open(speaks, true);
@@ -154,6 +251,10 @@ impl Model {
         };
         let connection = self.peers[at].id;
         let chunk: Bytes = match (self.peers[at].speaks, self.random.below(12)) {
+            (Speaks::Toy, what) => match self.peers[at].begin_or_go_on(what, &mut self.random) {
+                chunk if chunk.is_empty() => return,
+                chunk => chunk,
+            },
             (_, 0) => Bytes::from_static(b"\x00 nonsense\r\n\r\n"),
             (Speaks::Http, 1) => Bytes::from_static(b"GET /part HTTP/1.1\r\nHo"),
             (Speaks::Http, 2) => Bytes::from_static(b"st: a\r\n\r\n"),
@@ -191,8 +292,12 @@ impl Model {
                 if self.random.chance(500) { Failure::Refused } else { Failure::TimedOut };
             return self.give(Input::ConnectFailed { attempt, failure });
         }
-        let is_bolt = to.ip().is_some_and(|to| to.port() == BOLT_HOSTS);
-        let connection = self.open(if is_bolt { Speaks::Bolt } else { Speaks::Http }, false);
+        let speaks = match to.ip().map(|to| to.port()) {
+            Some(BOLT_HOSTS) => Speaks::Bolt,
+            Some(TOY_HOSTS) => Speaks::Toy,
+            Some(_) | None => Speaks::Http,
+        };
+        let connection = self.open(speaks, false);
         let local = address(([10, 0, 0, 1], 40_000));
         self.give(Input::Connected { attempt, connection, local });
     }
@@ -205,6 +310,10 @@ impl Model {
         let peer = &mut self.peers[at];
         let connection = peer.id;
         let chunk: Bytes = match (peer.speaks, self.random.below(14)) {
+            (Speaks::Toy, what) => match peer.answer_or_go_away(what, &mut self.random) {
+                chunk if chunk.is_empty() => return,
+                chunk => chunk,
+            },
             (_, 0) => Bytes::from_static(b"\x07 nonsense\r\n\r\n"),
             (Speaks::Bolt, 1) => {
                 written(&bolt::Message::response(Version::V1, 77, Status::SUCCESS))
@@ -258,6 +367,98 @@ impl Model {
         self.give(Input::Timeout);
     }
 
+    fn open_call(&mut self) {
+        self.last_call += 1;
+        let call = CallId(self.last_call);
+        let end = self.random.chance(600);
+        let method: &[u8] = if end { b"GET" } else { b"PUT" };
+        let host = if self.random.chance(500) { "10.0.3.1" } else { "10.0.3.2" };
+        let open = Open {
+            call,
+            request: Head::request(method, b"http", host.as_bytes(), b"/of/the/app"),
+            end,
+            origin: Origin { host: host.into(), port: 8080, transport: Transport::Plain },
+            options: Treatment {
+                total: Some(Duration::from_secs(30)),
+                hedges: self.random.chance(300),
+                waits: self.random.chance(300),
+                ..Treatment::default()
+            },
+        };
+        let room = (!end).then_some(16 * 1024);
+        self.calls.insert(call, Call { room, unused: 0, answered: false });
+        self.command(Command::Open(Box::new(open)));
+    }
+
+    fn go_on_with_call(&mut self) {
+        let calls: Vec<CallId> = self.calls.keys().copied().collect();
+        let Some(&call) = self.random.pick(&calls) else { return };
+        let Some(state) = self.calls.get_mut(&call) else { return };
+        match (self.random.below(20), state.room) {
+            (0, _) => self.command(Command::Cancel { call }),
+            (1, _) => {
+                let change = NetworkChange {
+                    label: if self.random.chance(500) { "home" } else { "away" }.into(),
+                    kind: Default::default(),
+                    online: self.random.chance(700),
+                    spares_loopback: true,
+                };
+                self.command(Command::Network(change));
+            }
+            (2..5, Some(_)) => {
+                state.room = None;
+                self.command(Command::End { call });
+            }
+            (5..12, Some(room)) if room > 0 => {
+                let len = 1 + self.random.below(room as u64) as usize;
+                state.room = Some(room - len);
+                self.command(Command::Data { call, chunk: vec![b'x'; len].into() });
+            }
+            (_, _) if state.unused > 0 => {
+                let bytes = std::mem::take(&mut state.unused);
+                self.command(Command::Consumed { call, bytes });
+            }
+            (_, _) => {}
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        self.give(Input::Message(Message::To(ToWorker::Local(command))));
+    }
+
+    /// What the app hears: nothing of a request that is over, and each thing in its turn.
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Head { call, .. } => {
+                assert!(!std::mem::replace(&mut self.call(call).answered, true), "one head");
+            }
+            Event::Data { call, chunk } => {
+                let call = self.call(call);
+                assert!(call.answered && !chunk.is_empty());
+                call.unused += chunk.len();
+            }
+            Event::Trailers { call, .. } => assert!(self.call(call).answered),
+            Event::Room { call, bytes } => {
+                if let Some(room) = &mut self.call(call).room {
+                    *room += bytes;
+                }
+            }
+            Event::Ended { call, outcome, .. } => {
+                let state = self.calls.remove(&call).expect("a request that is under way");
+                let is_whole = outcome == Outcome::Complete;
+                assert!(state.answered || !is_whole, "a response has a head");
+                self.seen.app_answers += u32::from(is_whole);
+            }
+            Event::Resolve { .. } | Event::Found(_) | Event::Saved(_) => {
+                panic!("it was not asked")
+            }
+        }
+    }
+
+    fn call(&mut self, call: CallId) -> &mut Call {
+        self.calls.get_mut(&call).expect("a request that is under way")
+    }
+
     fn configure(&mut self) {
         self.configurations += 1;
         let snapshot = Arc::new(snapshot(&mut self.random));
@@ -266,12 +467,15 @@ impl Model {
 
     /// Drains, and lets all time pass that anything can wait for.
     fn finish(&mut self) {
-        let drain = Drain::at_once(Some(Duration::from_secs(20)));
-        self.give(Input::Message(Message::To(ToWorker::Drain(drain))));
+        if !self.is_app {
+            let drain = Drain::at_once(Some(Duration::from_secs(20)));
+            self.give(Input::Message(Message::To(ToWorker::Drain(drain))));
+        }
         for _ in 0..60 {
             self.wait(Duration::from_secs(2));
         }
-        assert!(self.drained, "a drain ends");
+        assert!(self.drained || self.is_app, "a drain ends");
+        assert!(self.calls.is_empty(), "each request of the app ends");
         assert_eq!(self.worker.streams(), 0, "streams");
         assert_eq!(self.worker.connections(), 0, "connections");
         assert!(self.peers.is_empty() && self.attempts.is_empty() && self.listeners.is_empty());
@@ -283,7 +487,7 @@ impl Model {
                 .collect();
             assert_eq!(left, Vec::<&str>::new());
         }
-        for prefix in ["http.in", "http.rpc"] {
+        for prefix in ["http.in", "http.rpc", "http.many"] {
             let count = |name: &str| number(&text, &format!("{prefix}.downstream_rq_{name}"));
             // Interim responses are counted among the others, as in Envoy.
             let (began, ended) = (count("total"), count("completed") - count("1xx"));
@@ -297,10 +501,11 @@ impl Model {
     fn check(&self) {
         let text = self.text();
         let active = number(&text, "cluster.app.upstream_rq_active")
-            + number(&text, "cluster.calls.upstream_rq_active");
-        assert!(number(&text, "cluster.app.upstream_rq_active") <= u64::from(LIMITS.requests));
-        assert!(number(&text, "cluster.calls.upstream_rq_active") <= u64::from(LIMITS.requests));
-        for cluster in ["app", "calls"] {
+            + number(&text, "cluster.calls.upstream_rq_active")
+            + number(&text, "cluster.toys.upstream_rq_active");
+        for cluster in ["app", "calls", "toys"] {
+            let active = number(&text, &format!("cluster.{cluster}.upstream_rq_active"));
+            assert!(active <= u64::from(LIMITS.requests), "{active} requests to {cluster}");
             let pending = number(&text, &format!("cluster.{cluster}.upstream_rq_pending_active"));
             assert!(pending <= u64::from(LIMITS.pending), "{pending} wait for {cluster}");
             // The first connection to a host is always allowed, and with each configuration any host may be new.
@@ -336,6 +541,9 @@ impl Model {
             is_half: false,
             calls: Decoder::new(Options::default()),
             asked: Vec::new(),
+            received: BytesMut::new(),
+            streams: Vec::new(),
+            last_id: 0,
         });
         id
     }
@@ -343,6 +551,11 @@ impl Model {
     fn give(&mut self, input: Input<Message>) {
         self.inputs.push_back(input);
         while let Some(input) = self.inputs.pop_front() {
+            if let Input::Inspected { connection, .. } = input
+                && !self.peers.iter().any(|peer| peer.id == connection)
+            {
+                continue;
+            }
             self.worker.handle(input, self.now);
             loop {
                 match self.worker.poll(self.now) {
@@ -372,6 +585,11 @@ impl Model {
                 let what = start.escape_ascii();
                 assert!(!peer.is_half, "sent behind a FIN, client {is_client}: {what}");
                 peer.outstanding += chunk.len();
+                if peer.speaks == Speaks::Toy {
+                    let answers = peer.hear(&chunk);
+                    self.seen.toy_answers += answers;
+                    return;
+                }
                 if !peer.is_client && peer.speaks == Speaks::Bolt {
                     peer.calls.receive(chunk);
                     while let Ok(Some(frame)) = peer.calls.poll() {
@@ -391,7 +609,20 @@ impl Model {
                 self.peers.swap_remove(at.expect("a connection that is open"));
             }
             Output::Message(Message::From(FromWorker::Drained)) => self.drained = true,
+            Output::Message(Message::From(FromWorker::Local(event))) => self.hear(event),
             Output::Message(_) | Output::Push { .. } => {}
+            Output::LimitFlow { connection, .. } => drop(self.peer(connection).id),
+            Output::Inspect { connection } => {
+                let is_quick = self.random.chance(500);
+                let facts = is_quick.then(|| PathFacts {
+                    round_trip: Duration::from_millis(30),
+                    unacknowledged: self.random.below(2) as u32,
+                    since_ack: Duration::from_millis(self.random.below(5000)),
+                    ..PathFacts::default()
+                });
+                self.peer(connection);
+                self.inputs.push_back(Input::Inspected { connection, facts });
+            }
             other => panic!("nothing here can {other:?}"),
         }
     }
@@ -401,10 +632,114 @@ impl Model {
     }
 }
 
-/// A configuration with all three protocols, of which anything may be different or missing.
+impl Peer {
+    /// What a client of the toy protocol sends next.
+    fn begin_or_go_on(&mut self, what: u64, random: &mut Random) -> Bytes {
+        let at = random.below(self.streams.len().max(1) as u64) as usize;
+        let Some(stream) = self.streams.get_mut(at).filter(|_| what < 7) else {
+            if self.streams.len() == STREAMS {
+                return Bytes::new();
+            }
+            self.last_id += 1;
+            let mut stream = Stream::new(self.last_id);
+            stream.has_ended = random.chance(600);
+            let mut chunk = toy::frame(toy::Kind::Head, stream.id, b"PUT /toy").to_vec();
+            if stream.has_ended {
+                chunk.extend_from_slice(&toy::frame(toy::Kind::End, stream.id, b""));
+            }
+            self.streams.push(stream);
+            return chunk.into();
+        };
+        match what {
+            0 => toy::frame(toy::Kind::Reset, self.streams.swap_remove(at).id, b""),
+            1 if random.chance(100) => Bytes::from_static(b"\x63 nonsense"),
+            1 | 2 if !stream.has_ended => {
+                stream.has_ended = true;
+                let end = toy::frame(toy::Kind::End, stream.id, b"");
+                self.forget_ended();
+                end
+            }
+            3 | 4 if !stream.has_ended => stream.data(random),
+            _ => stream.grant(random),
+        }
+    }
+
+    /// What a server of the toy protocol sends next.
+    fn answer_or_go_away(&mut self, what: u64, random: &mut Random) -> Bytes {
+        match what {
+            0 if random.chance(200) => return Bytes::from_static(b"\x63 nonsense"),
+            0 => return toy::frame(toy::Kind::Capacity, 0, &[random.below(9) as u8]),
+            1 if random.chance(300) => return toy::frame(toy::Kind::GoAway, self.last_id, b""),
+            _ => {}
+        }
+        let at = random.below(self.streams.len().max(1) as u64) as usize;
+        let Some(stream) = self.streams.get_mut(at) else { return Bytes::new() };
+        match what {
+            2 => toy::frame(toy::Kind::Reset, self.streams.swap_remove(at).id, b""),
+            3 | 4 => stream.grant(random),
+            _ if stream.has_ended => Bytes::new(),
+            _ if !stream.answered => {
+                stream.answered = true;
+                let status: &[u8] = if random.chance(200) { b"503" } else { b"200" };
+                let head = toy::frame(toy::Kind::Head, stream.id, status);
+                [head, stream.data(random)].concat().into()
+            }
+            5..9 => stream.data(random),
+            _ => {
+                stream.has_ended = true;
+                let end = toy::frame(toy::Kind::End, stream.id, b"");
+                self.forget_ended();
+                end
+            }
+        }
+    }
+
+    /// What the worker says in the toy protocol; how many responses a client has whole with that.
+    fn hear(&mut self, chunk: &Bytes) -> u32 {
+        let mut answers = 0;
+        self.received.extend_from_slice(chunk);
+        while let Some((kind, id, payload)) = toy::take_frame(&mut self.received).unwrap() {
+            if kind == toy::Kind::Head && !self.is_client {
+                assert!(id > self.last_id, "each stream has a number of its own");
+                self.last_id = id;
+                self.streams.push(Stream::new(id));
+                continue;
+            }
+            // It may have been given up here and not yet there.
+            let Some(at) = self.streams.iter().position(|stream| stream.id == id) else { continue };
+            let stream = &mut self.streams[at];
+            match kind {
+                toy::Kind::Head => assert!(!std::mem::replace(&mut stream.answered, true)),
+                toy::Kind::Data => {
+                    assert!(!stream.is_ended, "nothing comes behind an end");
+                    stream.granted = stream.granted.checked_sub(payload.len()).expect("a window");
+                }
+                toy::Kind::End => {
+                    assert!(!std::mem::replace(&mut stream.is_ended, true), "one end");
+                    answers += u32::from(stream.answered && self.is_client);
+                    self.forget_ended();
+                }
+                toy::Kind::Reset => drop(self.streams.swap_remove(at)),
+                toy::Kind::Window => {
+                    stream.window +=
+                        usize::from(u16::from_be_bytes(payload[..].try_into().unwrap()));
+                    assert!(stream.window <= WINDOW, "no more than there is room for");
+                }
+                toy::Kind::Capacity | toy::Kind::GoAway => {}
+            }
+        }
+        answers
+    }
+
+    fn forget_ended(&mut self) {
+        self.streams.retain(|stream| !(stream.has_ended && stream.is_ended));
+    }
+}
+
+/// A configuration with all protocols, of which anything may be different or missing.
 fn snapshot(random: &mut Random) -> Snapshot {
     let mut snapshot = Snapshot { generation: random.bits(), ..Snapshot::default() };
-    let (app, calls) = (snapshot.intern("app"), snapshot.intern("calls"));
+    let [app, calls, toys] = ["app", "calls", "toys"].map(|name| snapshot.intern(name));
     let hosts = |random: &mut Random, port: u16| -> Vec<Endpoint> {
         let any = (1..=3).filter(|_| random.chance(600));
         any.map(
@@ -433,9 +768,24 @@ fn snapshot(random: &mut Random) -> Snapshot {
         let cluster = Cluster { bolt: Some(Arc::new(bolt)), ..cluster("calls", endpoints) };
         snapshot.clusters[calls.0 as usize] = Some(Arc::new(cluster));
     }
+    if random.chance(950) {
+        let endpoints = hosts(random, TOY_HOSTS);
+        snapshot.clusters[toys.0 as usize] = Some(Arc::new(cluster("toys", endpoints)));
+    }
     if random.chance(900) {
-        let http = Terminal::Http(Arc::new(scene::http(routes(app, random))));
+        let to = if random.chance(700) { app } else { toys };
+        let http = Terminal::Http(Arc::new(scene::http(routes(to, random))));
         snapshot.listeners.push(Arc::new(scene::listener(HTTP, http)));
+    }
+    if random.chance(900) {
+        let to = if random.chance(300) { app } else { toys };
+        let http = towpath_engine::snapshot::Http {
+            stat_prefix: "many".into(),
+            codec: Codec::Toy,
+            ..scene::http(routes(to, random))
+        };
+        let terminal = Terminal::Http(Arc::new(http));
+        snapshot.listeners.push(Arc::new(scene::listener(TOY, terminal)));
     }
     if random.chance(900) {
         let http = towpath_engine::snapshot::Http {
@@ -496,6 +846,8 @@ fn number(text: &str, name: &str) -> u64 {
 
 const BOLT: ([u8; 4], u16) = ([10, 0, 0, 1], 12200);
 const BOLT_HOSTS: u16 = 9000;
+const TOY: ([u8; 4], u16) = ([10, 0, 0, 1], 12300);
+const TOY_HOSTS: u16 = 9100;
 const LIMITS: Limits = Limits {
     connections: 4,
     pending: 6,
