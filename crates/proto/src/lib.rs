@@ -7,7 +7,7 @@
 //! | [`head`] | [`Head`]: a message head as ranges over the bytes it came in |
 //! | [`name`] | [`Name`]: well-known header names as small integers |
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
-//! | [`http2`] | HTTP/2: [`http2::hpack`] |
+//! | [`http2`] | HTTP/2: [`http2::Connection`] towards either, with [`http2::hpack`] |
 //! | [`machine`] | the [`Machine`] trait, its [`Input`] and [`Output`], ids and addresses |
 //! | [`time`] | [`Instant`]: 64-bit nanoseconds that only a driver or a simulator can advance |
 //! | [`tls`] | [`tls::Layer`]: TLS between bytes and codec |

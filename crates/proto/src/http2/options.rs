@@ -1,0 +1,71 @@
+//! Limits and leniencies, as Envoy's `Http2ProtocolOptions` names them.
+
+use crate::http1::Underscores;
+
+/// How one side of HTTP/2 behaves. The defaults are Envoy's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes that the peer's encoder may keep in its dynamic table (SETTINGS_HEADER_TABLE_SIZE), and at most as many in
+    /// ours. Envoy `hpack_table_size`.
+    pub header_table_size: u32,
+    /// Streams that the peer may have at once; towards a server, how many we have at once whatever it allows. 1 to
+    /// 2³¹ - 1. Envoy `max_concurrent_streams`.
+    pub max_concurrent_streams: u32,
+    /// Bytes of a stream that may come before they have a place. 65,535 to 2³¹ - 1. Envoy
+    /// `initial_stream_window_size`.
+    pub stream_window: u32,
+    /// The same of all streams together. 65,535 to 2³¹ - 1. Envoy `initial_connection_window_size`.
+    pub connection_window: u32,
+    /// Bytes of a frame that may come. 16,384 to 2²⁴ - 1 (RFC 9113 §6.5.2).
+    pub max_frame_size: u32,
+    /// Bytes of a head or a trailer section, counted as RFC 9113 §6.5.2 has it: names, values, and 32 for each field.
+    /// Envoy `max_request_headers_kb`, `max_response_headers_kb`.
+    pub max_head_bytes: u32,
+    /// Fields of a head or a trailer section. Envoy `max_headers_count`.
+    pub max_fields: u32,
+    /// Whether extended CONNECT is offered (RFC 8441 §3). Envoy `allow_connect`.
+    pub allow_connect: bool,
+    /// Frames that may wait to be sent. Envoy `max_outbound_frames`.
+    pub max_outbound_frames: u32,
+    /// Frames among them that answer something: SETTINGS, PING, RST_STREAM. Envoy `max_outbound_control_frames`.
+    pub max_outbound_control_frames: u32,
+    /// HEADERS, CONTINUATION and DATA without content that end nothing and may come one after the other. Envoy
+    /// `max_consecutive_inbound_frames_with_empty_payload`.
+    pub max_empty_frames: u32,
+    /// PRIORITY frames for each stream so far, and for one more. Envoy `max_inbound_priority_frames_per_stream`.
+    pub max_priority_frames: u32,
+    /// WINDOW_UPDATE frames for each DATA frame that was sent, beside one for each stream. Envoy
+    /// `max_inbound_window_update_frames_per_data_frame_sent`.
+    pub max_window_updates: u32,
+    /// Streams that may end before their answer begins, or because of an error of the peer's, beyond those that end
+    /// well.
+    pub max_early_resets: u32,
+    /// Whether a malformed message ends its stream alone, else the connection. Envoy
+    /// `override_stream_error_on_invalid_http_message`.
+    pub stream_error_on_malformed: bool,
+    /// What to do with names that have an underscore. Envoy `headers_with_underscores_action`.
+    pub underscores: Underscores,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            header_table_size: 4096,
+            max_concurrent_streams: 1024,
+            stream_window: 16 << 20,
+            connection_window: 24 << 20,
+            max_frame_size: 16_384,
+            max_head_bytes: 60 * 1024,
+            max_fields: 100,
+            allow_connect: false,
+            max_outbound_frames: 10_000,
+            max_outbound_control_frames: 1000,
+            max_empty_frames: 1,
+            max_priority_frames: 100,
+            max_window_updates: 10,
+            max_early_resets: 500,
+            stream_error_on_malformed: false,
+            underscores: Underscores::Allow,
+        }
+    }
+}

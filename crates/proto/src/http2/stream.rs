@@ -1,0 +1,249 @@
+//! Streams, and the table of those of a connection.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::flow::{ReceiveWindow, SendWindow};
+use crate::head::Head;
+
+/// One stream.
+///
+/// Of the states of RFC 9113 §5.1 each direction has its half: what has not begun is *idle* and in no table, a stream
+/// with one direction ended is *half-closed*, with both *closed*.
+///
+/// ```text
+///                  receiving: Head, Body        receiving: Ended
+/// sending: Head,   open                         half-closed (remote)
+///          Body
+/// sending: Ended   half-closed (local)          closed
+/// ```
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    pub(super) receiving: Progress,
+    pub(super) sending: Progress,
+    /// A RST_STREAM went one way or the other: nothing more is sent or reported.
+    pub(super) reset: bool,
+    /// Its user has left: what waits still goes out.
+    pub(super) released: bool,
+    /// It stands among those that have something to send.
+    pub(super) ready: bool,
+    /// What waits is the last.
+    pub(super) ending: bool,
+    /// A request without content in its answer: HEAD.
+    pub(super) bodiless: bool,
+    /// An extended CONNECT, which stands for an upgrade.
+    pub(super) upgrade: bool,
+    /// What `content-length` still promises.
+    pub(super) expected: Option<u64>,
+    pub(super) send_window: SendWindow,
+    pub(super) receive_window: ReceiveWindow,
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) queued: usize,
+    pub(super) trailers: Option<Box<Head>>,
+}
+
+/// How far one direction of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Its head is to come.
+    Head,
+    Body,
+    Ended,
+}
+
+impl Stream {
+    pub(super) fn new(id: u32, receiving: Progress, send: u32, receive: u32) -> Self {
+        Self {
+            id,
+            receiving,
+            sending: Progress::Head,
+            reset: false,
+            released: false,
+            ready: false,
+            ending: false,
+            bodiless: false,
+            upgrade: false,
+            expected: None,
+            send_window: SendWindow::new(send),
+            receive_window: ReceiveWindow::new(receive),
+            queue: VecDeque::new(),
+            queued: 0,
+            trailers: None,
+        }
+    }
+
+    /// Whether something waits that could leave if the connection lets it.
+    pub(super) fn has_something_to_send(&self) -> bool {
+        if self.reset || self.sending == Progress::Ended {
+            return false;
+        }
+        if self.queued > 0 { self.send_window.available() > 0 } else { self.ending }
+    }
+
+    /// Nothing more leaves and nothing more is reported.
+    pub(super) fn cut(&mut self) {
+        self.reset = true;
+        (self.receiving, self.sending) = (Progress::Ended, Progress::Ended);
+        self.queue = VecDeque::new();
+        self.queued = 0;
+        self.trailers = None;
+    }
+}
+
+/// The streams of a connection: found by the number that their users know them by, or by the one on the wire.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: Vec<Option<Stream>>,
+    free: Vec<u32>,
+    /// Wire numbers with their slots, ascending.
+    ids: Vec<(u32, u32)>,
+    closed: Closed,
+}
+
+/// What is known of a stream that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// It ended, or its peer reset it.
+    Closed,
+    /// We reset it: what was under way is ignored (RFC 9113 §5.1).
+    ResetByUs,
+    /// That is not remembered.
+    Forgotten,
+    /// It never was: a later one has begun (RFC 9113 §5.1.1).
+    Skipped,
+}
+
+/// The last streams that are over.
+#[derive(Debug, Default)]
+struct Closed {
+    recent: VecDeque<(u32, Gone)>,
+    forgotten_to: u32,
+}
+
+impl Streams {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Adds one; its number. Its identifier is above all others.
+    pub(super) fn insert(&mut self, stream: Stream) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.ids.push((stream.id, number));
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            *slot = Some(stream);
+        }
+        number
+    }
+
+    pub(super) fn remove(&mut self, number: u32) -> Option<Stream> {
+        let stream = self.slots.get_mut(number as usize)?.take()?;
+        if let Ok(at) = self.ids.binary_search_by_key(&stream.id, |(id, _)| *id) {
+            self.ids.remove(at);
+        }
+        if self.ids.is_empty() && self.slots.capacity() > KEPT {
+            (self.slots, self.free, self.ids) = Default::default();
+        } else {
+            self.free.push(number);
+        }
+        Some(stream)
+    }
+
+    /// Remembers how one ended that is not there any more.
+    pub(super) fn remember(&mut self, id: u32, gone: Gone) {
+        let closed = &mut self.closed;
+        if closed.recent.len() == REMEMBERED
+            && let Some((oldest, _)) = closed.recent.pop_front()
+        {
+            closed.forgotten_to = closed.forgotten_to.max(oldest);
+        }
+        closed.recent.push_back((id, gone));
+    }
+
+    /// What became of a stream below the latest that is not there.
+    pub(super) fn gone(&self, id: u32) -> Gone {
+        let closed = &self.closed;
+        if let Some((_, gone)) = closed.recent.iter().find(|(known, _)| *known == id) {
+            return *gone;
+        }
+        if id <= closed.forgotten_to { Gone::Forgotten } else { Gone::Skipped }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Stream> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Stream> {
+        self.slots.get_mut(number as usize)?.as_mut()
+    }
+
+    /// By its identifier on the wire.
+    pub(super) fn number_of(&self, id: u32) -> Option<u32> {
+        let at = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.ids.get(at).map(|(_, number)| *number)
+    }
+
+    /// All of them with their numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Stream)> {
+        let numbered = (0..).zip(&mut self.slots);
+        numbered.filter_map(|(number, slot)| slot.as_mut().map(|stream| (number, stream)))
+    }
+
+    /// All numbers, the streams that began first before the others.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.ids.iter().map(|(_, number)| *number)
+    }
+}
+
+/// Streams that are over and remembered.
+const REMEMBERED: usize = 32;
+/// Slots that an idle connection keeps.
+const KEPT: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(id: u32) -> Stream {
+        Stream::new(id, Progress::Head, 1, 1)
+    }
+
+    #[test]
+    fn streams_are_found_by_either_number() {
+        let mut streams = Streams::default();
+        let numbers: Vec<u32> = [1, 5, 7].map(|id| streams.insert(stream(id))).to_vec();
+        assert_eq!(streams.number_of(5), Some(numbers[1]));
+        assert_eq!(streams.number_of(3), None);
+        assert_eq!(streams.remove(numbers[1]).unwrap().id, 5);
+        assert!(streams.remove(numbers[1]).is_none());
+        assert_eq!(streams.insert(stream(9)), numbers[1], "numbers are used again");
+        assert_eq!(streams.numbers().collect::<Vec<_>>(), [0, 2, 1]);
+    }
+
+    #[test]
+    fn how_the_last_streams_ended_is_known_and_of_others_that_they_were() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.gone(1), Gone::Skipped);
+        for id in 0..40 {
+            streams.remember(4 * id + 1, Gone::ResetByUs);
+        }
+        assert_eq!(streams.gone(4 * 39 + 1), Gone::ResetByUs);
+        assert_eq!(streams.gone(4 * 39 - 1), Gone::Skipped);
+        assert_eq!(streams.gone(4 * 7 + 1), Gone::Forgotten);
+        assert_eq!(streams.gone(4 * 8 + 1), Gone::ResetByUs);
+    }
+
+    #[test]
+    fn an_idle_connection_keeps_little_and_a_stream_is_small() {
+        let mut streams = Streams::default();
+        let numbers: Vec<u32> = (0..100).map(|at| streams.insert(stream(2 * at + 1))).collect();
+        numbers.into_iter().for_each(|number| drop(streams.remove(number)));
+        assert_eq!(streams.slots.capacity(), 0);
+        assert!(size_of::<Stream>() <= 160, "{}", size_of::<Stream>());
+    }
+}

@@ -1,0 +1,315 @@
+//! What a message may be: RFC 9113 §8, and RFC 8441.
+
+use super::*;
+
+#[test]
+fn section_8_1_requests_and_answers_with_bodies_and_trailers() {
+    let mut scene = Scene::server(Options::default());
+    let mut arrived =
+        scene.feed_headers(1, 0, &[POST, &[("content-length", "5")]].concat()).unwrap();
+    arrived.extend(scene.feed_frame(Kind::Data, 0, 1, b"hel").unwrap());
+    arrived.extend(scene.feed_frame(Kind::Data, 0, 1, b"lo").unwrap());
+    arrived.extend(scene.feed_headers(1, END, &[("x-sum", "9"), ("content-length", "7")]).unwrap());
+    assert_eq!(
+        arrived,
+        ["0 POST http a.test / content-length=5", "0 data hel", "0 data lo", "0 trailers x-sum=9"]
+    );
+    let mut out = Out::new();
+    scene.connection.send_informational(0, &Head::response(103), &mut out);
+    let mut head = Head::response(200);
+    head.append(Name::ContentType, b"text/plain");
+    head.append(Name::Connection, b"close");
+    head.append(Name::TransferEncoding, b"chunked");
+    head.append_bytes(b"X-Custom", b"1");
+    scene.connection.send_head(0, &head, false, &mut out);
+    scene.connection.send_data(0, Bytes::from_static(b"body"));
+    let mut trailers = Head::default();
+    trailers.append(Name::GrpcStatus, b"0");
+    scene.connection.send_trailers(0, &trailers);
+    scene.connection.release(0);
+    scene.connection.flush(&mut out);
+    let frames = scene.frames(&mut out);
+    let kinds: Vec<(Kind, u8)> = frames.iter().map(|(kind, flags, ..)| (*kind, *flags)).collect();
+    let headers = Kind::Headers;
+    assert_eq!(
+        kinds,
+        [(headers, WHOLE), (headers, WHOLE), (Kind::Data, 0), (headers, WHOLE | END)]
+    );
+    assert_eq!(scene.fields(&frames[0].3), [":status=103"]);
+    assert_eq!(
+        scene.fields(&frames[1].3),
+        [":status=200", "content-type=text/plain", "x-custom=1"]
+    );
+    assert_eq!(scene.fields(&frames[3].3), ["grpc-status=0"]);
+    assert_eq!(scene.connection.streams(), 0);
+}
+
+#[test]
+fn section_8_1_a_client_reads_interim_and_final_answers() {
+    let mut client = Scene::client(Options::default());
+    client.ask("GET");
+    let mut arrived = client.feed_headers(1, 0, &[(":status", "103"), ("link", "x")]).unwrap();
+    arrived.extend(client.feed_headers(1, 0, &[(":status", "200")]).unwrap());
+    arrived.extend(client.feed_frame(Kind::Data, END, 1, b"body").unwrap());
+    assert_eq!(arrived, ["0 interim 103", "0 200", "0 data body", "0 end"]);
+    client.connection.release(0);
+    client.ask("HEAD");
+    let length = [(":status", "200"), ("content-length", "9")];
+    assert_eq!(client.feed_headers(3, END, &length).unwrap(), ["0 200 content-length=9 end"]);
+    client.connection.release(0);
+    for fields in [
+        &[(":status", "101")][..],
+        &[(":status", "20")],
+        &[(":status", "2000")],
+        &[(":status", "099")],
+        &[(":status", "200"), (":status", "200")],
+        &[(":path", "/"), (":status", "200")],
+        &[("x-early", "1"), (":status", "200")],
+        &[],
+    ] {
+        let mut client = Scene::client(lenient());
+        client.ask("GET");
+        assert_eq!(client.feed_headers(1, END, fields).unwrap(), ["0 reset 1"], "{fields:?}");
+        assert_eq!(client.reset_codes(), [(1, Code::PROTOCOL_ERROR)]);
+    }
+    let mut client = Scene::client(lenient());
+    client.ask("GET");
+    assert_eq!(client.feed_headers(1, END, &[(":status", "103")]).unwrap(), ["0 reset 1"]);
+    let mut client = Scene::client(lenient());
+    client.ask("GET");
+    assert_eq!(client.feed_frame(Kind::Data, END, 1, b"x").unwrap(), ["0 reset 1"], "no head");
+}
+
+/// What is added to a request, or replaces one of its fields, and makes it malformed.
+const WRONG: &[(&str, &str)] = &[
+    ("Upper", "1"),
+    ("x y", "1"),
+    ("x:y", "1"),
+    ("", "1"),
+    ("x-cr", "a\rb"),
+    ("x-lf", "a\nb"),
+    ("x-nul", "a\0b"),
+    ("x-blank", " a"),
+    ("x-tab", "a\t"),
+    ("connection", "close"),
+    ("proxy-connection", "close"),
+    ("keep-alive", "1"),
+    ("transfer-encoding", "chunked"),
+    ("upgrade", "h2c"),
+    ("te", "gzip"),
+    ("te", "trailers, gzip"),
+    ("content-length", "x"),
+    ("content-length", "+1"),
+    ("content-length", "1, 1"),
+    ("host", "b.test"),
+    ("host", "a.test, a.test"),
+    (":path", "/again"),
+    (":status", "200"),
+    (":whatever", "1"),
+    (":protocol", "websocket"),
+];
+
+#[test]
+fn section_8_2_and_8_3_malformed_requests_get_nowhere() {
+    let mut requests: Vec<Vec<(&str, &str)>> =
+        WRONG.iter().map(|field| [GET, &[*field]].concat()).collect();
+    for missing in 0..4 {
+        let mut fields = GET.to_vec();
+        fields.remove(missing);
+        requests.push(fields);
+    }
+    for (at, value) in [
+        (0, "G T"),
+        (0, ""),
+        (1, "ftp"),
+        (1, ""),
+        (2, ""),
+        (2, "user@a.test"),
+        (2, "a b"),
+        (3, ""),
+        (3, "x"),
+        (3, "*"),
+        (3, "http://a.test/"),
+        (3, "/a b"),
+        (3, "/a\tb"),
+        (3, "/#f"),
+        (3, "/a\r\n"),
+    ] {
+        let mut fields = GET.to_vec();
+        fields[at].1 = value;
+        requests.push(fields);
+    }
+    requests.push([&[("x-early", "1")], GET].concat());
+    requests.push([GET, &[("content-length", "1"), ("content-length", "1")]].concat());
+    requests.push([GET, &[("host", "a.test"), ("host", "a.test")]].concat());
+    for fields in &requests {
+        let mut scene = Scene::server(lenient());
+        assert_eq!(scene.feed_headers(1, END, fields), Ok(vec![]), "{fields:?}");
+        assert_eq!(scene.reset_codes(), [(1, Code::PROTOCOL_ERROR)], "{fields:?}");
+        assert_eq!(scene.feed_headers(3, END, GET).unwrap().len(), 1, "the connection goes on");
+        // As Envoy does unless it is told otherwise.
+        let mut scene = Scene::server(Options::default());
+        assert_eq!(scene.feed_headers(1, END, fields), Err(Error::Malformed), "{fields:?}");
+        assert_eq!(scene.goaway(), Some(Code::PROTOCOL_ERROR));
+    }
+}
+
+#[test]
+fn section_8_2_what_is_allowed_arrives() {
+    let mut scene = Scene::server(Options::default());
+    let fields = [
+        GET,
+        &[
+            ("cookie", "a=1"),
+            ("te", "trailers"),
+            ("x-b", ""),
+            ("cookie", "b=2"),
+            ("host", "A.test"),
+        ],
+        &[("x_under", "1"), ("cookie", "c=3"), ("http2-settings", "x")],
+    ];
+    let arrived = scene.feed_headers(1, END, &fields.concat()).unwrap();
+    let expected = "0 GET http a.test / te=trailers x-b= x_under=1 cookie=a=1; b=2; c=3 end";
+    assert_eq!(arrived, [expected]);
+    let only_host = [&GET[..2], &GET[3..], &[("host", "b.test:80")]].concat();
+    assert_eq!(scene.feed_headers(3, END, &only_host).unwrap(), ["1 GET http b.test:80 / end"]);
+    let options = [&[(":method", "OPTIONS")], &GET[1..3], &[(":path", "*")]].concat();
+    assert_eq!(scene.feed_headers(5, END, &options).unwrap(), ["2 OPTIONS http a.test * end"]);
+    for (underscores, expected) in [
+        (crate::http1::Underscores::Drop, Ok(vec!["0 GET http a.test / end".to_owned()])),
+        (crate::http1::Underscores::Reject, Err(Error::Malformed)),
+    ] {
+        let mut scene = Scene::server(Options { underscores, ..Options::default() });
+        let fields = [GET, &[("x_under", "1")]].concat();
+        assert_eq!(scene.feed_headers(1, END, &fields), expected);
+    }
+}
+
+#[test]
+fn section_8_1_1_a_body_is_as_long_as_it_says() {
+    for (length, pieces) in
+        [("5", &["hel"][..]), ("5", &["hello!"]), ("0", &["x"]), ("3", &["", "abcd"]), ("1", &[])]
+    {
+        let mut scene = Scene::server(lenient());
+        let fields = [POST, &[("content-length", length)]].concat();
+        let end = if pieces.is_empty() { END } else { 0 };
+        let mut arrived = scene.feed_headers(1, end, &fields).unwrap();
+        for (at, piece) in pieces.iter().enumerate() {
+            let end = if at + 1 == pieces.len() { END } else { 0 };
+            arrived.extend(scene.feed_frame(Kind::Data, end, 1, piece.as_bytes()).unwrap());
+        }
+        assert_eq!(scene.reset_codes(), [(1, Code::PROTOCOL_ERROR)], "{length} {pieces:?}");
+        let reset = arrived.iter().any(|it| it == "0 reset 1");
+        assert!(reset || pieces.is_empty(), "{arrived:?}");
+        assert!(!arrived.iter().any(|it| it == "0 end"), "{arrived:?}");
+    }
+    let mut scene = Scene::server(lenient());
+    scene.feed_headers(1, 0, &[POST, &[("content-length", "5")]].concat()).unwrap();
+    scene.feed_frame(Kind::Data, 0, 1, b"hel").unwrap();
+    assert_eq!(scene.feed_headers(1, END, &[("x-t", "1")]).unwrap(), ["0 reset 1"]);
+}
+
+#[test]
+fn section_8_1_trailers_end_a_message_and_have_no_pseudo_fields() {
+    for (flags, fields) in
+        [(0, &[("x-t", "1")]), (END, &[(":path", "/")]), (END, &[("Upper", "1")])]
+    {
+        let mut scene = Scene::server(lenient());
+        scene.feed_headers(1, 0, POST).unwrap();
+        assert_eq!(scene.feed_headers(1, flags, fields).unwrap(), ["0 reset 1"], "{fields:?}");
+    }
+    let mut scene = Scene::server(lenient());
+    scene.feed_headers(1, 0, POST).unwrap();
+    assert_eq!(scene.feed_headers(1, END, &[("content-length", "1")]).unwrap(), ["0 end"]);
+}
+
+#[test]
+fn section_8_5_connect_names_a_host_and_a_port_alone() {
+    let mut scene = Scene::server(lenient());
+    let fields = [(":method", "CONNECT"), (":authority", "a.test:443")];
+    assert_eq!(scene.feed_headers(1, 0, &fields).unwrap(), ["0 CONNECT  a.test:443 "]);
+    assert_eq!(scene.feed_frame(Kind::Data, 0, 1, b"\x16").unwrap(), ["0 data \\x16"]);
+    for wrong in [
+        &[(":method", "CONNECT"), (":authority", "a.test")][..],
+        &[(":method", "CONNECT"), (":authority", "a.test:443"), (":path", "/")],
+        &[(":method", "CONNECT"), (":authority", "a.test:443"), (":scheme", "http")],
+        &[(":method", "CONNECT"), ("host", "a.test:443")],
+    ] {
+        let mut scene = Scene::server(lenient());
+        assert_eq!(scene.feed_headers(1, 0, wrong), Ok(vec![]), "{wrong:?}");
+    }
+}
+
+#[test]
+fn rfc_8441_an_extended_connect_stands_for_an_upgrade() {
+    let options = Options { allow_connect: true, ..Options::default() };
+    let mut scene = Scene::server(options.clone());
+    let mut fields = [GET, &[(":protocol", "websocket"), ("x-a", "1")]].concat();
+    fields[0].1 = "CONNECT";
+    let arrived = scene.feed_headers(1, 0, &fields).unwrap();
+    assert_eq!(arrived, ["0 GET http a.test / x-a=1 upgrade=websocket"]);
+    let mut out = Out::new();
+    scene.connection.send_head(0, &Head::response(101), false, &mut out);
+    let frames = scene.frames(&mut out);
+    assert_eq!(scene.fields(&frames.last().unwrap().3), [":status=200"]);
+    fields[0].1 = "GET";
+    assert_eq!(scene.feed_headers(3, 0, &fields), Err(Error::Malformed), "CONNECT alone has it");
+    // The client's side of it.
+    let mut client = Scene::client(options);
+    client.feed(&settings(&[(8, 1)])).unwrap();
+    assert!(client.connection.takes_extended_connect());
+    client.written();
+    let mut head = Head::request(b"GET", b"https", b"a.test", b"/chat");
+    head.append(Name::Upgrade, b"websocket");
+    let number = client.connection.open().unwrap();
+    let mut out = Out::new();
+    client.connection.send_head(number, &head, false, &mut out);
+    let frames = client.frames(&mut out);
+    assert_eq!(
+        client.fields(&frames[0].3),
+        [
+            ":method=CONNECT",
+            ":scheme=https",
+            ":authority=a.test",
+            ":path=/chat",
+            ":protocol=websocket"
+        ]
+    );
+    assert_eq!(client.feed_headers(1, 0, &[(":status", "200")]).unwrap(), ["0 101"]);
+    assert_eq!(client.feed(&settings(&[(8, 0)])), Err(Error::BadSetting), "it is not taken back");
+}
+
+#[test]
+fn a_head_that_is_too_large_ends_its_stream_alone() {
+    let options = Options { max_head_bytes: 400, max_fields: 6, ..Options::default() };
+    let long = "v".repeat(120);
+    let mut scene = Scene::server(options);
+    let large: Vec<(&str, &str)> = [GET, &[("a", &long), ("b", &long)]].concat();
+    assert_eq!(scene.feed_headers(1, END, &large), Ok(vec![]));
+    assert_eq!(scene.reset_codes(), [(1, Code::ENHANCE_YOUR_CALM)]);
+    let many = [GET, &[("a", "1"), ("b", "2"), ("c", "3")]].concat();
+    assert_eq!(scene.feed_headers(3, END, &many), Ok(vec![]));
+    assert_eq!(scene.feed_headers(5, END, &many[..6]).unwrap().len(), 1);
+    assert_eq!(scene.connection.take_counts().header_overflows, 2);
+}
+
+#[test]
+fn a_long_block_leaves_in_continuations_and_comes_back_whole() {
+    let mut client = Scene::client(Options::default());
+    let mut head = Head::request(b"GET", b"http", b"a.test", b"/");
+    let value: Vec<u8> = (0..40_000).map(|at| b'!' + (at % 90) as u8).collect();
+    head.append_bytes(b"x-long", &value);
+    let number = client.connection.open().unwrap();
+    let mut out = Out::new();
+    client.connection.send_head(number, &head, true, &mut out);
+    let bytes = out.drain().collect::<Vec<_>>().concat();
+    let mut frames = out;
+    frames.buffer().extend_from_slice(&bytes);
+    let kinds: Vec<(Kind, u8)> =
+        client.frames(&mut frames).iter().map(|(kind, flags, ..)| (*kind, *flags)).collect();
+    assert_eq!(kinds.first(), Some(&(Kind::Headers, END)));
+    assert_eq!(kinds.last(), Some(&(Kind::Continuation, WHOLE)));
+    let mut scene = Scene::server(Options::default());
+    let arrived = scene.feed(&bytes).unwrap();
+    assert_eq!(arrived, [format!("0 GET http a.test / x-long={} end", value.escape_ascii())]);
+}
