@@ -60,27 +60,13 @@ impl Decoder {
         let mut tally = Tally { limits, size: 0, fields: 0 };
         self.size_updates(&mut reader)?;
         while let Some(first) = reader.peek() {
-            let mut sink = |field: Field<'_>| {
-                if tally.admits(&field)? {
-                    sink(field);
-                }
-                Ok(())
+            let field = if first >= 0x80 {
+                self.indexed(reader.integer::<7>()?)?
+            } else {
+                self.literal(first, &mut reader)?
             };
-            match first {
-                0x80.. => self.indexed(&mut reader, &mut sink)?,
-                0x40.. => {
-                    let index = reader.integer::<6>()?;
-                    self.literal(index, &mut reader, Indexing::Incremental, &mut sink)?;
-                }
-                0x20.. => return Err(Error::MisplacedSizeUpdate),
-                0x10.. => {
-                    let index = reader.integer::<4>()?;
-                    self.literal(index, &mut reader, Indexing::Never, &mut sink)?;
-                }
-                _ => {
-                    let index = reader.integer::<4>()?;
-                    self.literal(index, &mut reader, Indexing::Without, &mut sink)?;
-                }
+            if tally.admits(&field)? {
+                sink(field);
             }
         }
         self.table.trim();
@@ -116,27 +102,24 @@ impl Decoder {
     }
 
     /// RFC 7541 §6.1.
-    #[inline]
-    fn indexed(
-        &self,
-        reader: &mut Reader<'_>,
-        sink: &mut impl FnMut(Field<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let index = reader.integer::<7>()?;
-        if let Some((name, value)) = statics::field(index) {
-            return sink(Field { name, value, never_indexed: false, well_formed: true });
+    #[inline(always)]
+    fn indexed(&self, index: u32) -> Result<Field<'_>, Error> {
+        match statics::field(index) {
+            Some((name, value)) => {
+                Ok(Field { name, value, never_indexed: false, well_formed: true })
+            }
+            None => Ok(self.table.field(self.table.get(index)?, false)),
         }
-        sink(self.table.field(self.table.get(index)?, false))
     }
 
     /// RFC 7541 §6.2: a value behind the index of a name, or behind a name where that is zero.
-    fn literal(
-        &mut self,
-        index: u32,
-        reader: &mut Reader<'_>,
-        indexing: Indexing,
-        sink: &mut impl FnMut(Field<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn literal(&mut self, first: u8, reader: &mut Reader<'_>) -> Result<Field<'_>, Error> {
+        let (index, indexing) = match first {
+            0x40.. => (reader.integer::<6>()?, Indexing::Incremental),
+            0x20.. => return Err(Error::MisplacedSizeUpdate),
+            0x10.. => (reader.integer::<4>()?, Indexing::Never),
+            _ => (reader.integer::<4>()?, Indexing::Without),
+        };
         let mut entry;
         let value;
         if index == 0 {
@@ -148,11 +131,10 @@ impl Decoder {
             entry = self.table.begin_like(index, value.bound())?;
         }
         self.table.set_value(&mut entry, value)?;
-        sink(self.table.field(&entry, indexing == Indexing::Never))?;
         if indexing == Indexing::Incremental {
             self.table.insert(entry);
         }
-        Ok(())
+        Ok(self.table.field(&entry, indexing == Indexing::Never))
     }
 }
 

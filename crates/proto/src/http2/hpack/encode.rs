@@ -1,11 +1,11 @@
 //! Fields in, header blocks out.
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::BytesMut;
 
 use super::field::{FieldName, Pseudo};
 use super::huffman;
 use super::integer::{self, MOST_WRITTEN};
-use super::places::{Place, Places};
+use super::places::Places;
 use super::statics;
 use super::table::{OVERHEAD, Table};
 use crate::name::Name;
@@ -93,26 +93,26 @@ impl Encoder {
         mut indexing: Indexing,
         out: &mut BytesMut,
     ) {
-        let (field, named) = statics::find(name, value);
+        let (field, mut named) = statics::find(name, value);
         if let Some(index) = field
             && indexing != Indexing::Never
         {
             return put_integer::<7>(index as usize, 0x80, out);
         }
         let (table, places) = (&mut self.table, self.places.get_or_insert_default());
-        let place = Place::of(name, value);
         if indexing == Indexing::Incremental {
-            if let Some(index) = places.field(&place, table, name, value) {
+            let (found, like) = places.find(name, value, table);
+            if let Some(index) = found {
                 return put_integer::<7>(index as usize, 0x80, out);
             }
-            if !fits(name, value, table.max()) {
+            named = named.or(like);
+            // A name that has no index gets one.
+            let enters = places.is_worth(name) || named.is_none();
+            if !enters || !fits(name, value, table.max()) {
                 indexing = Indexing::Without;
             }
-        }
-        let named = named.or_else(|| places.name(&place, table, name));
-        // A name that has no index gets one.
-        if indexing == Indexing::Incremental && !places.is_worth(&place) && named.is_some() {
-            indexing = Indexing::Without;
+        } else if named.is_none() {
+            named = places.name(name, table);
         }
         let index = named.unwrap_or(0) as usize;
         match indexing {
@@ -125,7 +125,7 @@ impl Encoder {
         }
         put_text(value, out);
         if indexing == Indexing::Incremental {
-            places.enter(&place, table);
+            places.enter(name, value, table);
             table.enter(name, value);
         }
     }
@@ -180,32 +180,33 @@ fn fits(name: FieldName<'_>, value: &[u8], max: usize) -> bool {
     name.as_bytes().len() + value.len() + OVERHEAD <= max / 4 * 3
 }
 
-#[inline]
+#[inline(always)]
 fn put_integer<const PREFIX: u32>(value: usize, pattern: u8, out: &mut BytesMut) {
     if value < (1 << PREFIX) - 1 {
-        return out.put_u8(pattern | value as u8);
+        return out.extend_from_slice(&[pattern | value as u8]);
     }
     let mut room = [0; MOST_WRITTEN];
     let length = integer::write::<PREFIX>(limited(value), pattern, &mut room);
-    out.put_slice(&room[..length]);
+    out.extend_from_slice(&room[..length]);
 }
 
 /// RFC 7541 §5.2: Huffman-coded where that is shorter.
 fn put_text(bytes: &[u8], out: &mut BytesMut) {
     let start = out.len();
     // Most lengths take one octet.
-    out.resize(start + 1 + bytes.len(), 0);
+    out.resize(start + 1 + huffman::encoded_room(bytes.len()), 0);
     let Some(length) = huffman::encode(bytes, &mut out[start + 1..]) else {
         out.truncate(start);
         put_integer::<7>(bytes.len(), 0, out);
-        return out.put_slice(bytes);
+        return out.extend_from_slice(bytes);
     };
+    if length < 0x7f {
+        out[start] = 0x80 | length as u8;
+        return out.truncate(start + 1 + length);
+    }
     let mut prefix = [0; MOST_WRITTEN];
     let octets = integer::write::<7>(limited(length), 0x80, &mut prefix);
-    if octets > 1 {
-        out.resize(start + octets + bytes.len(), 0);
-        out.copy_within(start + 1..start + 1 + length, start + octets);
-    }
+    out.copy_within(start + 1..start + 1 + length, start + octets);
     out[start..start + octets].copy_from_slice(&prefix[..octets]);
     out.truncate(start + octets + length);
 }

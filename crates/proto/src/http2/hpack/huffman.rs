@@ -15,130 +15,172 @@ pub(super) const fn decoded_bound(length: usize) -> usize {
 /// Decodes a whole string into the start of `room`, which is as large as [`decoded_bound`] says; answers how many
 /// bytes it is.
 pub(super) fn decode(bytes: &[u8], room: &mut [u8]) -> Result<usize, Error> {
-    let mut window = Window { bits: 0, count: 0, source: bytes };
+    let mut window = Window { bits: 0, count: 0, next: 0 };
     let mut at = 0;
-    while window.refill() {
+    loop {
+        window.refill(bytes);
         let group = room.get_mut(at..).and_then(<[u8]>::first_chunk_mut);
-        at += window.group(group.ok_or(Error::InvalidHuffman)?)?;
-    }
-    while !window.is_padding() {
-        let symbol = window.symbol()?;
+        let taken = window.group(group.ok_or(Error::InvalidHuffman)?);
+        at += taken;
+        if taken == GROUP {
+            continue;
+        }
+        let left = (bytes.len() * 8).checked_sub(window.taken()).ok_or(Error::InvalidHuffman)?;
+        if left < 8 {
+            return if window.is_padding() { Ok(at) } else { Err(Error::InvalidHuffman) };
+        }
+        window.refill(bytes);
+        let symbol = window.long(left)?;
         *room.get_mut(at).ok_or(Error::InvalidHuffman)? = symbol;
         at += 1;
     }
-    Ok(at)
 }
 
-/// Encodes into `room` if that is shorter than the bytes; answers how long it is.
+/// How much room [`encode`] wants for so many bytes.
+#[inline]
+pub(super) const fn encoded_room(length: usize) -> usize {
+    // A whole register is written, however many of its octets are.
+    length + 8
+}
+
+/// Encodes into the start of `room` if that is shorter than the bytes; answers how long it is.
 pub(super) fn encode(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
-    let room = room.get_mut(..bytes.len().checked_sub(1)?)?;
-    let (mut window, mut count, mut at) = (0_u64, 0, 0);
-    for &byte in bytes {
-        let (code, length) = CODES[byte as usize];
-        window = window << length | u64::from(code);
-        count += u32::from(length);
-        if count >= 32 {
-            count -= 32;
-            *room.get_mut(at..)?.first_chunk_mut()? = ((window >> count) as u32).to_be_bytes();
-            at += 4;
+    let mut bits = Bits { bits: 0, count: 0, at: 0 };
+    let (groups, last) = bytes.as_chunks::<4>();
+    for group in groups {
+        let codes = group.map(|byte| CODES[byte as usize]);
+        let [first, second, third, fourth] = codes;
+        if first.1 + second.1 + third.1 + fourth.1 > MOST_AT_ONCE {
+            for code in codes {
+                bits.push(code);
+                bits.flush(room)?;
+            }
+        } else {
+            codes.into_iter().for_each(|code| bits.push(code));
+            bits.flush(room)?;
         }
     }
-    let last = (window << (32 - count)) as u32 | u32::MAX.unbounded_shr(count);
-    let octets = count.div_ceil(8) as usize;
-    room.get_mut(at..at + octets)?.copy_from_slice(&last.to_be_bytes()[..octets]);
-    Some(at + octets)
+    for byte in last {
+        bits.push(CODES[*byte as usize]);
+        bits.flush(room)?;
+    }
+    let length = bits.at + usize::from(bits.count > 0);
+    if length >= bytes.len() {
+        return None;
+    }
+    bits.pad(room)?;
+    Some(length)
 }
 
-/// The next bits of a string, the first at the top. Behind `count` bits are those that follow, or zeros.
-struct Window<'a> {
+/// Bits on their way into octets, the last at the bottom.
+struct Bits {
     bits: u64,
     count: u32,
-    source: &'a [u8],
+    at: usize,
 }
 
-impl Window<'_> {
-    /// Brings the window to 56 bits or more; false when the source is almost at its end.
+impl Bits {
     #[inline(always)]
-    fn refill(&mut self) -> bool {
-        let Some(next) = self.source.first_chunk() else { return false };
-        self.bits |= u64::from_be_bytes(*next).unbounded_shr(self.count);
+    const fn push(&mut self, code: (u32, u8)) {
+        self.bits = self.bits << (code.1 & 63) | code.0 as u64;
+        self.count += code.1 as u32;
+    }
+
+    /// Writes the bits, and keeps those that are no whole octet. There is one bit at least, and 63 at most.
+    #[inline(always)]
+    fn flush(&mut self, room: &mut [u8]) -> Option<()> {
+        let place = room.get_mut(self.at..)?.first_chunk_mut()?;
+        *place = (self.bits << (64 - self.count)).to_be_bytes();
+        self.at += (self.count / 8) as usize;
+        self.count %= 8;
+        Some(())
+    }
+
+    /// Puts ones behind the last bit (RFC 7541 §5.2).
+    fn pad(&self, room: &mut [u8]) -> Option<()> {
+        if self.count > 0 {
+            *room.get_mut(self.at)? |= 0xff >> self.count;
+        }
+        Some(())
+    }
+}
+
+/// The next bits of a string, the first at the top. Behind the string's end are ones, which begin no short code.
+struct Window {
+    bits: u64,
+    /// How many bits are there. Behind them are those that follow, or zeros.
+    count: u32,
+    /// The octet that follows.
+    next: usize,
+}
+
+impl Window {
+    /// Brings the window to 56 bits or more.
+    #[inline(always)]
+    fn refill(&mut self, bytes: &[u8]) {
+        let next = match bytes.get(self.next..).and_then(<[u8]>::first_chunk) {
+            Some(next) => u64::from_be_bytes(*next),
+            None => end_of(bytes, self.next),
+        };
+        self.bits |= next >> (self.count & 63);
         let octets = (63 - self.count) / 8;
-        self.source = &self.source[octets as usize..];
+        self.next += octets as usize;
         self.count += octets * 8;
-        true
     }
 
-    /// Symbols until a long one, which is the last; answers how many. The window is full.
+    /// Symbols until a long code, which stays; answers how many. The window is full.
+    ///
+    /// The length of a long code is none: it is looked up again and again until the group ends.
     #[inline(always)]
-    fn group(&mut self, room: &mut [u8; GROUP]) -> Result<usize, Error> {
-        for (at, place) in room.iter_mut().enumerate() {
-            let (symbol, length) = SHORT[(self.bits >> 56) as usize];
-            if length == 0 {
-                *place = self.long()?;
-                return Ok(at + 1);
-            }
-            *place = symbol;
-            self.skip(length.into());
+    fn group(&mut self, room: &mut [u8; GROUP]) -> usize {
+        let (mut bits, mut sum) = (self.bits, 0);
+        for place in room {
+            let found = SHORT[(bits >> 56) as usize];
+            *place = (found >> 8) as u8;
+            bits <<= found & 63;
+            sum += found;
         }
-        Ok(GROUP)
+        self.bits = bits;
+        self.count -= sum & 0xff;
+        (sum >> 24) as usize
     }
 
-    /// The next symbol, which may need more bits than there are.
-    fn symbol(&mut self) -> Result<u8, Error> {
-        let (symbol, length) = SHORT[(self.bits >> 56) as usize];
-        if length == 0 || u32::from(length) > self.count {
-            return self.long();
-        }
-        self.skip(length.into());
-        Ok(symbol)
-    }
-
-    /// The next symbol, whose code has more than eight bits, or which is not whole.
+    /// The next symbol, whose code has more than eight bits. The window is full, and `left` of the string.
     #[cold]
-    fn long(&mut self) -> Result<u8, Error> {
-        self.fill();
-        let window = (self.padded() >> 32) as u32;
+    fn long(&mut self, left: usize) -> Result<u8, Error> {
+        let window = (self.bits >> 32) as u32;
         let (length, symbols) = (FIRST_LONG..)
             .zip(&LONG)
             .find(|(_, symbols)| u64::from(window) < symbols.limit)
             .ok_or(Error::InvalidHuffman)?;
         let above = window.checked_sub(symbols.first).ok_or(Error::InvalidHuffman)?;
-        if length > self.count {
+        if length as usize > left {
             return Err(Error::InvalidHuffman);
         }
-        self.skip(length);
+        self.bits <<= length;
+        self.count -= length;
         let index = symbols.index + (above >> (32 - length)) as usize;
         // The last one is the end of a string, which no string may contain.
         SORTED.get(index).copied().ok_or(Error::InvalidHuffman)
     }
 
-    /// Takes what is left of the source, as far as there is room.
-    fn fill(&mut self) {
-        while self.count <= 56
-            && let Some((octet, behind)) = self.source.split_first()
-        {
-            self.bits |= u64::from(*octet) << (56 - self.count);
-            self.count += 8;
-            self.source = behind;
-        }
+    /// How many bits were taken out.
+    const fn taken(&self) -> usize {
+        self.next * 8 - self.count as usize
     }
 
-    #[inline(always)]
-    fn skip(&mut self, length: u32) {
-        self.bits <<= length;
-        self.count -= length;
+    /// Whether the next octet is all ones. Of fewer bits than eight that is the beginning of the code for the end, as it
+    /// should be (RFC 7541 §5.2).
+    const fn is_padding(&self) -> bool {
+        self.bits >> 56 == 0xff
     }
+}
 
-    /// Whether nothing is left but the beginning of the code for the end, shorter than an octet (RFC 7541 §5.2).
-    fn is_padding(&mut self) -> bool {
-        self.fill();
-        self.count < 8 && self.padded() == u64::MAX
-    }
-
-    /// The bits of the window with ones behind them.
-    fn padded(&self) -> u64 {
-        self.bits | u64::MAX.unbounded_shr(self.count)
-    }
+/// The last few octets, from `at` on, and ones behind them.
+#[inline(never)]
+fn end_of(bytes: &[u8], at: usize) -> u64 {
+    let left = bytes.get(at..).unwrap_or_default();
+    left.iter().rev().fold(u64::MAX, |end, octet| end >> 8 | u64::from(*octet) << 56)
 }
 
 /// Codes of one length, the first at the top of 32 bits.
@@ -151,6 +193,8 @@ struct Codes {
     index: usize,
 }
 
+/// Bits that fit into a register with seven that are left over.
+const MOST_AT_ONCE: u8 = 56;
 /// How many symbols of eight bits or fewer a full window holds for sure.
 const GROUP: usize = 7;
 const FIRST_LONG: u32 = 9;
@@ -174,14 +218,16 @@ static CODES: [(u32, u8); 256] = {
     codes
 };
 
-/// For the next eight bits: the symbol whose code they begin with and its length, or zero for a longer one.
-static SHORT: [(u8, u8); 256] = {
-    let (mut table, mut symbol) = ([(0, 0); 256], 0);
+/// For the next eight bits: how long the code is that they begin with, the symbol in the second octet, one in the fourth;
+/// nothing for a longer code.
+static SHORT: [u32; 256] = {
+    let (mut table, mut symbol) = ([0; 256], 0);
     while symbol < 256 {
         let (code, length) = CODES[symbol];
         let mut variant = 0;
         while length <= 8 && variant < 1 << (8 - length) {
-            table[(code as usize) << (8 - length) | variant] = (symbol as u8, length);
+            let index = (code as usize) << (8 - length) | variant;
+            table[index] = length as u32 | (symbol as u32) << 8 | 1 << 24;
             variant += 1;
         }
         symbol += 1;
@@ -264,7 +310,7 @@ mod tests {
     }
 
     fn encoded(bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut room = vec![0xaa; bytes.len()];
+        let mut room = vec![0xaa; encoded_room(bytes.len())];
         let length = encode(bytes, &mut room)?;
         room.truncate(length);
         Some(room)

@@ -14,45 +14,47 @@ pub(super) struct Places {
     misses: [u8; NAMES],
 }
 
-/// The place of a field.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    field: usize,
-    name: usize,
-}
-
 impl Places {
-    /// The index of a field that the table has.
+    /// What the table has of a field: its index, and that of one of its name.
     #[inline]
-    pub(super) fn field(
+    pub(super) fn find(
         &mut self,
-        place: &Place,
-        table: &Table,
         name: FieldName<'_>,
         value: &[u8],
-    ) -> Option<u32> {
-        let found = self.fields[place.field].into_iter().find_map(|number| {
+        table: &Table,
+    ) -> (Option<u32>, Option<u32>) {
+        let place = name_place(name);
+        // Most names come with one value again and again.
+        let named =
+            table.numbered(self.names[place]).filter(|(entry, _)| table.has_name(entry, name));
+        if let Some((entry, index)) = named
+            && table.has_value(entry, value)
+        {
+            self.misses[place] = 0;
+            return (Some(index), Some(index));
+        }
+        let named = named.map(|(_, index)| index);
+        let found = self.fields[field_place(name, value)].into_iter().find_map(|number| {
             let (entry, index) = table.numbered(number)?;
             let same = table.has_name(entry, name) && table.has_value(entry, value);
             same.then_some(index)
         });
         if found.is_some() {
-            self.misses[place.name] = 0;
+            self.misses[place] = 0;
         }
-        found
+        (found, named)
     }
 
     /// The index of a field with that name.
-    #[inline]
-    pub(super) fn name(&self, place: &Place, table: &Table, name: FieldName<'_>) -> Option<u32> {
-        let (entry, index) = table.numbered(self.names[place.name])?;
+    pub(super) fn name(&self, name: FieldName<'_>, table: &Table) -> Option<u32> {
+        let (entry, index) = table.numbered(self.names[name_place(name)])?;
         table.has_name(entry, name).then_some(index)
     }
 
     /// Whether a field that is not there is worth its place: one of a name whose values are new every time would
     /// drive out those that come again.
-    pub(super) const fn is_worth(&mut self, place: &Place) -> bool {
-        let misses = &mut self.misses[place.name];
+    pub(super) fn is_worth(&mut self, name: FieldName<'_>) -> bool {
+        let misses = &mut self.misses[name_place(name)];
         *misses += 1;
         if *misses == PATIENCE + INTERVAL {
             *misses = PATIENCE;
@@ -61,10 +63,10 @@ impl Places {
     }
 
     /// Notes the field that enters the table next.
-    pub(super) const fn enter(&mut self, place: &Place, table: &Table) {
-        let [newest, _] = self.fields[place.field];
-        self.fields[place.field] = [table.inserted(), newest];
-        self.names[place.name] = table.inserted();
+    pub(super) fn enter(&mut self, name: FieldName<'_>, value: &[u8], table: &Table) {
+        let numbers = &mut self.fields[field_place(name, value)];
+        *numbers = [table.inserted(), numbers[0]];
+        self.names[name_place(name)] = table.inserted();
     }
 }
 
@@ -74,18 +76,24 @@ impl Default for Places {
     }
 }
 
-impl Place {
-    #[inline]
-    pub(super) fn of(name: FieldName<'_>, value: &[u8]) -> Self {
-        let name = match name {
-            FieldName::Known(name) => name as u64,
-            FieldName::Pseudo(pseudo) => u64::MAX - pseudo as u64,
-            FieldName::Other(bytes) => sample(bytes),
-        };
-        let name = name.wrapping_mul(ODD);
-        let field = (name.rotate_left(32) ^ sample(value)).wrapping_mul(ODD);
-        Self { field: top(field, FIELDS), name: top(name, NAMES) }
-    }
+#[inline]
+fn name_place(name: FieldName<'_>) -> usize {
+    top(hash(name), NAMES)
+}
+
+#[inline]
+fn field_place(name: FieldName<'_>, value: &[u8]) -> usize {
+    top((hash(name).rotate_left(32) ^ sample(value)).wrapping_mul(ODD), FIELDS)
+}
+
+#[inline]
+fn hash(name: FieldName<'_>) -> u64 {
+    let number = match name {
+        FieldName::Known(name) => name as u64,
+        FieldName::Pseudo(pseudo) => u64::MAX - pseudo as u64,
+        FieldName::Other(bytes) => sample(bytes),
+    };
+    number.wrapping_mul(ODD)
 }
 
 /// The length of some bytes, and of those themselves the first and the last few.

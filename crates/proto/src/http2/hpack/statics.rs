@@ -80,47 +80,49 @@ pub(super) fn field(index: u32) -> Option<(FieldName<'static>, &'static [u8])> {
     FIELDS.get((index as usize).wrapping_sub(1)).copied()
 }
 
-/// What the table has of a field: its index, or that of the first field of its name, or neither.
+/// What the table has of a field: its index, and that of the first field of its name.
 #[inline]
 pub(super) fn find(name: FieldName<'_>, value: &[u8]) -> (Option<u32>, Option<u32>) {
-    let first = match name {
-        FieldName::Known(name) => FIRST_OF_NAME[name as usize],
-        FieldName::Pseudo(pseudo) => FIRST_OF_PSEUDO[pseudo as usize],
-        FieldName::Other(_) => 0,
+    let range = match name {
+        FieldName::Known(name) => RANGES_OF_NAMES[name as usize],
+        FieldName::Pseudo(pseudo) => RANGES_OF_PSEUDOS[pseudo as usize],
+        FieldName::Other(_) => return (None, None),
     };
-    if first == 0 {
-        return (None, None);
-    }
-    let fields = FIELDS[usize::from(first) - 1..].iter().take_while(|field| field.0 == name);
-    let index = (first.into()..).zip(fields).find(|(_, field)| field.1 == value);
-    (index.map(|(index, _)| index), Some(first.into()))
+    let (first, end) = (u32::from(range.0), u32::from(range.1));
+    let index = (first..end).find(|index| FIELDS[*index as usize - 1].1 == value);
+    (index, (first < end).then_some(first))
 }
 
-/// For each well-known name the index of its first field, or zero.
-static FIRST_OF_NAME: [u8; Name::ALL.len()] = {
-    let mut firsts = [0; _];
-    let mut index = FIELDS.len();
-    while index > 0 {
+/// For each well-known name the index of its first field, and the one behind its last.
+static RANGES_OF_NAMES: [(u8, u8); Name::ALL.len()] = {
+    let mut ranges = [(0, 0); _];
+    let mut index = 1;
+    while index <= FIELDS.len() {
         if let FieldName::Known(name) = FIELDS[index - 1].0 {
-            firsts[name as usize] = index as u8;
+            ranges[name as usize] = widened(ranges[name as usize], index as u8);
         }
-        index -= 1;
+        index += 1;
     }
-    firsts
+    ranges
 };
 
 /// The same for pseudo-fields.
-static FIRST_OF_PSEUDO: [u8; Pseudo::ALL.len()] = {
-    let mut firsts = [0; _];
-    let mut index = FIELDS.len();
-    while index > 0 {
+static RANGES_OF_PSEUDOS: [(u8, u8); Pseudo::ALL.len()] = {
+    let mut ranges = [(0, 0); _];
+    let mut index = 1;
+    while index <= FIELDS.len() {
         if let FieldName::Pseudo(pseudo) = FIELDS[index - 1].0 {
-            firsts[pseudo as usize] = index as u8;
+            ranges[pseudo as usize] = widened(ranges[pseudo as usize], index as u8);
         }
-        index -= 1;
+        index += 1;
     }
-    firsts
+    ranges
 };
+
+/// A range with one index more.
+const fn widened(range: (u8, u8), index: u8) -> (u8, u8) {
+    (if range.1 == 0 { index } else { range.0 }, index + 1)
+}
 
 const fn known(name: Name) -> FieldName<'static> {
     FieldName::Known(name)

@@ -163,7 +163,7 @@ impl Table {
     #[inline]
     pub(super) fn has_name(&self, entry: &Entry, name: FieldName<'_>) -> bool {
         let (key, bytes) = key_of(name);
-        entry.key == key && &self.room[entry.at..entry.value_at()] == bytes
+        entry.key == key && (key != Key::Other || &self.room[entry.at..entry.value_at()] == bytes)
     }
 
     /// Whether a field has this value.
