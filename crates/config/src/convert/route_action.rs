@@ -57,7 +57,7 @@ impl Converter<'_> {
         if !action.has("max_stream_duration") {
             return unless_zero(action.duration("timeout").unwrap_or(DEFAULT_TIMEOUT));
         }
-        if action.has("timeout") {
+        if action.duration("timeout").is_some_and(|timeout| !timeout.is_zero()) {
             let why = "has no effect beside `max_stream_duration`, as in Envoy";
             self.report.finding(action.at("timeout"), Rank::Harmless, why.to_owned());
         }
