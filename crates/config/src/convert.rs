@@ -41,11 +41,11 @@ pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 pub use runtime::Runtime;
 
 use crate::base::{Base, Prints};
-use crate::ledger;
 use crate::load::Options;
 use crate::message::{At, Message};
 use crate::report::Report;
 use crate::rules::Rules;
+use crate::support;
 
 /// Makes a snapshot. Everything that conversion needs is in here; every part of it is a method in its own file.
 pub(crate) struct Converter<'a> {
@@ -74,10 +74,10 @@ pub(crate) struct Converter<'a> {
 }
 
 impl Converter<'_> {
-    /// Applies the protos' rules and the ledger to a message that is about to be converted.
+    /// Applies the protos' rules and the table of support to a message that is about to be converted.
     fn accept(&mut self, message: &Message) {
         self.rules.check(message, self.report);
-        ledger::check(message, self.report);
+        support::check(message, self.report);
     }
 
     /// The number of a destination of log lines.

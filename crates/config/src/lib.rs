@@ -2,7 +2,7 @@
 //!
 //! # The way of a configuration
 //! text → `tree` (values with positions) → `message` (typed by Envoy's own descriptors, merged, old forms rewritten)
-//! → `rules` (what the protos demand) and `ledger` (what is honoured) → `convert` → [`Loaded`]
+//! → `rules` (what the protos demand) and `support` (what is honoured) → `convert` → [`Loaded`]
 //!
 //! Everything that is wrong is said at once, each with file, line, column and the field's path. A field that is set and
 //! not honoured is a [`Finding`]; one that changes behaviour makes [`load()`] refuse the file. [`check`] lists them
@@ -19,7 +19,8 @@
 //!     lb_subset_config: {fallback_policy: ANY_ENDPOINT}
 //! ";
 //! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
-//! assert!(error.to_string().starts_with("proxy.yaml:6:5: static_resources.clusters[0].lb_subset_config: not supported"));
+//! let why = "proxy.yaml:6:5: static_resources.clusters[0].lb_subset_config: not supported";
+//! assert!(error.to_string().starts_with(why));
 //! ```
 //!
 //! What it deliberately does not do: open sockets, resolve names, watch files, or know of threads.
@@ -33,7 +34,6 @@ mod base;
 mod convert;
 mod dump;
 mod error;
-mod ledger;
 mod load;
 mod message;
 mod report;
@@ -41,6 +41,7 @@ mod rules;
 mod schema;
 mod source;
 mod suggest;
+mod support;
 mod tree;
 mod wire;
 

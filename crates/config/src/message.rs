@@ -75,7 +75,7 @@ pub(crate) struct Field {
     pub(crate) descriptor: FieldDescriptor,
     pub(crate) at: At,
     pub(crate) value: Value,
-    /// Whether conversion looked at it; a test compares this with the ledger.
+    /// Whether conversion looked at it; a test compares this with the table of support.
     pub(crate) read: Cell<bool>,
 }
 

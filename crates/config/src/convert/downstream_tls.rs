@@ -191,7 +191,7 @@ pub(super) fn serves_under_tls(listener: &Message) -> bool {
         .any(|socket| socket.any("typed_config").is_some_and(|(any, _)| any.name == DOWNSTREAM_TLS))
 }
 
-/// Where certificates may be beside `tls_certificates`; all of it is refused by the ledger.
+/// Where certificates may be beside `tls_certificates`; all of it is refused by the table of support.
 const ELSEWHERE: [&str; 5] = [
     "tls_certificate_sds_secret_configs",
     "tls_certificate_provider_instance",

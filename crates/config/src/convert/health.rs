@@ -72,7 +72,7 @@ impl Converter<'_> {
             "http_health_check" => self.http_probe(message).map(Probe::Http),
             "tcp_health_check" => self.tcp_probe(message).map(Probe::Tcp),
             "custom_health_check" => self.custom_probe(message),
-            // The ledger has said that it is not there.
+            // The table of support has said that it is not there.
             _ => None,
         }
     }

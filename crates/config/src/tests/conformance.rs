@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use std::thread;
 
 use crate::error::{Error, Location};
-use crate::ledger::{self, Treatment};
 use crate::load::{Options, converted, load};
 use crate::message::{Message, Value};
 use crate::source::{Source, Sources};
+use crate::support::{self, Support};
 
 #[test]
 fn every_case_is_reported_as_it_says() {
@@ -44,8 +44,8 @@ fn envoy_agrees_on_every_case() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n\n"));
 }
 
-/// The ledger says what conversion does: conversion reads no field that is called ignored, and each field that is
-/// called honoured is set by a case in which conversion reads it.
+/// The table of support says what conversion does: conversion reads no field that is called ignored, and each field
+/// that is called honoured is set by a case in which conversion reads it.
 #[test]
 fn the_ledger_and_the_conversion_agree() {
     let mut read = BTreeSet::new();
@@ -56,17 +56,20 @@ fn the_ledger_and_the_conversion_agree() {
         }
     }
     let told = |(message, field): &(String, String)| {
-        !matches!(ledger::treatment(message, field), Treatment::Harmless(_))
+        !matches!(support::of(message, field), Support::Harmless(_))
     };
     let untold: Vec<_> = read.iter().filter(|field| !told(field)).collect();
-    assert!(untold.is_empty(), "read, but ignored by the ledger: {untold:#?}");
-    let honoured = ledger::entries().flat_map(|entry| {
+    assert!(untold.is_empty(), "read, but ignored by the table of support: {untold:#?}");
+    let honoured = support::entries().flat_map(|entry| {
         entry.honoured.iter().map(|field| (entry.message.to_owned(), (*field).to_owned()))
     });
     let unread: Vec<_> = honoured
         .filter(|field| !read.contains(field) && !NOTHING_TO_READ.contains(&field.1.as_str()))
         .collect();
-    assert!(unread.is_empty(), "honoured in the ledger, but read in no case: {unread:#?}");
+    assert!(
+        unread.is_empty(),
+        "honoured in the table of support, but read in no case: {unread:#?}"
+    );
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) struct Entry {
 
 /// What becomes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Treatment {
+pub(crate) enum Support {
     Honoured,
     Harmless(&'static str),
     Changes(&'static str),
@@ -54,21 +54,21 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
 }
 
 /// What becomes of a field of a message.
-pub(crate) fn treatment(message: &str, field: &str) -> Treatment {
+pub(crate) fn of(message: &str, field: &str) -> Support {
     let Some(entry) = entries().find(|entry| entry.message == message) else { return DEFAULT };
     let reason = |list: &'static [(&str, &'static str)]| {
         list.iter().find(|(name, _)| *name == field).map(|(_, reason)| *reason)
     };
     if entry.honoured.contains(&field) {
-        return Treatment::Honoured;
+        return Support::Honoured;
     }
     if let Some(reason) = reason(entry.harmless) {
-        return Treatment::Harmless(reason);
+        return Support::Harmless(reason);
     }
-    reason(entry.changes).map_or(DEFAULT, Treatment::Changes)
+    reason(entry.changes).map_or(DEFAULT, Support::Changes)
 }
 
-const DEFAULT: Treatment = Treatment::Changes("this field is not honoured");
+const DEFAULT: Support = Support::Changes("this field is not honoured");
 
 /// Reports every field of a message, and of the messages in it, that is set and not honoured. Does not go into an
 /// `Any`: its content is checked when an extension takes it.
@@ -78,10 +78,10 @@ pub(crate) fn check(message: &Message, report: &mut Report) {
         if field.value.is_default() && !field.descriptor.supports_presence() {
             continue;
         }
-        match treatment(name, field.descriptor.name()) {
-            Treatment::Honoured => inside(&field.value, report),
-            Treatment::Harmless(reason) => report.finding(&field.at, Rank::Harmless, reason),
-            Treatment::Changes(reason) => report.finding(&field.at, Rank::ChangesBehaviour, reason),
+        match of(name, field.descriptor.name()) {
+            Support::Honoured => inside(&field.value, report),
+            Support::Harmless(reason) => report.finding(&field.at, Rank::Harmless, reason),
+            Support::Changes(reason) => report.finding(&field.at, Rank::ChangesBehaviour, reason),
         }
     }
 }

@@ -27,11 +27,11 @@ fn every_entry_names_what_exists_and_once() {
 
 #[test]
 fn what_is_not_in_the_ledger_changes_behaviour() {
-    assert_eq!(treatment("envoy.config.cluster.v3.Cluster", "queuing_policies"), DEFAULT);
-    assert_eq!(treatment("envoy.extensions.filters.http.cors.v3.Cors", "anything"), DEFAULT);
+    assert_eq!(of("envoy.config.cluster.v3.Cluster", "queuing_policies"), DEFAULT);
+    assert_eq!(of("envoy.extensions.filters.http.cors.v3.Cors", "anything"), DEFAULT);
 }
 
-/// `docs/envoy-compatibility.md` holds what the ledger says. Run with `TOWPATH_BLESS=1` to write it.
+/// `docs/envoy-compatibility.md` holds what the table of support says. Run with `TOWPATH_BLESS=1` to write it.
 #[test]
 fn the_documentation_says_the_same() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/envoy-compatibility.md");
@@ -48,7 +48,8 @@ fn the_documentation_says_the_same() {
     }
 }
 
-const MARK: &str = "<!-- Below this line the ledger speaks (crates/config/src/ledger). -->\n";
+const MARK: &str =
+    "<!-- Below this line the table of support speaks (crates/config/src/support). -->\n";
 
 fn render() -> String {
     let mut text = String::new();
