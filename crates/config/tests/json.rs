@@ -75,14 +75,18 @@ fn cluster() -> impl Strategy<Value = Map<String, Json>> {
         json!("RANDOM"),
         json!(0),
     ]);
-    (1u32..100_000, policy, prop::option::of(1u32..1000), 0u32..10_000, "\\PC{0,12}").prop_map(|(milliseconds, policy, limit, weight, name)| {
+    let limits = prop::option::of(1u32..1000);
+    let values = (1u32..100_000, policy, limits, 0u32..10_000, "\\PC{0,12}");
+    values.prop_map(|(milliseconds, policy, limit, weight, name)| {
         let mut cluster = Map::new();
         cluster.insert("type".to_owned(), json!("STATIC"));
-        cluster.insert("connect_timeout".to_owned(), json!(format!("{}.{:03}s", milliseconds / 1000, milliseconds % 1000)));
+        let timeout = format!("{}.{:03}s", milliseconds / 1000, milliseconds % 1000);
+        cluster.insert("connect_timeout".to_owned(), json!(timeout));
         cluster.insert("lb_policy".to_owned(), policy);
         cluster.insert("altStatName".to_owned(), json!(name));
         if let Some(limit) = limit {
-            cluster.insert("circuit_breakers".to_owned(), json!({"thresholds": [{"max_connections": limit, "track_remaining": true}]}));
+            let thresholds = json!([{"max_connections": limit, "track_remaining": true}]);
+            cluster.insert("circuit_breakers".to_owned(), json!({"thresholds": thresholds}));
         }
         cluster.insert("load_assignment".to_owned(), json!({"cluster_name": "c", "endpoints": [{"lb_endpoints": [{
             "endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "portValue": weight}}},

@@ -67,7 +67,8 @@ fn routes_say_what_was_written() {
     let loaded = gateway(
         "timeout: 0s, idle_timeout: 0s, prefix_rewrite: /x, priority: HIGH, \
          retry_policy: \
-         {retry_on: 'connect-failure, 5xx', num_retries: 3, per_try_timeout: 2s, retriable_status_codes: [503, 429, 503]}",
+         {retry_on: 'connect-failure, 5xx', num_retries: 3, per_try_timeout: 2s, \
+         retriable_status_codes: [503, 429, 503]}",
         "",
     );
     let forward = forward(&loaded);
@@ -89,7 +90,8 @@ fn routes_say_what_was_written() {
 
 #[test]
 fn filters_keep_their_order_and_names() {
-    let mutation = "{name: own, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, \
+    let mutation = "{name: own, typed_config: {'@type': \
+                    type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, \
                     mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: '%PROTOCOL%'}}}]}}}, ";
     let loaded = gateway("timeout: 1s", mutation);
     let [HttpFilter::HeaderMutation { name, request, response }] = http(&loaded).filters.as_slice()
@@ -313,7 +315,8 @@ fn devices_and_huge_files_are_not_read_to_the_end() {
     );
     let text = "static_resources: \
         {listeners: [{name: l, address: {pipe: {path: /x}}, filter_chains: [{filters: [{name: h, typed_config: \
-        {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, \
+        {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+         stat_prefix: h, \
         http_filters: \
         [{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
         route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, \
