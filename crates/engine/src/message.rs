@@ -10,7 +10,7 @@ use towpath_trace::Stamp;
 
 use crate::local::message as local;
 use crate::snapshot::cluster::Endpoint;
-use crate::snapshot::health::{Findings, Run, Standing};
+use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
 /// What a machine and its control thread say to each other.
@@ -67,7 +67,7 @@ pub enum FromMonitor {
         /// Which cluster.
         cluster: ClusterId,
         /// All its hosts.
-        hosts: Arc<Standing>,
+        hosts: Arc<ClusterHealth>,
     },
     /// Every host of the first snapshot was checked once.
     Warm,
@@ -90,7 +90,7 @@ pub enum ToWorker {
         /// Which cluster; one that is not known yet may come with the next snapshot.
         cluster: ClusterId,
         /// Its hosts. Of a host that is not there nothing was found out yet.
-        hosts: Arc<Standing>,
+        hosts: Arc<ClusterHealth>,
     },
     /// Close listening sockets and let connections finish.
     Drain(Drain),
@@ -226,7 +226,7 @@ pub struct HostDescription {
     /// What the file or a control plane says of it.
     pub endpoint: Endpoint,
     /// What was found out about it.
-    pub findings: Findings,
+    pub health_flags: HealthFlags,
     /// This worker's share.
     pub counts: HostCounts,
 }

@@ -11,8 +11,8 @@
 mod scene;
 #[path = "scene/secure.rs"]
 mod secure;
-#[path = "health/ward.rs"]
-mod ward;
+#[path = "health/world.rs"]
+mod world;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,34 +20,36 @@ use std::time::Duration;
 
 use secure::{Certificates, Goodbye};
 use towpath_engine::snapshot::health::{
-    BoltProbe, Findings, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
+    BoltProbe, HealthFlags, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
 };
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 use towpath_sim::{Faults, for_each_seed};
-use ward::{Mood, Ward, check, milliseconds};
+use world::{Behaviour, HealthWorld, check, milliseconds};
 
 #[test]
 fn who_fails_is_left_out_and_comes_back() {
     for_each_seed(25, |seed| {
-        let mut ward = Ward::new(seed, 3, check(http()), Faults::none());
-        ward.run(milliseconds(200));
-        assert_eq!(ward.well(), [true; 3]);
-        ward.ask_for(milliseconds(400));
-        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
-        for mood in [Mood::Refusing, Mood::Silent, Mood::Closing, Mood::Failing] {
-            ward.set_mood(2, mood);
-            ward.run(ENOUGH);
-            assert_eq!(ward.well(), [true, false, true], "{mood:?}");
-            ward.ask_for(milliseconds(400));
-            assert_eq!(ward.served(), BTreeSet::from([1, 3]), "{mood:?}");
-            ward.set_mood(2, Mood::Well);
-            ward.run(ENOUGH);
-            assert_eq!(ward.well(), [true; 3], "{mood:?}");
-            ward.ask_for(milliseconds(400));
-            assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]), "{mood:?}");
+        let mut setup = HealthWorld::new(seed, 3, check(http()), Faults::none());
+        setup.run(milliseconds(200));
+        assert_eq!(setup.well(), [true; 3]);
+        setup.ask_for(milliseconds(400));
+        assert_eq!(setup.served(), BTreeSet::from([1, 2, 3]));
+        for behaviour in
+            [Behaviour::Refusing, Behaviour::Silent, Behaviour::Closing, Behaviour::Failing]
+        {
+            setup.set_behaviour(2, behaviour);
+            setup.run(ENOUGH);
+            assert_eq!(setup.well(), [true, false, true], "{behaviour:?}");
+            setup.ask_for(milliseconds(400));
+            assert_eq!(setup.served(), BTreeSet::from([1, 3]), "{behaviour:?}");
+            setup.set_behaviour(2, Behaviour::Well);
+            setup.run(ENOUGH);
+            assert_eq!(setup.well(), [true; 3], "{behaviour:?}");
+            setup.ask_for(milliseconds(400));
+            assert_eq!(setup.served(), BTreeSet::from([1, 2, 3]), "{behaviour:?}");
         }
-        ward.counters_add_up();
+        setup.counters_add_up();
     });
 }
 
@@ -57,14 +59,14 @@ fn thresholds_and_pauses_decide_how_fast() {
         let mut config = check(http());
         config.unhealthy_threshold = 4;
         config.healthy_threshold = 3;
-        let mut ward = Ward::new(seed, 1, config, Faults::none());
-        ward.run(milliseconds(300));
-        ward.set_mood(1, Mood::Closing);
+        let mut setup = HealthWorld::new(seed, 1, config, Faults::none());
+        setup.run(milliseconds(300));
+        setup.set_behaviour(1, Behaviour::Closing);
         // Four failures, a pause of 50 to 60 ms before each.
-        let fallen = ward.until(|ward| ward.well() == [false]);
+        let fallen = setup.until(|setup| setup.well() == [false]);
         assert!(fallen > milliseconds(150) && fallen < milliseconds(300), "{fallen:?}");
-        ward.set_mood(1, Mood::Well);
-        let risen = ward.until(|ward| ward.well() == [true]);
+        setup.set_behaviour(1, Behaviour::Well);
+        let risen = setup.until(|setup| setup.well() == [true]);
         assert!(risen > milliseconds(100) && risen < milliseconds(300), "{risen:?}");
     });
 }
@@ -74,11 +76,11 @@ fn a_host_that_says_so_is_left_out_at_its_first_word() {
     for_each_seed(20, |seed| {
         let mut config = check(http());
         config.unhealthy_threshold = 1000;
-        let mut ward = Ward::new(seed, 1, config, Faults::none());
-        ward.run(milliseconds(300));
-        ward.set_mood(1, Mood::Failing);
-        ward.run(milliseconds(200));
-        assert_eq!(ward.well(), [false]);
+        let mut setup = HealthWorld::new(seed, 1, config, Faults::none());
+        setup.run(milliseconds(300));
+        setup.set_behaviour(1, Behaviour::Failing);
+        setup.run(milliseconds(200));
+        assert_eq!(setup.well(), [false]);
     });
 }
 
@@ -86,46 +88,46 @@ fn a_host_that_says_so_is_left_out_at_its_first_word() {
 fn a_host_counts_only_once_it_was_asked() {
     let mut config = check(http());
     config.initial_jitter = Duration::from_secs(1000);
-    let mut ward = Ward::new(1, 2, config, Faults::none());
-    ward.run(milliseconds(100));
-    assert_eq!(ward.well(), [false; 2]);
+    let mut setup = HealthWorld::new(1, 2, config, Faults::none());
+    setup.run(milliseconds(100));
+    assert_eq!(setup.well(), [false; 2]);
 }
 
 #[test]
 fn when_too_few_are_well_all_are_asked() {
     for_each_seed(20, |seed| {
-        let mut ward = Ward::new(seed, 4, check(http()), Faults::none());
-        ward.run(milliseconds(200));
-        ward.set_mood(1, Mood::Unlisted);
-        ward.set_mood(2, Mood::Unlisted);
-        ward.run(ENOUGH);
-        assert_eq!(ward.well(), [false, false, true, true]);
-        ward.ask_for(milliseconds(400));
-        assert_eq!(ward.served(), BTreeSet::from([3, 4]), "half are well: no panic");
-        ward.set_mood(3, Mood::Unlisted);
-        ward.set_mood(4, Mood::Unlisted);
-        ward.run(ENOUGH);
-        assert_eq!(ward.well(), [false; 4]);
-        ward.ask_for(milliseconds(400));
-        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3, 4]), "all fail their checks and serve");
-        assert_eq!(ward.refused(), 0, "no traffic is lost");
+        let mut setup = HealthWorld::new(seed, 4, check(http()), Faults::none());
+        setup.run(milliseconds(200));
+        setup.set_behaviour(1, Behaviour::Unlisted);
+        setup.set_behaviour(2, Behaviour::Unlisted);
+        setup.run(ENOUGH);
+        assert_eq!(setup.well(), [false, false, true, true]);
+        setup.ask_for(milliseconds(400));
+        assert_eq!(setup.served(), BTreeSet::from([3, 4]), "half are well: no panic");
+        setup.set_behaviour(3, Behaviour::Unlisted);
+        setup.set_behaviour(4, Behaviour::Unlisted);
+        setup.run(ENOUGH);
+        assert_eq!(setup.well(), [false; 4]);
+        setup.ask_for(milliseconds(400));
+        assert_eq!(setup.served(), BTreeSet::from([1, 2, 3, 4]), "all fail their checks and serve");
+        assert_eq!(setup.refused(), 0, "no traffic is lost");
     });
 }
 
 #[test]
 fn without_panic_nobody_is_asked_when_nobody_is_well() {
-    let mut ward = Ward::without_panic(1, 2, check(http()));
-    ward.run(milliseconds(200));
-    ward.set_mood(1, Mood::Unlisted);
-    ward.set_mood(2, Mood::Unlisted);
-    ward.run(ENOUGH);
-    ward.ask_for(milliseconds(200));
-    assert!(ward.served().is_empty());
-    assert!(ward.refused() > 0, "each gets a 503");
-    ward.set_mood(1, Mood::Well);
-    ward.run(ENOUGH);
-    ward.ask_for(milliseconds(200));
-    assert_eq!(ward.served(), BTreeSet::from([1]));
+    let mut setup = HealthWorld::without_panic(1, 2, check(http()));
+    setup.run(milliseconds(200));
+    setup.set_behaviour(1, Behaviour::Unlisted);
+    setup.set_behaviour(2, Behaviour::Unlisted);
+    setup.run(ENOUGH);
+    setup.ask_for(milliseconds(200));
+    assert!(setup.served().is_empty());
+    assert!(setup.refused() > 0, "each gets a 503");
+    setup.set_behaviour(1, Behaviour::Well);
+    setup.run(ENOUGH);
+    setup.ask_for(milliseconds(200));
+    assert_eq!(setup.served(), BTreeSet::from([1]));
 }
 
 #[test]
@@ -134,13 +136,13 @@ fn on_a_bad_day_every_check_ends_once_and_the_living_are_found() {
         let faults = if seed % 2 == 0 { Faults::lively() } else { Faults::harsh() };
         let mut config = check(http());
         config.timeout = Duration::from_secs(2);
-        let mut ward = Ward::new(seed, 3, config, faults);
-        ward.set_mood(1, Mood::Silent);
-        ward.run(Duration::from_secs(40));
-        ward.counters_add_up();
-        assert!(ward.attempts() > 30, "{}", ward.attempts());
-        assert!(!ward.ever_well(1), "nothing ever came from it");
-        assert!(seed % 2 != 0 || ward.ever_well(2) && ward.ever_well(3), "on a lively day");
+        let mut setup = HealthWorld::new(seed, 3, config, faults);
+        setup.set_behaviour(1, Behaviour::Silent);
+        setup.run(Duration::from_secs(40));
+        setup.counters_add_up();
+        assert!(setup.attempts() > 30, "{}", setup.attempts());
+        assert!(!setup.ever_well(1), "nothing ever came from it");
+        assert!(seed % 2 != 0 || setup.ever_well(2) && setup.ever_well(3), "on a lively day");
     });
 }
 
@@ -149,9 +151,9 @@ fn connections_are_kept_or_not_as_it_is_wanted() {
     for (reuse, most) in [(true, 1), (false, 1000)] {
         let mut config = check(http());
         config.reuse_connection = reuse;
-        let mut ward = Ward::new(7, 1, config, Faults::none());
-        ward.run(Duration::from_secs(5));
-        let (connections, attempts) = (ward.connections_to(1), ward.attempts());
+        let mut setup = HealthWorld::new(7, 1, config, Faults::none());
+        setup.run(Duration::from_secs(5));
+        let (connections, attempts) = (setup.connections_to(1), setup.attempts());
         assert!(attempts > 20 && connections <= most, "{connections} for {attempts}");
         assert!(reuse || connections >= attempts - 1, "{connections} for {attempts}");
     }
@@ -164,23 +166,23 @@ fn bytes_are_looked_for_over_tcp() {
             send: Arc::from(&b"GET /check HTTP/1.1\r\nhost: a\r\n\r\n"[..]),
             receive: vec![Arc::from(&b"200"[..]), Arc::from(&b"x-host: 1"[..])],
         };
-        let mut ward = Ward::new(seed, 2, check(Probe::Tcp(probe)), Faults::none());
-        ward.run(ENOUGH);
+        let mut setup = HealthWorld::new(seed, 2, check(Probe::Tcp(probe)), Faults::none());
+        setup.run(ENOUGH);
         // The second one says `x-host: 2`.
-        assert_eq!(ward.well(), [true, false]);
-        ward.set_mood(1, Mood::Failing);
-        ward.run(ENOUGH);
-        assert_eq!(ward.well(), [false, false]);
+        assert_eq!(setup.well(), [true, false]);
+        setup.set_behaviour(1, Behaviour::Failing);
+        setup.run(ENOUGH);
+        assert_eq!(setup.well(), [false, false]);
     });
 }
 
 #[test]
 fn a_connection_is_enough_where_nothing_is_waited_for() {
-    let mut ward = Ward::new(1, 2, check(Probe::Tcp(TcpProbe::default())), Faults::none());
-    ward.kill(2);
-    ward.run(ENOUGH);
-    assert_eq!(ward.well(), [true, false]);
-    ward.counters_add_up();
+    let mut setup = HealthWorld::new(1, 2, check(Probe::Tcp(TcpProbe::default())), Faults::none());
+    setup.kill(2);
+    setup.run(ENOUGH);
+    assert_eq!(setup.well(), [true, false]);
+    setup.counters_add_up();
 }
 
 #[test]
@@ -188,16 +190,16 @@ fn a_heartbeat_asks_a_host_that_speaks_bolt() {
     for version in [Version::V1, Version::V2 { checksums: false }] {
         for_each_seed(20, |seed| {
             let probe = Probe::Bolt(BoltProbe { version });
-            let mut ward = Ward::speaking_bolt(seed, 2, check(probe));
-            ward.run(ENOUGH);
-            assert_eq!(ward.well(), [true; 2]);
-            for mood in [Mood::Failing, Mood::Silent, Mood::Refusing] {
-                ward.set_mood(1, mood);
-                ward.run(ENOUGH);
-                assert_eq!(ward.well(), [false, true], "{mood:?}");
-                ward.set_mood(1, Mood::Well);
-                ward.run(ENOUGH);
-                assert_eq!(ward.well(), [true; 2], "{mood:?}");
+            let mut setup = HealthWorld::speaking_bolt(seed, 2, check(probe));
+            setup.run(ENOUGH);
+            assert_eq!(setup.well(), [true; 2]);
+            for behaviour in [Behaviour::Failing, Behaviour::Silent, Behaviour::Refusing] {
+                setup.set_behaviour(1, behaviour);
+                setup.run(ENOUGH);
+                assert_eq!(setup.well(), [false, true], "{behaviour:?}");
+                setup.set_behaviour(1, Behaviour::Well);
+                setup.run(ENOUGH);
+                assert_eq!(setup.well(), [true; 2], "{behaviour:?}");
             }
         });
     }
@@ -209,31 +211,31 @@ fn checks_are_made_under_tls_as_the_cluster_has_it() {
     for (name, is_well) in [("app.test", true), ("other.test", false)] {
         for goodbye in [Goodbye::Said, Goodbye::Unsaid] {
             let tls = (&certificates, name, goodbye);
-            let mut ward = Ward::under_tls(3, 2, check(http()), tls);
-            ward.run(ENOUGH);
-            assert_eq!(ward.well(), [is_well; 2], "{name} {goodbye:?}");
-            ward.set_mood(1, Mood::Closing);
-            ward.run(ENOUGH);
-            assert_eq!(ward.well(), [false, is_well], "{name} {goodbye:?}");
-            ward.counters_add_up();
+            let mut setup = HealthWorld::under_tls(3, 2, check(http()), tls);
+            setup.run(ENOUGH);
+            assert_eq!(setup.well(), [is_well; 2], "{name} {goodbye:?}");
+            setup.set_behaviour(1, Behaviour::Closing);
+            setup.run(ENOUGH);
+            assert_eq!(setup.well(), [false, is_well], "{name} {goodbye:?}");
+            setup.counters_add_up();
         }
     }
 }
 
 #[test]
 fn a_host_that_leaves_is_forgotten_and_a_new_one_is_asked() {
-    let mut ward = Ward::new(5, 3, check(http()), Faults::none());
-    ward.run(ENOUGH);
-    ward.set_hosts(&[2, 3]);
-    ward.run(ENOUGH);
-    assert_eq!(ward.known(), BTreeSet::from([2, 3]));
-    let asked = ward.asked(1);
-    ward.run(ENOUGH);
-    assert_eq!(ward.asked(1), asked, "who left is left alone");
-    ward.set_hosts(&[1, 2]);
-    ward.run(ENOUGH);
-    assert_eq!(ward.findings(1), Some(Findings::WELL));
-    assert_eq!(ward.findings(3), None);
+    let mut setup = HealthWorld::new(5, 3, check(http()), Faults::none());
+    setup.run(ENOUGH);
+    setup.set_hosts(&[2, 3]);
+    setup.run(ENOUGH);
+    assert_eq!(setup.known(), BTreeSet::from([2, 3]));
+    let asked = setup.asked(1);
+    setup.run(ENOUGH);
+    assert_eq!(setup.asked(1), asked, "who left is left alone");
+    setup.set_hosts(&[1, 2]);
+    setup.run(ENOUGH);
+    assert_eq!(setup.health_flags(1), Some(HealthFlags::WELL));
+    assert_eq!(setup.health_flags(3), None);
 }
 
 fn http() -> Probe {
@@ -253,22 +255,25 @@ const ENOUGH: Duration = Duration::from_millis(1500);
 #[test]
 fn who_answers_with_errors_is_left_out_for_a_while() {
     for_each_seed(12, |seed| {
-        let mut ward = Ward::with_outliers(seed, 3, outliers(50));
-        ward.ask_for(milliseconds(300));
-        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
-        for mood in [Mood::Failing, Mood::Closing, Mood::Refusing] {
-            ward.set_mood(2, mood);
-            ward.ask_for(milliseconds(400));
-            assert!(ward.findings(2).is_some_and(|findings| findings.ejected), "{mood:?}");
-            ward.set_mood(2, Mood::Well);
-            ward.ask_for(milliseconds(300));
-            assert_eq!(ward.served(), BTreeSet::from([1, 3]), "{mood:?}");
-            assert_eq!(ward.refused(), 0, "{mood:?}");
+        let mut setup = HealthWorld::with_outliers(seed, 3, outliers(50));
+        setup.ask_for(milliseconds(300));
+        assert_eq!(setup.served(), BTreeSet::from([1, 2, 3]));
+        for behaviour in [Behaviour::Failing, Behaviour::Closing, Behaviour::Refusing] {
+            setup.set_behaviour(2, behaviour);
+            setup.ask_for(milliseconds(400));
+            assert!(
+                setup.health_flags(2).is_some_and(|health_flags| health_flags.ejected),
+                "{behaviour:?}"
+            );
+            setup.set_behaviour(2, Behaviour::Well);
+            setup.ask_for(milliseconds(300));
+            assert_eq!(setup.served(), BTreeSet::from([1, 3]), "{behaviour:?}");
+            assert_eq!(setup.refused(), 0, "{behaviour:?}");
             // It comes back, and every quiet interval makes its next ejection shorter.
-            ward.run(Duration::from_secs(6));
-            assert_eq!(ward.known(), BTreeSet::new(), "{mood:?}");
-            ward.ask_for(milliseconds(300));
-            assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]), "{mood:?}");
+            setup.run(Duration::from_secs(6));
+            assert_eq!(setup.known(), BTreeSet::new(), "{behaviour:?}");
+            setup.ask_for(milliseconds(300));
+            assert_eq!(setup.served(), BTreeSet::from([1, 2, 3]), "{behaviour:?}");
         }
     });
 }
@@ -277,14 +282,14 @@ fn who_answers_with_errors_is_left_out_for_a_while() {
 fn the_share_of_hosts_that_are_out_is_bounded() {
     for_each_seed(12, |seed| {
         for (percent, most) in [(0, 0), (25, 1), (50, 2)] {
-            let mut ward = Ward::with_outliers(seed, 4, outliers(percent));
-            (1..=4).for_each(|host| ward.set_mood(host, Mood::Failing));
-            ward.ask_for(Duration::from_secs(1));
-            assert_eq!(ward.known().len(), most, "{percent} %");
-            assert_eq!(ward.served().len(), 4, "each was asked before");
-            ward.ask_for(milliseconds(300));
-            assert_eq!(ward.served().len(), 4 - most, "{percent} %");
-            assert_eq!(ward.refused(), 0);
+            let mut setup = HealthWorld::with_outliers(seed, 4, outliers(percent));
+            (1..=4).for_each(|host| setup.set_behaviour(host, Behaviour::Failing));
+            setup.ask_for(Duration::from_secs(1));
+            assert_eq!(setup.known().len(), most, "{percent} %");
+            assert_eq!(setup.served().len(), 4, "each was asked before");
+            setup.ask_for(milliseconds(300));
+            assert_eq!(setup.served().len(), 4 - most, "{percent} %");
+            assert_eq!(setup.refused(), 0);
         }
     });
 }
@@ -292,13 +297,13 @@ fn the_share_of_hosts_that_are_out_is_bounded() {
 #[test]
 fn when_all_are_out_all_are_asked() {
     for_each_seed(20, |seed| {
-        let mut ward = Ward::with_outliers(seed, 3, outliers(100));
-        (1..=3).for_each(|host| ward.set_mood(host, Mood::Failing));
-        ward.ask_for(Duration::from_secs(1));
-        assert_eq!(ward.known(), BTreeSet::from([1, 2, 3]));
-        ward.ask_for(milliseconds(300));
-        assert_eq!(ward.served(), BTreeSet::from([1, 2, 3]));
-        assert_eq!(ward.refused(), 0, "panic finds a host for every request");
+        let mut setup = HealthWorld::with_outliers(seed, 3, outliers(100));
+        (1..=3).for_each(|host| setup.set_behaviour(host, Behaviour::Failing));
+        setup.ask_for(Duration::from_secs(1));
+        assert_eq!(setup.known(), BTreeSet::from([1, 2, 3]));
+        setup.ask_for(milliseconds(300));
+        assert_eq!(setup.served(), BTreeSet::from([1, 2, 3]));
+        assert_eq!(setup.refused(), 0, "panic finds a host for every request");
     });
 }
 
@@ -307,13 +312,13 @@ fn who_passes_its_checks_is_let_in_again_at_once() {
     let mut config = outliers(50);
     config.base_time = Duration::from_secs(100);
     config.max_time = Duration::from_secs(100);
-    let mut ward = Ward::with_both(1, 2, check(http()), config);
-    ward.run(ENOUGH);
-    ward.set_mood(1, Mood::Failing);
-    ward.ask_for(milliseconds(500));
-    ward.set_mood(1, Mood::Well);
-    ward.run(ENOUGH);
-    assert_eq!(ward.findings(1), Some(Findings::WELL));
+    let mut setup = HealthWorld::with_both(1, 2, check(http()), config);
+    setup.run(ENOUGH);
+    setup.set_behaviour(1, Behaviour::Failing);
+    setup.ask_for(milliseconds(500));
+    setup.set_behaviour(1, Behaviour::Well);
+    setup.run(ENOUGH);
+    assert_eq!(setup.health_flags(1), Some(HealthFlags::WELL));
 }
 
 /// Three errors in a row, out for three seconds at first.

@@ -14,7 +14,7 @@ mod schedule;
 
 use self::priority::{Class, Load, Priority};
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
-use crate::snapshot::health::Findings;
+use crate::snapshot::health::HealthFlags;
 
 /// An endpoint with its live load.
 #[derive(Clone, Debug)]
@@ -24,24 +24,24 @@ pub struct Host {
     /// Requests (or TCP connections) in progress on this worker.
     pub active: u32,
     /// What was found out about it.
-    pub findings: Findings,
+    pub health_flags: HealthFlags,
 }
 
 impl Host {
     /// A host with nothing to do.
     #[must_use]
     pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, active: 0, findings: Findings::WELL }
+        Self { endpoint, active: 0, health_flags: HealthFlags::WELL }
     }
 
     /// Whether it is picked, all things considered.
     #[must_use]
     pub const fn health(&self) -> Health {
         match self.endpoint.health {
-            _ if self.findings.failed_check || self.findings.ejected => Health::Unhealthy,
+            _ if self.health_flags.failed_check || self.health_flags.ejected => Health::Unhealthy,
             Health::Unhealthy => Health::Unhealthy,
             Health::Degraded => Health::Degraded,
-            Health::Healthy if self.findings.degraded => Health::Degraded,
+            Health::Healthy if self.health_flags.degraded => Health::Degraded,
             Health::Healthy => Health::Healthy,
         }
     }

@@ -42,7 +42,7 @@ pub struct Facts {
 
 /// Whether an address is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CircuitState {
     /// As any other.
     Closed,
     /// Failed often; not before others until then.
@@ -156,8 +156,8 @@ impl Memory {
 
     /// Whether an address is trusted.
     #[must_use]
-    pub fn standing(&self, address: SocketAddr, now: Instant) -> Standing {
-        self.facts(address, now).map_or(Standing::Closed, |facts| facts.standing(now))
+    pub fn circuit(&self, address: SocketAddr, now: Instant) -> CircuitState {
+        self.facts(address, now).map_or(CircuitState::Closed, |facts| facts.circuit(now))
     }
 
     /// Everything, for a file.
@@ -212,9 +212,9 @@ impl Memory {
         let connect =
             if facts.connect.is_zero() { UNKNOWN_MS } else { facts.connect.as_secs_f64() * 1e3 };
         let cost = connect + FAILURE_MS * (1.0 - worked) / worked.max(0.01);
-        match facts.standing(now) {
-            Standing::Closed | Standing::HalfOpen => cost.min(TRIPPED - 1.0),
-            Standing::Open(_) => TRIPPED + cost,
+        match facts.circuit(now) {
+            CircuitState::Closed | CircuitState::HalfOpen => cost.min(TRIPPED - 1.0),
+            CircuitState::Open(_) => TRIPPED + cost,
         }
     }
 
@@ -261,13 +261,13 @@ impl Facts {
         self
     }
 
-    fn standing(&self, now: Instant) -> Standing {
+    fn circuit(&self, now: Instant) -> CircuitState {
         if self.in_row < TRIP {
-            return Standing::Closed;
+            return CircuitState::Closed;
         }
         let doublings = (self.in_row - TRIP).min(10);
         let until = self.updated + (FIRST_PAUSE * (1 << doublings)).min(LONGEST_PAUSE);
-        if now >= until { Standing::HalfOpen } else { Standing::Open(until) }
+        if now >= until { CircuitState::HalfOpen } else { CircuitState::Open(until) }
     }
 }
 
@@ -341,16 +341,20 @@ mod tests {
         let mut memory = Memory::new();
         let given = [address(1), address(2)];
         for _ in 0..TRIP {
-            assert_eq!(memory.standing(address(1), at(0)), Standing::Closed);
+            assert_eq!(memory.circuit(address(1), at(0)), CircuitState::Closed);
             memory.failed(address(1), at(0));
         }
-        assert_eq!(memory.standing(address(1), at(0)), Standing::Open(at(5)));
+        assert_eq!(memory.circuit(address(1), at(0)), CircuitState::Open(at(5)));
         assert_eq!(memory.order(&given, at(0)), [address(2), address(1)], "last, not left out");
-        assert_eq!(memory.standing(address(1), at(5)), Standing::HalfOpen);
+        assert_eq!(memory.circuit(address(1), at(5)), CircuitState::HalfOpen);
         memory.failed(address(1), at(5));
-        assert_eq!(memory.standing(address(1), at(5)), Standing::Open(at(15)), "the pause doubles");
+        assert_eq!(
+            memory.circuit(address(1), at(5)),
+            CircuitState::Open(at(15)),
+            "the pause doubles"
+        );
         memory.succeeded(address(1), QUICK, at(20));
-        assert_eq!(memory.standing(address(1), at(20)), Standing::Closed);
+        assert_eq!(memory.circuit(address(1), at(20)), CircuitState::Closed);
         assert_eq!(memory.order(&given, at(20))[0], address(2));
     }
 
@@ -358,7 +362,7 @@ mod tests {
     fn the_pause_has_a_limit() {
         let mut memory = Memory::new();
         (0..100).for_each(|_| memory.failed(address(1), at(0)));
-        assert_eq!(memory.standing(address(1), at(300)), Standing::HalfOpen);
+        assert_eq!(memory.circuit(address(1), at(300)), CircuitState::HalfOpen);
     }
 
     #[test]
@@ -376,11 +380,11 @@ mod tests {
         memory.set_network("home");
         (0..5).for_each(|_| memory.failed(address(1), at(0)));
         memory.set_network("train");
-        assert_eq!(memory.standing(address(1), at(0)), Standing::Closed);
+        assert_eq!(memory.circuit(address(1), at(0)), CircuitState::Closed);
         memory.set_network("home");
-        assert_ne!(memory.standing(address(1), at(0)), Standing::Closed);
+        assert_ne!(memory.circuit(address(1), at(0)), CircuitState::Closed);
         memory.forgive();
-        assert_eq!(memory.standing(address(1), at(0)), Standing::Closed);
+        assert_eq!(memory.circuit(address(1), at(0)), CircuitState::Closed);
     }
 
     #[test]

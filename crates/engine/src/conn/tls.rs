@@ -4,8 +4,8 @@
 //!
 //! A connection to a server is in no pool during its handshake and carries nothing: it still belongs to its attempt,
 //! whose deadline (`connect_timeout`) runs on. A client's is in the table from the start, and gets its mux when the
-//! handshake has told what is spoken. What was encoded for a connection is sealed when it is handed to the driver, so that
-//! all pieces of a turn leave in one write.
+//! handshake has told what is spoken. What was encoded for a connection is sealed when it is handed to the driver, so
+//! that all pieces of a turn leave in one write.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Which hosts of a cluster are well: a [`Monitor`] asks each of them on its own, as Envoy's health checkers do.
 //!
-//! Arrives: the clusters and their endpoints, time, and what hosts answer. Leaves: the [`Standing`] of a cluster's
+//! Arrives: the clusters and their endpoints, time, and what hosts answer. Leaves: the [`ClusterHealth`] of a cluster's
 //! hosts, whole, whenever one of them changes.
 //!
 //! A monitor is a [`Machine`] of its own, beside the workers: one check of a host serves all of them, a busy worker
@@ -10,7 +10,7 @@
 mod outlier;
 mod probe;
 mod session;
-mod verdict;
+mod status;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,11 +26,11 @@ use towpath_proto::{
 use self::outlier::Detector;
 use self::probe::{Dialogue, Outcome};
 use self::session::{Checks, Line, Session, Stage};
-use self::verdict::{Verdict, below};
+use self::status::{HostStatus, below};
 use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
 use crate::snapshot::cluster::Endpoint;
-use crate::snapshot::health::{Findings, Probe, Run, Standing};
+use crate::snapshot::health::{ClusterHealth, HealthFlags, Probe, Run};
 use crate::snapshot::{Cluster, ClusterId, Snapshot};
 use crate::stats::{OutlierStats, Registry, Scope};
 use crate::wall_clock::WallClock;
@@ -254,7 +254,7 @@ impl Monitor {
                     target: target(endpoint),
                     hostname: Arc::clone(&endpoint.hostname),
                     authority: watched.authority(endpoint),
-                    verdict: Verdict::new(),
+                    status: HostStatus::new(),
                     stage: Stage::Resting(None),
                 });
                 let jitter = below(checks.config.initial_jitter, &mut self.random);
@@ -432,12 +432,12 @@ impl Monitor {
                 stats.network_failure.inc();
             }
         }
-        let before = session.verdict.findings();
-        let first = !session.verdict.is_checked();
-        let pause = session.verdict.conclude(outcome, check, watched.has_traffic, &mut self.random);
-        watched.is_stale |= first || before != session.verdict.findings();
+        let before = session.status.health_flags();
+        let first = !session.status.is_checked();
+        let pause = session.status.conclude(outcome, check, watched.has_traffic, &mut self.random);
+        watched.is_stale |= first || before != session.status.health_flags();
         if let (Outcome::Success { .. }, Some((detector, stats))) = (outcome, &mut watched.outliers)
-            && !session.verdict.findings().failed_check
+            && !session.status.health_flags().failed_check
         {
             watched.is_stale |= detector.acquit(&session.host, stats);
         }
@@ -518,30 +518,30 @@ impl Monitor {
         }
     }
 
-    /// Tells of every cluster whose standing changed, and once when all hosts were checked.
+    /// Tells of every cluster whose health changed, and once when all hosts were checked.
     fn publish(&mut self) {
         for (cluster, watched) in &mut self.watched {
             if !std::mem::take(&mut watched.is_stale) {
                 continue;
             }
             let sessions = watched.hosts.values().filter_map(|number| self.sessions.get(*number));
-            let mut hosts: Standing = sessions
-                .map(|session| (session.host.clone(), session.verdict.findings()))
+            let mut hosts: ClusterHealth = sessions
+                .map(|session| (session.host.clone(), session.status.health_flags()))
                 .collect();
-            let count = |holds: fn(&Findings) -> bool| {
-                hosts.values().filter(|findings| holds(findings)).count() as u64
+            let count = |holds: fn(&HealthFlags) -> bool| {
+                hosts.values().filter(|health_flags| holds(health_flags)).count() as u64
             };
             if let Some(checks) = &watched.checks {
-                checks.stats.healthy.set(count(|findings| !findings.failed_check));
-                checks.stats.degraded.set(count(|findings| findings.degraded));
+                checks.stats.healthy.set(count(|health_flags| !health_flags.failed_check));
+                checks.stats.degraded.set(count(|health_flags| health_flags.degraded));
             }
             for host in watched.outliers.iter().flat_map(|(detector, _)| detector.ejected()) {
-                hosts.entry(host.clone()).or_insert(Findings::WELL).ejected = true;
+                hosts.entry(host.clone()).or_insert(HealthFlags::WELL).ejected = true;
             }
             let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
-        let checked = || self.sessions.iter().all(|session| session.verdict.is_checked());
+        let checked = || self.sessions.iter().all(|session| session.status.is_checked());
         if self.warmth == Warmth::Warming && checked() {
             self.warmth = Warmth::Warm;
             self.outputs.push_back(Output::Message(Message::FromMonitor(FromMonitor::Warm)));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
 
-use super::verdict::below;
+use super::status::below;
 use crate::random::Random;
 use crate::snapshot::health::{OutlierDetection, Run};
 use crate::stats::OutlierStats;

@@ -8,7 +8,7 @@ use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, ConnectionId};
 
 use super::probe::Dialogue;
-use super::verdict::Verdict;
+use super::status::HostStatus;
 use crate::snapshot::ClusterId;
 use crate::snapshot::health::HealthCheck;
 use crate::stats::HealthCheckStats;
@@ -32,7 +32,7 @@ pub(super) struct Session {
     pub(super) hostname: Arc<str>,
     /// What HTTP checks name as their host.
     pub(super) authority: Arc<str>,
-    pub(super) verdict: Verdict,
+    pub(super) status: HostStatus,
     pub(super) stage: Stage,
 }
 

@@ -155,7 +155,7 @@ pub struct EndpointCheck {
 
 /// What was found out about a host. Envoy's `health_flags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct HealthFlags {
     /// `failed_active_hc`: its checks fail, or none succeeded yet.
     pub failed_check: bool,
     /// `failed_outlier_check`: it is left out for its answers.
@@ -166,7 +166,7 @@ pub struct Findings {
     pub timed_out: bool,
 }
 
-impl Findings {
+impl HealthFlags {
     /// Nothing is wrong.
     pub const WELL: Self =
         Self { failed_check: false, ejected: false, degraded: false, timed_out: false };
@@ -176,4 +176,4 @@ impl Findings {
 }
 
 /// What was found out about the hosts of a cluster, by address.
-pub type Standing = HashMap<Address, Findings>;
+pub type ClusterHealth = HashMap<Address, HealthFlags>;

@@ -57,7 +57,8 @@ pub struct ListenerFilters {
     pub list: Vec<Arc<dyn ListenerFilter>>,
     /// `listener_filters_timeout`: how long all of them may take; default 15 s, `None` for no limit.
     pub timeout: Option<Duration>,
-    /// `continue_on_listener_filters_timeout`: then the chain is chosen by what is known. Otherwise the connection ends.
+    /// `continue_on_listener_filters_timeout`: then the chain is chosen by what is known. Otherwise the connection
+    /// ends.
     pub continues_on_timeout: bool,
 }
 
@@ -110,8 +111,8 @@ pub enum Transport {
     Tls,
 }
 
-/// Envoy `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector`: finds out whether a client speaks TLS, which
-/// server it asks for, and which protocols it offers. It takes no byte for itself.
+/// Envoy `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector`: finds out whether a client speaks TLS,
+/// which server it asks for, and which protocols it offers. It takes no byte for itself.
 #[derive(Debug)]
 pub struct TlsInspector;
 

@@ -16,7 +16,7 @@ use crate::ids::{PoolKey, Priority, Protocol};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
-use crate::snapshot::health::{Findings, Standing};
+use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Registry, Scope};
 use crate::total::{Share, Total, slack};
@@ -47,7 +47,7 @@ pub(crate) struct ClusterState {
     pub(crate) pools_of: Vec<(u32, Option<u32>)>,
     pub(crate) balancer: Balancer,
     /// What was found out about its hosts, as it was last told.
-    pub(crate) standing: Option<Arc<Standing>>,
+    pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
     pub(crate) told_traffic: bool,
     pub(crate) pools: Vec<Option<Pool>>,
@@ -100,7 +100,7 @@ impl ClusterState {
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
-            standing: None,
+            health: None,
             told_traffic: false,
             pools: Vec::new(),
             races: false,
@@ -368,7 +368,7 @@ impl ClusterState {
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
-            host.findings = self.findings(endpoint);
+            host.health_flags = self.health_flags(endpoint);
             self.hosts.push(host);
             self.pools_of.push((default, high));
         }
@@ -377,25 +377,26 @@ impl ClusterState {
     }
 
     /// What is known of a host.
-    pub(crate) fn findings(&self, endpoint: &Endpoint) -> Findings {
-        let standing = self.standing.as_ref();
-        let known = standing.and_then(|standing| standing.get(&endpoint.address)).copied();
+    pub(crate) fn health_flags(&self, endpoint: &Endpoint) -> HealthFlags {
+        let health = self.health.as_ref();
+        let known = health.and_then(|health| health.get(&endpoint.address)).copied();
         let is_checked = self.config.health_check.is_some() && !endpoint.is_unchecked();
-        known.unwrap_or(if is_checked { Findings::UNCHECKED } else { Findings::WELL })
+        known.unwrap_or(if is_checked { HealthFlags::UNCHECKED } else { HealthFlags::WELL })
     }
 
     /// Takes note of what was found out about its hosts.
     ///
     /// Answers the pools of those that are not well any more.
-    pub(crate) fn take_standing(&mut self, standing: Arc<Standing>, random: u64) -> Vec<u32> {
-        self.standing = Some(standing);
-        let findings: Vec<Findings> =
-            self.hosts.iter().map(|host| self.findings(&host.endpoint)).collect();
-        let differs = |(host, findings): (&Host, &Findings)| host.findings != *findings;
-        if self.hosts.iter().zip(&findings).any(differs) {
-            let fell = self.note_changes(&findings);
-            for (host, findings) in self.hosts.iter_mut().zip(findings) {
-                host.findings = findings;
+    pub(crate) fn take_health(&mut self, health: Arc<ClusterHealth>, random: u64) -> Vec<u32> {
+        self.health = Some(health);
+        let health_flags: Vec<HealthFlags> =
+            self.hosts.iter().map(|host| self.health_flags(&host.endpoint)).collect();
+        let differs =
+            |(host, health_flags): (&Host, &HealthFlags)| host.health_flags != *health_flags;
+        if self.hosts.iter().zip(&health_flags).any(differs) {
+            let fell = self.note_changes(&health_flags);
+            for (host, health_flags) in self.hosts.iter_mut().zip(health_flags) {
+                host.health_flags = health_flags;
             }
             self.balancer.rebuild(&self.hosts, random);
             return fell;
@@ -404,10 +405,10 @@ impl ClusterState {
     }
 
     /// Forgives hosts that come back; answers the pools of those that are not well any more.
-    pub(crate) fn note_changes(&mut self, findings: &[Findings]) -> Vec<u32> {
+    pub(crate) fn note_changes(&mut self, health_flags: &[HealthFlags]) -> Vec<u32> {
         let mut fell = Vec::new();
-        for (at, after) in findings.iter().enumerate() {
-            let (before, (default, high)) = (self.hosts[at].findings, self.pools_of[at]);
+        for (at, after) in health_flags.iter().enumerate() {
+            let (before, (default, high)) = (self.hosts[at].health_flags, self.pools_of[at]);
             let pools = [Some(default), high].into_iter().flatten();
             if before.ejected && !after.ejected {
                 pools.clone().for_each(|pool| self.forgive(pool));
@@ -474,7 +475,7 @@ impl ClusterState {
             self.balancer = Balancer::new(config.balancing);
         }
         if config.health_check.is_none() && config.outliers.is_none() {
-            self.standing = None;
+            self.health = None;
         }
         // Names are asked for elsewhere, and their addresses stay until there are others.
         let resolved =
@@ -517,7 +518,7 @@ impl ClusterState {
                 counts += pool.counted();
             }
             let endpoint = host.endpoint.clone();
-            HostDescription { endpoint, findings: host.findings, counts }
+            HostDescription { endpoint, health_flags: host.health_flags, counts }
         });
         ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
     }
@@ -539,7 +540,7 @@ fn total(config: &Cluster, priority: Priority, resource: Resource) -> &Total {
 pub(crate) struct Clusters {
     pub(crate) slots: Vec<Option<Box<ClusterState>>>,
     /// What was found out about hosts of clusters that are still to come.
-    pub(crate) standings: HashMap<ClusterId, Arc<Standing>>,
+    pub(crate) early_health: HashMap<ClusterId, Arc<ClusterHealth>>,
 }
 
 impl Clusters {
@@ -624,7 +625,7 @@ impl Upstreams {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
             cluster.bolt_stats = Some(env.registry.set(env.index, scope));
         }
-        cluster.standing = self.clusters.standings.remove(&id);
+        cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next());
         cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 {
@@ -656,16 +657,16 @@ impl Upstreams {
     pub(crate) fn update_health(
         &mut self,
         id: ClusterId,
-        standing: Arc<Standing>,
+        health: Arc<ClusterHealth>,
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,
     ) {
         let Some(cluster) = self.clusters.get_mut(id) else {
-            self.clusters.standings.insert(id, standing);
+            self.clusters.early_health.insert(id, health);
             return;
         };
-        let fell = cluster.take_standing(standing, env.random.next());
+        let fell = cluster.take_health(health, env.random.next());
         if env.index == 0 {
             cluster.show_membership();
         }

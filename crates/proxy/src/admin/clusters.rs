@@ -202,14 +202,14 @@ fn locality(text: &str) -> [&str; 3] {
 
 /// In Envoy's order.
 fn health_flags(host: &HostDescription) -> String {
-    let findings = host.findings;
+    let health_flags = host.health_flags;
     let flags = [
-        (findings.failed_check, "/failed_active_hc"),
-        (findings.ejected, "/failed_outlier_check"),
+        (health_flags.failed_check, "/failed_active_hc"),
+        (health_flags.ejected, "/failed_outlier_check"),
         (host.endpoint.health == Health::Unhealthy, "/failed_eds_health"),
-        (findings.degraded, "/degraded_active_hc"),
+        (health_flags.degraded, "/degraded_active_hc"),
         (host.endpoint.health == Health::Degraded, "/degraded_eds_health"),
-        (findings.timed_out, "/active_hc_timeout"),
+        (health_flags.timed_out, "/active_hc_timeout"),
     ];
     let text: String = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
     if text.is_empty() { "healthy".to_owned() } else { text }
@@ -221,12 +221,12 @@ fn health_status(host: &HostDescription) -> Value {
         Health::Degraded => "DEGRADED",
         Health::Unhealthy => "UNHEALTHY",
     };
-    let findings = host.findings;
+    let health_flags = host.health_flags;
     let flags = [
-        ("failed_active_health_check", findings.failed_check),
-        ("failed_outlier_check", findings.ejected),
-        ("failed_active_degraded_check", findings.degraded),
-        ("active_hc_timeout", findings.timed_out),
+        ("failed_active_health_check", health_flags.failed_check),
+        ("failed_outlier_check", health_flags.ejected),
+        ("failed_active_degraded_check", health_flags.degraded),
+        ("active_hc_timeout", health_flags.timed_out),
     ];
     let mut status = Map::from_iter([("eds_health_status".to_owned(), json!(eds))]);
     let set = flags.into_iter().filter(|(_, is_set)| *is_set);

@@ -102,7 +102,8 @@ enum Side {
     Server,
 }
 
-/// One end of the protocol. Streams stand in a table as long as there may be at once; a stream's place in it is its number.
+/// One end of the protocol. Streams stand in a table as long as there may be at once; a stream's place in it is its
+/// number.
 #[derive(Debug)]
 pub(crate) struct Toy {
     side: Side,

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::probe::Outcome;
 use crate::random::Random;
-use crate::snapshot::health::{Findings, HealthCheck};
+use crate::snapshot::health::{HealthCheck, HealthFlags};
 
 /// The state of one host's checks.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    findings: Findings,
+pub(super) struct HostStatus {
+    health_flags: HealthFlags,
     /// Successes in a row while it is unhealthy, failures in a row while it is healthy.
     streak: u32,
     checked: bool,
@@ -28,13 +28,13 @@ enum Transition {
     Changed,
 }
 
-impl Verdict {
+impl HostStatus {
     pub(super) const fn new() -> Self {
-        Self { findings: Findings::UNCHECKED, streak: 0, checked: false }
+        Self { health_flags: HealthFlags::UNCHECKED, streak: 0, checked: false }
     }
 
-    pub(super) const fn findings(&self) -> Findings {
-        self.findings
+    pub(super) const fn health_flags(&self) -> HealthFlags {
+        self.health_flags
     }
 
     /// Whether a check of it has ended.
@@ -71,9 +71,9 @@ impl Verdict {
     }
 
     fn succeeded(&mut self, degraded: bool, config: &HealthCheck) -> Transition {
-        self.findings.degraded = degraded;
-        self.findings.timed_out = false;
-        if !self.findings.failed_check {
+        self.health_flags.degraded = degraded;
+        self.health_flags.timed_out = false;
+        if !self.health_flags.failed_check {
             self.streak = 0;
             return Transition::Unchanged;
         }
@@ -81,14 +81,14 @@ impl Verdict {
         if self.checked && self.streak < config.healthy_threshold {
             return Transition::Pending;
         }
-        self.findings.failed_check = false;
+        self.health_flags.failed_check = false;
         self.streak = 0;
         Transition::Changed
     }
 
     fn failed(&mut self, outcome: Outcome, config: &HealthCheck) -> Transition {
-        self.findings.timed_out = outcome == Outcome::TimedOut;
-        if self.findings.failed_check {
+        self.health_flags.timed_out = outcome == Outcome::TimedOut;
+        if self.health_flags.failed_check {
             self.streak = 0;
             return Transition::Unchanged;
         }
@@ -96,7 +96,7 @@ impl Verdict {
         if outcome != Outcome::Refused && self.streak < config.unhealthy_threshold {
             return Transition::Pending;
         }
-        self.findings.failed_check = true;
+        self.health_flags.failed_check = true;
         self.streak = 0;
         Transition::Changed
     }
@@ -141,10 +141,10 @@ mod tests {
 
     /// Whether the host is healthy after each outcome, and the pause in seconds.
     fn course(outcomes: &[Outcome]) -> Vec<(bool, u64)> {
-        let (config, mut verdict, mut random) = (config(), Verdict::new(), Random::new(1));
+        let (config, mut status, mut random) = (config(), HostStatus::new(), Random::new(1));
         let step = |outcome: &Outcome| {
-            let pause = verdict.conclude(*outcome, &config, true, &mut random);
-            (!verdict.findings().failed_check, pause.as_secs())
+            let pause = status.conclude(*outcome, &config, true, &mut random);
+            (!status.health_flags().failed_check, pause.as_secs())
         };
         outcomes.iter().map(step).collect()
     }
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn a_threshold_of_0_counts_as_1() {
         let config = HealthCheck { unhealthy_threshold: 0, healthy_threshold: 0, ..config() };
-        let (mut verdict, mut random) = (Verdict::new(), Random::new(1));
+        let (mut status, mut random) = (HostStatus::new(), Random::new(1));
         for (outcome, healthy) in [(GOOD, true), (Outcome::Broken, false), (GOOD, true)] {
-            verdict.conclude(outcome, &config, true, &mut random);
-            assert_eq!(verdict.findings().failed_check, !healthy);
+            status.conclude(outcome, &config, true, &mut random);
+            assert_eq!(status.health_flags().failed_check, !healthy);
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn a_cluster_that_nobody_uses_is_left_in_peace() {
         let (config, mut random) = (config(), Random::new(1));
         let mut pause =
-            |outcome| Verdict::new().conclude(outcome, &config, false, &mut random).as_secs();
+            |outcome| HostStatus::new().conclude(outcome, &config, false, &mut random).as_secs();
         assert_eq!((pause(GOOD), pause(Outcome::Broken)), (61, 60));
     }
 
@@ -204,9 +204,9 @@ mod tests {
     fn jitter_is_added_and_bounded() {
         let jitter = Duration::from_secs(5);
         let config = HealthCheck { jitter, jitter_percent: 50, ..config() };
-        let (mut verdict, mut random) = (Verdict::new(), Random::new(1));
+        let (mut status, mut random) = (HostStatus::new(), Random::new(1));
         let pauses: Vec<_> =
-            (0..1000).map(|_| verdict.conclude(GOOD, &config, true, &mut random)).collect();
+            (0..1000).map(|_| status.conclude(GOOD, &config, true, &mut random)).collect();
         let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
         assert!(*least >= Duration::from_secs(10) && *least < Duration::from_secs(12));
         assert!(*most < Duration::from_secs(20) && *most > Duration::from_secs(18));
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn what_a_check_says_beside_is_kept_until_the_next() {
-        let (config, mut verdict, mut random) = (config(), Verdict::new(), Random::new(1));
+        let (config, mut status, mut random) = (config(), HostStatus::new(), Random::new(1));
         let mut after = |outcome| {
-            verdict.conclude(outcome, &config, true, &mut random);
-            (verdict.findings().degraded, verdict.findings().timed_out)
+            status.conclude(outcome, &config, true, &mut random);
+            (status.health_flags().degraded, status.health_flags().timed_out)
         };
         assert_eq!(after(Outcome::Success { degraded: true }), (true, false));
         assert_eq!(after(Outcome::TimedOut), (true, true));

@@ -1,4 +1,4 @@
-//! Hosts with moods, a monitor that watches them, a worker that hears of it, and a client that asks the worker.
+//! Hosts with behaviour, a monitor that watches them, a worker that hears of it, and a client that asks the worker.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, FromWorker, Message, ToMonitor, ToWorker};
 use towpath_engine::snapshot::health::{
-    Findings, HealthCheck, OutlierDetection, Pauses, Probe, Standing,
+    ClusterHealth, HealthCheck, HealthFlags, OutlierDetection, Pauses, Probe,
 };
 use towpath_engine::snapshot::{BoltUpstream, ClusterId};
 use towpath_engine::stats::Registry;
@@ -23,7 +23,7 @@ use crate::secure::{Certificates, Goodbye};
 
 /// What a host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behaviour {
     Well,
     /// 503, or a status that is no success.
     Failing,
@@ -39,13 +39,13 @@ pub enum Mood {
 
 /// What is known of a host by itself.
 #[derive(Debug)]
-struct Bed {
-    mood: Mood,
+struct TestHost {
+    behaviour: Behaviour,
     connections: u64,
     checks: u64,
 }
 
-type Beds = Rc<RefCell<BTreeMap<u8, Bed>>>;
+type TestHosts = Rc<RefCell<BTreeMap<u8, TestHost>>>;
 
 /// What the client saw.
 #[derive(Debug, Default)]
@@ -55,19 +55,19 @@ struct Answers {
     refused: u64,
 }
 
-pub struct Ward {
+pub struct HealthWorld {
     world: World<Message>,
     monitor: NodeId,
     worker: NodeId,
     hosts: Vec<NodeId>,
     registry: Arc<Registry>,
-    beds: Beds,
+    test_hosts: TestHosts,
     answers: Rc<RefCell<Answers>>,
-    standing: Arc<Standing>,
+    health: Arc<ClusterHealth>,
     ever_well: BTreeSet<u8>,
 }
 
-impl Ward {
+impl HealthWorld {
     pub fn new(seed: u64, hosts: u8, check: HealthCheck, faults: Faults) -> Self {
         Self::build(seed, plan(hosts, check), hosts, faults, http_host)
     }
@@ -109,8 +109,8 @@ impl Ward {
     ) -> Self {
         let mut plan = plan(hosts, check);
         plan.cluster.tls = Some(certificates.upstream(name));
-        Self::build(seed, plan, hosts, Faults::none(), |bed, beds| {
-            certificates.around(http_host(bed, beds), goodbye)
+        Self::build(seed, plan, hosts, Faults::none(), |test_host, test_hosts| {
+            certificates.around(http_host(test_host, test_hosts), goodbye)
         })
     }
 
@@ -119,15 +119,15 @@ impl Ward {
         plan: Plan,
         hosts: u8,
         faults: Faults,
-        host: impl Fn(u8, Beds) -> M,
+        host: impl Fn(u8, TestHosts) -> M,
     ) -> Self {
         let mut world = World::new(seed);
-        let (beds, mut nodes) = (Beds::default(), Vec::new());
+        let (test_hosts, mut nodes) = (TestHosts::default(), Vec::new());
         for number in 1..=hosts {
-            let bed = Bed { mood: Mood::Well, connections: 0, checks: 0 };
-            beds.borrow_mut().insert(number, bed);
+            let test_host = TestHost { behaviour: Behaviour::Well, connections: 0, checks: 0 };
+            test_hosts.borrow_mut().insert(number, test_host);
             world.set_faults_to(origin_address(number), faults.clone());
-            nodes.push(world.add(host(number, Rc::clone(&beds))));
+            nodes.push(world.add(host(number, Rc::clone(&test_hosts))));
         }
         let registry = Arc::new(Registry::new());
         let snapshot = Arc::new(plan.snapshot());
@@ -139,9 +139,9 @@ impl Ward {
         let worker = add_worker_for(&mut world, seed, snapshot, &registry);
         let answers = Rc::new(RefCell::new(Answers::default()));
         world.add(client(Rc::clone(&answers)));
-        let (standing, ever_well) = (Arc::default(), BTreeSet::new());
+        let (health, ever_well) = (Arc::default(), BTreeSet::new());
         let hosts = nodes;
-        Self { world, monitor, worker, hosts, registry, beds, answers, standing, ever_well }
+        Self { world, monitor, worker, hosts, registry, test_hosts, answers, health, ever_well }
     }
 
     /// Lets time pass; what the monitor says reaches the worker as the control thread would hand it on.
@@ -174,9 +174,12 @@ impl Ward {
     fn relay(&mut self) {
         for (_, message) in self.world.take_messages(self.monitor) {
             if let Message::FromMonitor(FromMonitor::Health { cluster, hosts }) = message {
-                self.standing = Arc::clone(&hosts);
+                self.health = Arc::clone(&hosts);
                 for number in 1..=9 {
-                    if self.findings(number).is_some_and(|findings| !findings.failed_check) {
+                    if self
+                        .health_flags(number)
+                        .is_some_and(|health_flags| !health_flags.failed_check)
+                    {
                         self.ever_well.insert(number);
                     }
                 }
@@ -195,8 +198,8 @@ impl Ward {
         }
     }
 
-    pub fn set_mood(&mut self, host: u8, mood: Mood) {
-        self.beds.borrow_mut().get_mut(&host).unwrap().mood = mood;
+    pub fn set_behaviour(&mut self, host: u8, behaviour: Behaviour) {
+        self.test_hosts.borrow_mut().get_mut(&host).unwrap().behaviour = behaviour;
     }
 
     /// Ends a host's process: nothing listens there any more.
@@ -214,19 +217,22 @@ impl Ward {
         self.world.send(self.worker, Message::To(ToWorker::Hosts { cluster, endpoints }));
     }
 
-    pub fn findings(&self, host: u8) -> Option<Findings> {
-        self.standing.get(&origin_address(host)).copied()
+    pub fn health_flags(&self, host: u8) -> Option<HealthFlags> {
+        self.health.get(&origin_address(host)).copied()
     }
 
     pub fn known(&self) -> BTreeSet<u8> {
-        (1..=9).filter(|number| self.findings(*number).is_some()).collect()
+        (1..=9).filter(|number| self.health_flags(*number).is_some()).collect()
     }
 
     /// Whether each host passes its checks.
     pub fn well(&self) -> Vec<bool> {
-        let beds = self.beds.borrow();
-        beds.keys()
-            .map(|number| self.findings(*number).is_some_and(|findings| !findings.failed_check))
+        let test_hosts = self.test_hosts.borrow();
+        test_hosts
+            .keys()
+            .map(|number| {
+                self.health_flags(*number).is_some_and(|health_flags| !health_flags.failed_check)
+            })
             .collect()
     }
 
@@ -243,11 +249,11 @@ impl Ward {
     }
 
     pub fn connections_to(&self, host: u8) -> u64 {
-        self.beds.borrow()[&host].connections
+        self.test_hosts.borrow()[&host].connections
     }
 
     pub fn asked(&self, host: u8) -> u64 {
-        self.beds.borrow()[&host].checks
+        self.test_hosts.borrow()[&host].checks
     }
 
     pub fn attempts(&self) -> u64 {
@@ -261,7 +267,7 @@ impl Ward {
     /// Each check ends once, and gauges say what hosts are.
     pub fn counters_add_up(&self) {
         let ended = self.stat("health_check.success") + self.stat("health_check.failure");
-        let hosts = self.beds.borrow().len() as u64;
+        let hosts = self.test_hosts.borrow().len() as u64;
         let attempts = self.attempts();
         assert!(attempts >= ended && attempts - ended <= hosts, "{attempts} {ended}");
         assert!(self.stat("health_check.network_failure") <= self.stat("health_check.failure"));
@@ -306,17 +312,17 @@ fn plan(hosts: u8, check: HealthCheck) -> Plan {
 }
 
 /// Answers requests that have no body.
-fn http_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'static {
+fn http_host(number: u8, test_hosts: TestHosts) -> impl Machine<Message = Message> + 'static {
     let mut unread: HashMap<ConnectionId, Vec<u8>> = HashMap::new();
     Script::new(
         move |orders: &mut Orders<Message>| orders.listen(origin_address(number)),
         move |input, orders: &mut Orders<Message>, _| {
-            let mut beds = beds.borrow_mut();
-            let bed = beds.get_mut(&number).unwrap();
+            let mut test_hosts = test_hosts.borrow_mut();
+            let test_host = test_hosts.get_mut(&number).unwrap();
             match input {
                 Input::Accepted { connection, .. } => {
-                    bed.connections += 1;
-                    if bed.mood == Mood::Refusing {
+                    test_host.connections += 1;
+                    if test_host.behaviour == Behaviour::Refusing {
                         orders.close(connection, Close::Abort);
                     } else {
                         unread.insert(connection, Vec::new());
@@ -328,13 +334,13 @@ fn http_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'stati
                     while let Some(end) = find_end(bytes) {
                         let head: Vec<u8> = bytes.drain(..end).collect();
                         let is_check = head.starts_with(b"GET /check ");
-                        bed.checks += u64::from(is_check);
-                        let status = match bed.mood {
-                            Mood::Well => "200 OK",
-                            Mood::Unlisted if !is_check => "200 OK",
-                            Mood::Failing | Mood::Unlisted => "503 Unwell",
-                            Mood::Silent => return,
-                            Mood::Closing | Mood::Refusing => {
+                        test_host.checks += u64::from(is_check);
+                        let status = match test_host.behaviour {
+                            Behaviour::Well => "200 OK",
+                            Behaviour::Unlisted if !is_check => "200 OK",
+                            Behaviour::Failing | Behaviour::Unlisted => "503 Unwell",
+                            Behaviour::Silent => return,
+                            Behaviour::Closing | Behaviour::Refusing => {
                                 unread.remove(&connection);
                                 return orders.close(connection, Close::Flush);
                             }
@@ -362,14 +368,14 @@ fn find_end(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Answers heartbeats.
-fn bolt_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'static {
+fn bolt_host(number: u8, test_hosts: TestHosts) -> impl Machine<Message = Message> + 'static {
     let mut decoders: HashMap<ConnectionId, Decoder> = HashMap::new();
     Script::new(
         move |orders: &mut Orders<Message>| orders.listen(origin_address(number)),
         move |input, orders: &mut Orders<Message>, _| {
-            let mood = beds.borrow()[&number].mood;
+            let behaviour = test_hosts.borrow()[&number].behaviour;
             match input {
-                Input::Accepted { connection, .. } if mood == Mood::Refusing => {
+                Input::Accepted { connection, .. } if behaviour == Behaviour::Refusing => {
                     orders.close(connection, Close::Abort);
                 }
                 Input::Accepted { connection, .. } => {
@@ -385,11 +391,13 @@ fn bolt_host(number: u8, beds: Beds) -> impl Machine<Message = Message> + 'stati
                         );
                         let mut answer =
                             bolt::Message::heartbeat_answer(frame.version(), frame.id());
-                        match mood {
-                            Mood::Well => {}
-                            Mood::Failing | Mood::Unlisted => answer.status = Status::ERROR,
-                            Mood::Silent => return,
-                            Mood::Closing | Mood::Refusing => {
+                        match behaviour {
+                            Behaviour::Well => {}
+                            Behaviour::Failing | Behaviour::Unlisted => {
+                                answer.status = Status::ERROR
+                            }
+                            Behaviour::Silent => return,
+                            Behaviour::Closing | Behaviour::Refusing => {
                                 decoders.remove(&connection);
                                 return orders.close(connection, Close::Flush);
                             }
