@@ -17,7 +17,7 @@ use towpath::timeline::Entry;
 use towpath::{Cache, Error, Redirect, Response};
 
 use content::Content;
-use options::{Treatment, Way};
+use options::{ConnectOptions, RequestOptions};
 
 /// Make one request and say what happened to it.
 #[derive(Debug, Args)]
@@ -49,8 +49,8 @@ pub(crate) struct Get {
     /// Seconds by which a kept response may be stale that stands in for a server without an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 0, requires = "cache")]
     stale_if_error: u64,
-    /// Ask hosts under TLS alone that want it (RFC 6797): those of this file and what is learned, which is written there
-    /// at the end
+    /// Ask hosts under TLS alone that want it (RFC 6797): those of this file and what is learned, which is written
+    /// there at the end
     #[arg(long, value_name = "FILE")]
     hsts: Option<PathBuf>,
     /// Say on the standard error what is sent and what comes
@@ -79,9 +79,9 @@ pub(crate) struct Get {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    treatment: Treatment,
+    options: RequestOptions,
     #[command(flatten)]
-    way: Way,
+    connect: ConnectOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -117,7 +117,7 @@ impl Get {
     }
 
     fn make(&self) -> io::Result<Done> {
-        let engine = self.way.engine(&self.treatment)?;
+        let engine = self.connect.engine(&self.options)?;
         let (jar, cookies) = self.cookies()?;
         let mut client = engine.client();
         if let Some(jar) = &jar {
@@ -134,7 +134,7 @@ impl Get {
         }
         let client = self.content.client(client, &self.url);
         let method = self.request.as_deref().unwrap_or_else(|| self.content.method());
-        let mut request = self.treatment.apply(client.request(method, &self.url))?;
+        let mut request = self.options.apply(client.request(method, &self.url))?;
         for field in &self.header {
             let Some((name, value)) = field.split_once(':') else {
                 return Err(io::Error::other(format!("{field:?} is not \"Name: value\"")));
@@ -165,7 +165,7 @@ impl Get {
         if let Some(cache) = &cache {
             cache.flush();
         }
-        self.way.save(&engine)?;
+        self.connect.save(&engine)?;
         if let (Some(hosts), Some(path)) = (&hosts, &self.hsts) {
             hosts.save(path).map_err(|error| named(path, &error))?;
         }

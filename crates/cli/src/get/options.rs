@@ -14,7 +14,7 @@ use towpath::{Engine, Failure, Priority, Question, Request, Settings, Tls};
 /// How the request is treated.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time, repetition and priority")]
-pub(super) struct Treatment {
+pub(super) struct RequestOptions {
     /// Seconds for everything; 0 is without limit. By default what moves may take its time
     #[arg(short, long, value_name = "SECONDS")]
     max_time: Option<f64>,
@@ -69,7 +69,7 @@ pub(super) struct Treatment {
 /// How the server is found, and believed.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Addresses and TLS")]
-pub(super) struct Way {
+pub(super) struct ConnectOptions {
     /// Addresses of a name, in place of the resolver's; the port is there for curl's sake. May be repeated
     #[arg(long, value_name = "HOST:PORT:ADDRESS[,ADDRESS]")]
     resolve: Vec<String>,
@@ -114,7 +114,7 @@ enum Urgency {
     Low,
 }
 
-impl Treatment {
+impl RequestOptions {
     pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
         let mut request = request;
         if let Some(limit) = self.max_time {
@@ -165,8 +165,8 @@ impl Treatment {
     }
 }
 
-impl Way {
-    pub(super) fn engine(&self, treatment: &Treatment) -> io::Result<Engine> {
+impl ConnectOptions {
+    pub(super) fn engine(&self, request: &RequestOptions) -> io::Result<Engine> {
         let settings =
             Settings { requests_per_connection: u32::from(self.no_reuse), ..Settings::default() };
         let mut builder = Engine::builder().settings(settings).tls(self.tls()?);
@@ -178,7 +178,7 @@ impl Way {
         } else {
             builder.dns_servers(self.dns_servers.iter().copied())
         };
-        if treatment.wait_for_network {
+        if request.wait_for_network {
             builder = builder.watch_network();
         }
         if !self.resolve.is_empty() {
