@@ -78,6 +78,11 @@ impl Nanoseconds {
         }
     }
 
+    /// The same, where anything was counted: a percentile of nothing is not 0.
+    pub fn some_percentiles(&self) -> Option<Percentiles> {
+        (self.count() > 0).then(|| self.percentiles())
+    }
+
     /// The histogram itself, for logs and merging elsewhere.
     pub fn as_histogram(&self) -> &Histogram<u64> {
         &self.0

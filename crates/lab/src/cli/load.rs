@@ -373,21 +373,28 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
             entry.name,
             show_count(entry.latency.count()),
             show_count(entry.errors),
-            show_ns(entry.latency.quantile(0.5) as f64),
-            show_ns(entry.latency.quantile(0.99) as f64)
+            show_quantile(&entry.latency, 0.5),
+            show_quantile(&entry.latency, 0.99)
         )?;
     }
     if let Some(target) = &outcome.target {
         let per_request = target.cpu_ns_per_request().unwrap_or(0.0);
         let cost = &target.cost;
-        let (user, system) = (cost.user_ns as f64, cost.system_ns as f64);
         let answered = target.answered.max(1) as f64;
+        let split = cost.split().map_or_else(
+            || "too little to tell user from system".to_owned(),
+            |(user, system)| {
+                format!(
+                    "{} user, {} system",
+                    show_ns(user as f64 / answered),
+                    show_ns(system as f64 / answered)
+                )
+            },
+        );
         writeln!(
             text,
-            "  target     {} CPU per request ({} user, {} system),\n             {:.2} context switches per request",
+            "  target     {} CPU per request ({split}),\n             {:.2} context switches per request",
             show_ns(per_request),
-            show_ns(user / answered),
-            show_ns(system / answered),
             (cost.voluntary_switches + cost.involuntary_switches) as f64 / answered
         )?;
         if let Some(count) = target.syscalls_per_request {
@@ -432,10 +439,10 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
 /// How many connections there were; without keep-alive none is open between requests.
 fn connections(plan: &Plan, outcome: &Outcome) -> String {
     match (outcome.connections, plan.connections) {
-        (open, wanted) if open == wanted => format!("{wanted} connections"),
         (_, wanted) if !plan.keep_alive => {
             format!("{wanted} at a time, a connection for each request")
         }
+        (open, wanted) if open == wanted => format!("{wanted} connections"),
         (_, wanted) if outcome.reconnects * 2 > outcome.sent => {
             format!("{wanted} connections at a time, {} reopened", show_count(outcome.reconnects))
         }
@@ -458,12 +465,19 @@ fn write_wrapped(text: &mut String, label: &str, words: &str) -> std::fmt::Resul
 }
 
 fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> std::fmt::Result {
-    let it = histogram.percentiles();
     write!(text, "  {name:<10}")?;
-    for value in [it.p50, it.p90, it.p95, it.p99, it.p999, it.max] {
-        write!(text, " {:>10}", show_ns(value as f64))?;
+    for share in [0.5, 0.9, 0.95, 0.99, 0.999, 1.0] {
+        write!(text, " {:>10}", show_quantile(histogram, share))?;
     }
     writeln!(text)
+}
+
+/// A dash where nothing was counted.
+fn show_quantile(histogram: &Nanoseconds, share: f64) -> String {
+    match histogram.count() {
+        0 => "–".to_owned(),
+        _ => show_ns(histogram.quantile(share) as f64),
+    }
 }
 
 #[cfg(test)]

@@ -120,8 +120,15 @@ impl Comparison {
     fn cost_bars(&self, experiment: &Experiment) -> Bars {
         let (a, b) = &self.merged;
         let mut parts: Vec<String> = vec!["client".to_owned()];
-        for (role, _) in a.payers.iter().chain(&b.payers) {
-            for part in [format!("{role}, user"), format!("{role}, kernel")] {
+        let payers = || a.payers.iter().chain(&b.payers);
+        let is_split = |role: &str| {
+            payers().filter(|(name, _)| name == role).all(|(_, cost)| cost.split().is_some())
+        };
+        for (role, _) in payers() {
+            let split = vec![format!("{role}, user"), format!("{role}, kernel")];
+            for part in
+                if is_split(role) { split } else { vec![format!("{role}, user and kernel")] }
+            {
                 if !parts.contains(&part) {
                     parts.push(part);
                 }
@@ -140,6 +147,7 @@ impl Comparison {
                 match share {
                     "user" => per_request(cost.user_ns),
                     "kernel" => per_request(cost.system_ns),
+                    "user and kernel" => per_request(cost.cpu_ns),
                     _ => per_request(outcome.generator.cpu_ns),
                 }
             };

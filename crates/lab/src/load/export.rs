@@ -180,7 +180,7 @@ impl Outcome {
             rates.push(curve("errors", |it| it.errors as f64 / it.length_s.max(1e-9)));
         }
         page.heading("Over time");
-        let x = || Axis::new("seconds", Scale::Linear);
+        let x = || Axis::seconds(self.duration.as_secs_f64());
         page.curves(
             "What each second brought.",
             &Curves {
@@ -191,9 +191,9 @@ impl Outcome {
             },
         );
         let latency = vec![
-            curve("p50", |it| it.p50_ns as f64 / 1e6),
-            curve("p99", |it| it.p99_ns as f64 / 1e6),
-            curve("slowest", |it| it.max_ns as f64 / 1e6),
+            curve("p50", |it| milliseconds(it.p50_ns)),
+            curve("p99", |it| milliseconds(it.p99_ns)),
+            curve("slowest", |it| milliseconds(it.max_ns)),
         ];
         page.curves(
             "Latency of each second's answers, from their intended starts.",
@@ -241,21 +241,22 @@ impl Outcome {
         let answered = self.answered.max(1) as f64;
         let per_request = |ns: u64| ns as f64 / answered / 1e3;
         let own = &self.generator;
-        let mut bars = vec![(
-            "load generator".to_owned(),
-            vec![per_request(own.user_ns), per_request(own.system_ns)],
-        )];
+        let parts = |cpu_ns, split: Option<(u64, u64)>| match split {
+            Some((user_ns, system_ns)) => vec![per_request(user_ns), per_request(system_ns), 0.0],
+            None => vec![0.0, 0.0, per_request(cpu_ns)],
+        };
+        let mut bars = vec![("load generator".to_owned(), parts(own.cpu_ns, own.split()))];
         let payers = self.payers.iter().map(|(name, cost)| (name.clone(), *cost));
         let target = self.target.map(|target| ("target".to_owned(), target.cost));
         for (name, cost) in target.into_iter().chain(payers) {
-            bars.push((name, vec![per_request(cost.user_ns), per_request(cost.system_ns)]));
+            bars.push((name, parts(cost.cpu_ns, cost.split())));
         }
-        Bars {
-            unit: "µs".to_owned(),
-            parts: vec!["user".to_owned(), "kernel".to_owned()],
-            bars,
-            ..Bars::default()
+        let mut parts = vec!["user".to_owned(), "kernel".to_owned(), "user and kernel".to_owned()];
+        if bars.iter().all(|(_, values)| values[2] == 0.0) {
+            parts.pop();
+            bars.iter_mut().for_each(|(_, values)| values.truncate(2));
         }
+        Bars { unit: "µs".to_owned(), parts, bars, ..Bars::default() }
     }
 }
 
@@ -268,4 +269,9 @@ pub(crate) fn percentile_curve(name: &str, histogram: &Nanoseconds) -> Series {
         .map(|share| (share, histogram.quantile(share) as f64 / 1e6))
         .collect();
     Series { name: name.to_owned(), points, is_dotted: false }
+}
+
+/// Not a number where there is none: a curve has no point there.
+fn milliseconds(ns: Option<u64>) -> f64 {
+    ns.map_or(f64::NAN, |ns| ns as f64 / 1e6)
 }

@@ -185,8 +185,15 @@ impl EntryOutcome {
             "name": self.name,
             "answered": self.latency.count(),
             "errors": self.errors,
-            "latency_ns": self.latency.percentiles(),
+            "latency_ns": self.latency.some_percentiles(),
         })
+    }
+}
+
+impl GeneratorCost {
+    /// CPU time in user mode and in the kernel; `None` where there was too little of it to tell.
+    pub fn split(&self) -> Option<(u64, u64)> {
+        crate::meter::told(self.cpu_ns, self.user_ns, self.system_ns)
     }
 }
 
@@ -292,8 +299,8 @@ impl Outcome {
             json!({
                 "cpu_ns_per_request": target.cpu_ns_per_request(),
                 "cpu_ns": target.cost.cpu_ns,
-                "user_ns": target.cost.user_ns,
-                "system_ns": target.cost.system_ns,
+                "user_ns": target.cost.split().map(|it| it.0),
+                "system_ns": target.cost.split().map(|it| it.1),
                 "busiest_thread_ns": target.cost.busiest_thread_ns,
                 "run_queue_wait_ns": target.cost.run_queue_wait_ns,
                 "context_switches": target.cost.voluntary_switches + target.cost.involuntary_switches,
@@ -317,19 +324,19 @@ impl Outcome {
             "reconnects": self.reconnects,
             "waited_for_connection": self.waited_for_connection,
             "arrivals": self.arrivals,
-            "latency_ns": self.latency.percentiles(),
-            "service_ns": self.service.percentiles(),
+            "latency_ns": self.latency.some_percentiles(),
+            "service_ns": self.service.some_percentiles(),
             "requests": self.entries.iter().map(EntryOutcome::to_json).collect::<Value>(),
             "series": series::to_json(&self.series.points(self.duration)),
             "target": target,
-            "payers": self.payers.iter().cloned().collect::<BTreeMap<String, Cost>>(),
+            "payers": self.payers.iter().map(|(name, cost)| (name.clone(), cost.to_json())).collect::<Value>(),
             "generator": {
                 "cpu_ns": self.generator.cpu_ns,
-                "user_ns": self.generator.user_ns,
-                "system_ns": self.generator.system_ns,
+                "user_ns": self.generator.split().map(|it| it.0),
+                "system_ns": self.generator.split().map(|it| it.1),
                 "cpu_fraction": self.generator.cpu_fraction,
                 "run_queue_wait_ns": self.generator.run_queue_wait_ns,
-                "send_lateness_ns": self.generator.send_lateness.percentiles(),
+                "send_lateness_ns": self.generator.send_lateness.some_percentiles(),
             },
             "noise": self.noise,
             "agents": self.agents,

@@ -68,12 +68,12 @@ pub struct Point {
     pub answered: u64,
     /// Failures that were noticed in it.
     pub errors: u64,
-    /// Median latency of those answers in nanoseconds.
-    pub p50_ns: u64,
+    /// Median latency of those answers in nanoseconds, if there were any.
+    pub p50_ns: Option<u64>,
     /// Their 99th percentile.
-    pub p99_ns: u64,
+    pub p99_ns: Option<u64>,
     /// The slowest.
-    pub max_ns: u64,
+    pub max_ns: Option<u64>,
 }
 
 impl Series {
@@ -119,10 +119,12 @@ impl Series {
     /// The stretches of a run of this length, in order.
     pub fn points(&self, duration: Duration) -> Vec<Point> {
         let (total_s, length_s) = (duration.as_secs_f64(), self.length_ns as f64 / 1e9);
-        let point = |(at, it): (usize, &Stretch)| {
+        let silent = Stretch { latency: empty(), errors: 0 };
+        let point = |at: usize| {
+            let it = self.stretches.get(at).unwrap_or(&silent);
             let from_s = at as f64 * length_s;
             let quantile =
-                |share| if it.latency.is_empty() { 0 } else { it.latency.value_at_quantile(share) };
+                |share| (!it.latency.is_empty()).then(|| it.latency.value_at_quantile(share));
             Point {
                 from_s,
                 length_s: length_s.min(total_s - from_s).max(0.0),
@@ -130,10 +132,15 @@ impl Series {
                 errors: it.errors,
                 p50_ns: quantile(0.5),
                 p99_ns: quantile(0.99),
-                max_ns: if it.latency.is_empty() { 0 } else { it.latency.max() },
+                max_ns: (!it.latency.is_empty()).then(|| it.latency.max()),
             }
         };
-        self.stretches.iter().enumerate().map(point).collect()
+        // A target that has stopped answering is seen by the stretches without an answer, to the end.
+        let of_run = match self.length_ns {
+            0 => 0,
+            length => duration.as_nanos().div_ceil(length.into()).min(LIMIT as u128) as usize,
+        };
+        (0..of_run.max(self.stretches.len())).map(point).collect()
     }
 
     fn stretch(&mut self, at: u64) -> Option<&mut Stretch> {
@@ -173,10 +180,11 @@ pub(super) fn to_json(points: &[Point]) -> Value {
 pub(super) fn to_csv(points: &[Point]) -> String {
     let mut text = "from_s,length_s,requests_per_s,errors,p50_ms,p99_ms,max_ms\n".to_owned();
     for it in points {
-        let ms = |ns: u64| ns as f64 / 1e6;
+        let ms =
+            |ns: Option<u64>| ns.map_or_else(String::new, |ns| format!("{:.4}", ns as f64 / 1e6));
         let _ = writeln!(
             text,
-            "{:.3},{:.3},{:.1},{},{:.4},{:.4},{:.4}",
+            "{:.3},{:.3},{:.1},{},{},{},{}",
             it.from_s,
             it.length_s,
             it.rate(),
@@ -217,8 +225,21 @@ mod tests {
         let counts: Vec<(u64, u64)> = points.iter().map(|it| (it.answered, it.errors)).collect();
         assert_eq!(counts, [(2, 0), (1, 0), (1, 1)]);
         assert_eq!(points[2].rate(), 2.0, "the last is half a second");
-        assert!((8900..9100).contains(&points[1].p99_ns), "{:?}", points[1]);
+        assert!(points[1].p99_ns.is_some_and(|ns| (8900..9100).contains(&ns)), "{:?}", points[1]);
         assert_eq!(to_csv(&points).lines().count(), 4);
+    }
+
+    #[test]
+    fn a_second_without_an_answer_is_there_and_has_no_latency() {
+        let mut series = Series::new(Duration::from_secs(4));
+        series.record(0, 1000);
+        series.record(2_000_000_000, 1000);
+        let points = series.points(Duration::from_secs(4));
+        let rates: Vec<f64> = points.iter().map(Point::rate).collect();
+        assert_eq!(rates, [1.0, 0.0, 1.0, 0.0], "to the end of the run");
+        assert_eq!((points[1].p50_ns, points[3].max_ns), (None, None));
+        assert_eq!(to_csv(&points).lines().last(), Some("3.000,1.000,0.0,0,,,"));
+        assert_eq!(to_json(&points)[3]["latency_ns"]["p50"], Value::Null);
     }
 
     #[test]
