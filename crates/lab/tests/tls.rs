@@ -124,6 +124,10 @@ fn a_server_that_is_not_trusted_gets_no_request() {
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let mut plan = plan(&server, &Trusted::Roots(other.cert.pem().into_bytes()), false);
     plan.timeout = Duration::from_millis(500);
-    assert!(matches!(run(&plan), Err(LoadError::Connect { .. })));
+    let why = match run(&plan) {
+        Err(LoadError::Connect { error, .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(why.contains("certificate") && why.contains("--insecure"), "{why}");
     assert_eq!(server.answered.load(Ordering::Relaxed), 0);
 }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, sockopt};
+use towpath_proto::tls::Fault;
 
 use super::response::{Answer, Expect, Reader};
 use super::tls::{Dialler, Secure};
@@ -56,8 +57,8 @@ pub(crate) enum Failure {
     Reset,
     Closed,
     Malformed,
-    /// The handshake or a record of TLS.
-    Tls,
+    /// The handshake or a record of TLS; why, if TLS told.
+    Tls(Option<Fault>),
     /// The server does not switch to WebSocket; the status it gave, 0 for none.
     Upgrade(u16),
 }
@@ -103,7 +104,7 @@ impl Connection {
         let request = std::mem::take(&mut self.outgoing);
         self.written = 0;
         self.secure = match tls {
-            Some(dialler) => Some(Box::new(dialler.begin().ok_or(Failure::Tls)?)),
+            Some(dialler) => Some(Box::new(dialler.begin().ok_or(Failure::Tls(None))?)),
             None => None,
         };
         self.socket = Some(address.connect().map_err(Failure::Connect)?);
@@ -168,7 +169,7 @@ impl Connection {
             None if self.written < self.outgoing.len() => self.append(&bytes),
             None => (self.outgoing, self.written) = (bytes, 0),
             Some(secure) => {
-                let sealed = secure.seal(bytes).map_err(|_| Failure::Tls)?;
+                let sealed = secure.seal(bytes).map_err(|broken| Failure::Tls(Some(broken.0)))?;
                 self.append(&sealed);
             }
         }
@@ -288,7 +289,10 @@ impl Connection {
     /// What TLS wants to say is sent, and what it says is read.
     fn on_records(&mut self, records: &[u8]) -> Event {
         let Some(secure) = &mut self.secure else { return Event::Nothing };
-        let Ok((plain, out)) = secure.receive(records) else { return Event::Failed(Failure::Tls) };
+        let (plain, out) = match secure.receive(records) {
+            Ok(received) => received,
+            Err(broken) => return Event::Failed(Failure::Tls(Some(broken.0))),
+        };
         if secure.is_established() {
             self.stage = self.talking();
         }
@@ -304,7 +308,9 @@ impl Connection {
 
     fn on_closed(&mut self) -> Event {
         match (self.request, self.reader.close()) {
-            (None, _) if self.stage == Stage::Handshake => Event::Failed(Failure::Tls),
+            (None, _) if self.stage == Stage::Handshake => {
+                Event::Failed(Failure::Tls(Some(Fault::Ended)))
+            }
             (None, _) if self.stage == Stage::Upgrading => Event::Failed(Failure::Upgrade(0)),
             (None, _) => Event::ClosedIdle,
             (Some(_), Some(answer)) => Event::Answered(answer),

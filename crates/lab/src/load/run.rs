@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use towpath_proto::tls::Fault;
+
 use super::account::{Account, Tally};
 use super::connection::{Failure, InFlight};
 use super::glimpse::Glimpse;
@@ -136,8 +138,8 @@ impl<'p, 'o> Run<'p, 'o> {
                 self.last_connect_error = Some(io::Error::other(why));
                 "upgrade"
             }
-            Failure::Tls => {
-                self.last_connect_error = Some(io::Error::other("the TLS handshake failed"));
+            Failure::Tls(fault) => {
+                self.last_connect_error = Some(io::Error::other(tls_words(fault)));
                 "tls"
             }
         }
@@ -291,6 +293,17 @@ fn turn<'p, 'o>(driver: &mut impl Driver<'p, 'o>, boundary: u64) -> Result<(), L
         glimpse.show(&run.measured, run.tally.errors.total(), of_all, now);
     }
     Ok(())
+}
+
+/// Why there is no TLS, and what can be done about a certificate.
+fn tls_words(fault: Option<Fault>) -> String {
+    match fault {
+        Some(fault @ Fault::Certificate(_)) => {
+            format!("{fault} (--ca names roots to trust, --insecure trusts any)")
+        }
+        Some(fault) => format!("the TLS handshake failed: {fault}"),
+        None => "the TLS handshake failed".to_owned(),
+    }
 }
 
 fn handle_events<'p, 'o>(driver: &mut impl Driver<'p, 'o>) {

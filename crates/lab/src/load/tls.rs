@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use towpath_proto::tls::{
-    Client, ClientSettings, ClientTemplate, Clock, Layer, Names, Roots, ServerName, SettingsError,
-    Trust,
+    Client, ClientSettings, ClientTemplate, Clock, Fault, Layer, Names, Roots, ServerName,
+    SettingsError, Trust,
 };
 
 /// What every connection speaks TLS with.
@@ -110,7 +110,7 @@ pub(crate) struct Secure {
 
 /// The connection cannot be used any more.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) struct Broken(pub(crate) Fault);
 
 impl Secure {
     pub(crate) fn is_established(&self) -> bool {
@@ -129,7 +129,7 @@ impl Secure {
             return Ok(Bytes::new());
         }
         let mut out = BytesMut::new();
-        self.layer.seal(&plain, &mut out).map_err(|_| Broken)?;
+        self.layer.seal(&plain, &mut out).map_err(Broken)?;
         Ok(out.freeze())
     }
 
@@ -137,7 +137,7 @@ impl Secure {
     pub(crate) fn receive(&mut self, chunk: &[u8]) -> Result<(BytesMut, Vec<u8>), Broken> {
         let result = self.layer.receive(chunk, &mut self.plain);
         let mut out = self.layer.take_output();
-        result.map_err(|_| Broken)?;
+        result.map_err(Broken)?;
         if self.layer.is_established()
             && let Some(request) = self.waiting.take()
         {
