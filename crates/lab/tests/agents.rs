@@ -109,8 +109,8 @@ fn an_agent_that_fails_ends_the_run_and_is_named() {
     // One that is of another version, one that talks nonsense, one that hangs up, one that is not there.
     for (answer, expected) in [
         ("{\"Hello\":{\"version\":\"0.0.1\",\"machine\":\"\"}}\n", "is version 0.0.1"),
-        ("HTTP/1.1 400 Bad Request\r\n\r\n", "expected"),
-        ("", "hung up"),
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "no `towpath lab agent` answers there (expected"),
+        ("", "no `towpath lab agent` answers there (hung up)"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -239,7 +239,11 @@ impl Line {
             progress: None,
             done: None,
         };
-        let reply = line.hear(CONNECT)?;
+        let reply = line.hear(CONNECT).map_err(|error| {
+            let why =
+                if let LoadError::Agent { why, .. } = error { why } else { error.to_string() };
+            line.failed(format!("no `towpath lab agent` answers there ({why})"))
+        })?;
         let Reply::Hello { version, machine } = reply else { return Err(line.unexpected(&reply)) };
         if version != serve::VERSION {
             return Err(line.failed(format!("is version {version}, this is {}", serve::VERSION)));
@@ -254,7 +258,13 @@ impl Line {
 
     fn hear(&mut self, patience: Duration) -> Result<Reply, LoadError> {
         let heard = self.wire.as_mut().map_or(Ok(None), |wire| wire.read(Some(patience)));
-        heard.map_err(|error| self.failed(error))?.ok_or_else(|| self.failed("hung up"))
+        let why = |error: io::Error| {
+            let is_late =
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+            let silent = format!("said nothing for {} s", patience.as_secs());
+            self.failed(if is_late { silent } else { error.to_string() })
+        };
+        heard.map_err(why)?.ok_or_else(|| self.failed("hung up"))
     }
 
     fn await_ready(&mut self, patience: Duration) -> Result<(), LoadError> {
