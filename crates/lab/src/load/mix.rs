@@ -90,6 +90,19 @@ impl EntryFile {
         if self.path.is_some() && (!path.starts_with('/') || path.contains([' ', '\r', '\n'])) {
             return Err(format!("request {}: '{path}' is no path", at + 1));
         }
+        let all = self.headers.values().chain(self.path.iter()).chain(&self.body);
+        if let Some(wrong) = all.filter_map(|text| malformed_hole(text)).next() {
+            return Err(format!(
+                "request {}: '{wrong}' is not {{random:A-B}} with A up to B",
+                at + 1
+            ));
+        }
+        if let Some(wrong) = unfilled(&path) {
+            return Err(format!(
+                "request {}: '{wrong}' in the path is none of {{number}}, {{random:A-B}} and {{line}}",
+                at + 1
+            ));
+        }
         let is_line = |text: &String| !text.contains(['\r', '\n']);
         if !self
             .headers
@@ -347,6 +360,24 @@ fn hole(name: &[u8]) -> Option<Piece> {
     }
 }
 
+/// The first `{random:…}` that cannot be filled in.
+fn malformed_hole(text: &str) -> Option<&str> {
+    text.match_indices("{random:").find_map(|(at, _)| {
+        let end = text[at..].find('}').map_or(text.len(), |close| at + close + 1);
+        let name = text[at..end].strip_prefix('{')?.trim_end_matches('}');
+        hole(name.as_bytes()).is_none().then_some(&text[at..end])
+    })
+}
+
+/// The first word in braces that is no hole: no path holds a brace (RFC 3986 §3.3).
+fn unfilled(path: &str) -> Option<&str> {
+    path.match_indices('{').find_map(|(at, _)| {
+        let end = path[at..].find('}').map_or(path.len(), |close| at + close + 1);
+        let name = path[at + 1..end].trim_end_matches('}');
+        hole(name.as_bytes()).is_none().then_some(&path[at..end])
+    })
+}
+
 /// A head of which the length is not known yet.
 fn without_length(head: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(head);
@@ -408,6 +439,23 @@ mod tests {
             assert!(["7", "8", "9"].contains(&id), "{body}");
             assert!(body.ends_with(&format!(", \"who\": \"{who}\", \"x\": {{y}}}}")), "{body}");
         }
+    }
+
+    #[test]
+    fn what_looks_like_a_hole_and_is_none_is_refused() {
+        let read = |text: &str| {
+            let file: File = toml::from_str(text).unwrap();
+            let none = |name: &str| Err(name.to_owned());
+            file.request.into_iter().map(|it| it.read(0, &none)).collect::<Result<Vec<_>, _>>()
+        };
+        let refused = |line: &str| read(&format!("[[request]]\n{line}")).unwrap_err();
+        assert!(refused("path = '/{random:9-1}'").contains("'{random:9-1}' is not"));
+        assert!(refused("path = '/{random:a-b'").contains("'{random:a-b' is not"));
+        assert!(refused("path = '/{nunber}'").contains("'{nunber}' in the path"));
+        assert!(refused("body = '{\"a\": {random:5}}'").contains("'{random:5}' is not"));
+        assert!(refused("headers = { x-id = '{random:}' }").contains("'{random:}' is not"));
+        let ok = "path = '/{number}/{random:1-9}'\nbody = '{\"x\": {y}, \"n\": {random:0-0}}'";
+        assert_eq!(read(&format!("[[request]]\n{ok}")).unwrap().len(), 1);
     }
 
     #[test]
