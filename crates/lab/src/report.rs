@@ -220,7 +220,14 @@ impl Table {
                         false => "",
                     };
                     let cell = place.map_or_else(|| cell.clone(), |place| self.said(cell, place));
-                    format!("<{tag}{class}>{}</{tag}>", escape(&cell))
+                    // A line may break between a figure and its interval, and nowhere else.
+                    let cell = match cell.split_once(" (").filter(|_| is_figure) {
+                        Some((figure, rest)) => {
+                            format!("{} <span class=\"i\">({}</span>", escape(figure), escape(rest))
+                        }
+                        None => escape(&cell),
+                    };
+                    format!("<{tag}{class}>{cell}</{tag}>")
                 })
                 .collect();
             format!("<tr>{cells}</tr>\n")
@@ -251,8 +258,7 @@ const STYLE: &str = "\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
-.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums}\
-\
+.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:normal}.i{white-space:nowrap}\
 .won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}\
 figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{display:block}}figcaption{color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
 pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";

@@ -49,7 +49,29 @@ pub(super) fn verdict(rows: &[Row]) -> String {
     }
     tally
         .sentence(&words.join(", "))
+        .or_else(|| beside_published(rows))
         .unwrap_or_else(|| format!("{} figures, none of them beside a peer's", rows.len()))
+}
+
+/// Without a peer: how many of our figures are better than the published ones.
+fn beside_published(rows: &[Row]) -> Option<String> {
+    let of = |metric: &str| -> Vec<(f64, f64)> {
+        let ours = rows.iter().filter(|row| row.who.starts_with(OURS) && row.metric == metric);
+        ours.filter_map(|row| Some((row.value, row.published?))).collect()
+    };
+    let (metric, name, pairs) = LEADING
+        .iter()
+        .map(|(metric, name)| (*metric, *name, of(metric)))
+        .find(|it| !it.2.is_empty())?;
+    let is_better = |&&(ours, published): &&(f64, f64)| match MORE_IS_BETTER.contains(&metric) {
+        true => ours > published,
+        false => ours < published,
+    };
+    let better = pairs.iter().filter(is_better).count();
+    Some(format!(
+        "{name}: no peer was run; {better} of {} figures are better than the published ones, which another machine gave.",
+        pairs.len()
+    ))
 }
 
 /// Where one of our rows stands against its peers, and the ratio to the best of them; `None` for other rows, and
@@ -209,5 +231,11 @@ mod tests {
         ];
         assert!(verdict(&rows).contains("of 1 case Towpath is not told apart in 1 (0.05 times)"));
         assert_eq!(verdict(&rows[1..]), "1 figures, none of them beside a peer's");
+        let published =
+            |value| Row { published: Some(5.0), ..row("on", "towpath", "time", value, None) };
+        assert_eq!(
+            verdict(&[published(1.0), published(6.0)]),
+            "Time: no peer was run; 1 of 2 figures are better than the published ones, which another machine gave."
+        );
     }
 }

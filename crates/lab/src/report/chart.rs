@@ -233,7 +233,10 @@ impl Curves {
 impl Timeline {
     pub(super) fn draw(&self, screen: Screen) -> String {
         let (whole, margin) = (screen.width(), screen.margin());
-        let height = 30.0 + self.tracks.len() as f64 * 26.0 + 34.0;
+        // Names that do not fit in front of their tracks stand above them.
+        let is_cut = |track: &Track| cut(&track.name, margin) != track.name;
+        let above = if self.tracks.iter().any(is_cut) { LINE } else { 0.0 };
+        let height = 30.0 + self.tracks.len() as f64 * (26.0 + above) + 34.0;
         let bottom = height - 34.0;
         let mut svg = open(screen, height, "What happened when");
         let range = Range::of([0.0, self.seconds.max(1e-3)].into_iter(), Scale::Linear);
@@ -258,8 +261,12 @@ impl Timeline {
             tick(&mut svg, (x, bottom + 14.0), whole, &label, &mut end);
         }
         for (at, track) in self.tracks.iter().enumerate() {
-            let y = 38.0 + at as f64 * 26.0;
-            text(&mut svg, margin - 8.0, y + 4.0, "end", "", &cut(&track.name, margin));
+            let y = 38.0 + at as f64 * (26.0 + above) + above;
+            if above > 0.0 {
+                text(&mut svg, 4.0, y - LINE + 4.0, "start", "", &cut(&track.name, whole));
+            } else {
+                text(&mut svg, margin - 8.0, y + 4.0, "end", "", &track.name);
+            }
             let bins = bins(&track.dots, self.seconds, whole);
             let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(1) as f64;
             let marks: String = bins
@@ -503,4 +510,4 @@ fn trim(number: String) -> String {
 const RIGHT: f64 = 20.0;
 /// A character's width, on the safe side.
 pub(super) const LETTER: f64 = 6.9;
-const LINE: f64 = 18.0;
+pub(super) const LINE: f64 = 18.0;

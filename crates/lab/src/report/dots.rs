@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{LETTER, Legend, Range, Scale, Screen, color, cut, open, show, text, tick};
+use super::chart::{
+    LETTER, LINE, Legend, Range, Scale, Screen, color, cut, open, show, text, tick,
+};
 use super::escape;
 
 /// Figures of several subjects in several cases.
@@ -35,12 +37,15 @@ impl Dots {
     pub(super) fn draw(&self, screen: Screen) -> String {
         let whole = screen.width();
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let left = (longest as f64 * LETTER + 16.0).clamp(80.0, whole * 0.5);
+        let wanted = longest as f64 * LETTER + 16.0;
+        // A name that does not fit in front of its line stands above it.
+        let above = if wanted > whole * 0.5 { LINE } else { 0.0 };
+        let left = if above > 0.0 { 12.0 } else { wanted.max(80.0) };
         let mut legend = Legend::new(self.subjects.iter().map(String::as_str), left, whole);
         legend.rounds = COLORS;
         // Subjects of one case lie a little below each other, so that equal figures do not hide.
         let step = 5.0;
-        let height = (self.subjects.len() as f64 * step + 12.0).max(22.0);
+        let height = (self.subjects.len() as f64 * step + 12.0).max(22.0) + above;
         let top = legend.height() + 8.0;
         let bottom = top + self.rows.len() as f64 * height;
         let mut svg = open(screen, bottom + 38.0, &format!("Figures in {}", self.unit));
@@ -70,11 +75,15 @@ impl Dots {
                     "<line class=\"ax\" x1=\"0\" y1=\"{y:.1}\" x2=\"{whole}\" y2=\"{y:.1}\"/>"
                 );
             }
-            text(&mut svg, left - 8.0, y + height / 2.0 + 4.0, "end", "", &cut(name, left));
+            if above > 0.0 {
+                text(&mut svg, 4.0, y + LINE - 3.0, "start", "", &cut(name, whole));
+            } else {
+                text(&mut svg, left - 8.0, y + height / 2.0 + 4.0, "end", "", &cut(name, left));
+            }
             for mark in marks {
                 let offset =
                     (mark.subject as f64 + 0.5) * step - self.subjects.len() as f64 * step / 2.0;
-                self.draw_mark(&mut svg, mark, &x_at, y + height / 2.0 + offset);
+                self.draw_mark(&mut svg, mark, &x_at, y + (height + above) / 2.0 + offset);
             }
         }
         text(&mut svg, whole - 24.0, bottom + 32.0, "end", "sx", &self.unit);
