@@ -24,7 +24,7 @@ Without --expect, two commands are compared and the exit code is 0 whatever come
 
 Examples: towpath lab compare examples/experiments/extra-hop.toml --report extra-hop.html
           towpath lab compare --a 'gzip -k -c big' --b 'zstd -c big' --expect lower
-          towpath lab compare --a 'wrk -d2s http://[::1]:80/' --b 'wrk -d2s http://[::1]:81/' --metric p99
+          towpath lab compare --a 'hey -z 2s http://[::1]:80/' --b 'hey -z 2s http://[::1]:81/' --metric p99
           towpath lab compare --a-results before/*.json --b-results after/*.json")]
 pub struct Compare {
     /// The experiment

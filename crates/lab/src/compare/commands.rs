@@ -312,6 +312,7 @@ impl Answer {
                 marks: Vec::new(),
             },
         );
+        page.heading("Conditions");
         page.text(crate::about::Machine::here().sentence());
         page.code(command);
         page
