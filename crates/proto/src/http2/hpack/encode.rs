@@ -90,29 +90,42 @@ impl Encoder {
         &mut self,
         name: FieldName<'_>,
         value: &[u8],
-        mut indexing: Indexing,
+        indexing: Indexing,
         out: &mut BytesMut,
     ) {
-        let (field, mut named) = statics::find(name, value);
+        let (field, named) = statics::find(name, value);
         if let Some(index) = field
             && indexing != Indexing::Never
         {
             return put_integer::<7>(index as usize, 0x80, out);
         }
+        if indexing == Indexing::Incremental
+            && let Some(places) = &mut self.places
+            && let Some(index) = places.field(name, value, &self.table)
+        {
+            return put_integer::<7>(index as usize, 0x80, out);
+        }
+        self.literal(named, name, value, indexing, out);
+    }
+
+    /// Writes a field that neither table has, behind the index of its name if one of them has that.
+    #[inline(never)]
+    fn literal(
+        &mut self,
+        named: Option<u32>,
+        name: FieldName<'_>,
+        value: &[u8],
+        mut indexing: Indexing,
+        out: &mut BytesMut,
+    ) {
         let (table, places) = (&mut self.table, self.places.get_or_insert_default());
+        let named = named.or_else(|| places.name(name, table));
         if indexing == Indexing::Incremental {
-            let (found, like) = places.find(name, value, table);
-            if let Some(index) = found {
-                return put_integer::<7>(index as usize, 0x80, out);
-            }
-            named = named.or(like);
             // A name that has no index gets one.
             let enters = places.is_worth(name) || named.is_none();
             if !enters || !fits(name, value, table.max()) {
                 indexing = Indexing::Without;
             }
-        } else if named.is_none() {
-            named = places.name(name, table);
         }
         let index = named.unwrap_or(0) as usize;
         match indexing {

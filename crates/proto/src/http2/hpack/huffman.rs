@@ -45,63 +45,61 @@ pub(super) const fn encoded_room(length: usize) -> usize {
 
 /// Encodes into the start of `room` if that is shorter than the bytes; answers how long it is.
 pub(super) fn encode(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
-    let mut bits = Bits { bits: 0, count: 0, at: 0 };
-    let (groups, last) = bytes.as_chunks::<4>();
+    let (mut bits, mut at) = (Bits { bits: 0, count: 0 }, 0);
+    let (groups, last) = bytes.as_chunks::<6>();
     for group in groups {
-        let codes = group.map(|byte| CODES[byte as usize]);
-        let [first, second, third, fourth] = codes;
-        if first.1 + second.1 + third.1 + fourth.1 > MOST_AT_ONCE {
-            for code in codes {
-                bits.push(code);
-                bits.flush(room)?;
-            }
-        } else {
-            codes.into_iter().for_each(|code| bits.push(code));
-            bits.flush(room)?;
+        let before = bits;
+        group.iter().for_each(|byte| bits.push(*byte));
+        if bits.count <= MOST_AT_ONCE {
+            at += bits.flush(room.get_mut(at..)?)?;
+            continue;
+        }
+        bits = before;
+        for byte in group {
+            bits.push(*byte);
+            at += bits.flush(room.get_mut(at..)?)?;
         }
     }
     for byte in last {
-        bits.push(CODES[*byte as usize]);
-        bits.flush(room)?;
+        bits.push(*byte);
+        at += bits.flush(room.get_mut(at..)?)?;
     }
-    let length = bits.at + usize::from(bits.count > 0);
-    if length >= bytes.len() {
-        return None;
+    if bits.count > 0 {
+        // RFC 7541 §5.2: ones behind the last bit.
+        *room.get_mut(at)? |= 0xff >> bits.count;
+        at += 1;
     }
-    bits.pad(room)?;
-    Some(length)
+    (at < bytes.len()).then_some(at)
 }
 
-/// Bits on their way into octets, the last at the bottom.
+/// Bits on their way into octets, the first at the top.
+#[derive(Clone, Copy)]
 struct Bits {
     bits: u64,
-    count: u32,
-    at: usize,
+    count: u64,
 }
 
 impl Bits {
+    /// Adds a code. With more than [`MOST_AT_ONCE`] bits, of which `count` tells, they are of no use.
     #[inline(always)]
-    const fn push(&mut self, code: (u32, u8)) {
-        self.bits = self.bits << (code.1 & 63) | code.0 as u64;
-        self.count += code.1 as u32;
+    const fn push(&mut self, byte: u8) {
+        let code = ENCODED[byte as usize];
+        // The length at its bottom gets no higher than it is, which is below [`MOST_AT_ONCE`] bits.
+        self.bits |= code >> (self.count & 63);
+        self.count += code & 0xff;
     }
 
-    /// Writes the bits, and keeps those that are no whole octet. There is one bit at least, and 63 at most.
+    /// Writes the bits, and keeps those that are no whole octet; answers how many octets the others are.
     #[inline(always)]
-    fn flush(&mut self, room: &mut [u8]) -> Option<()> {
-        let place = room.get_mut(self.at..)?.first_chunk_mut()?;
-        *place = (self.bits << (64 - self.count)).to_be_bytes();
-        self.at += (self.count / 8) as usize;
+    fn flush(&mut self, room: &mut [u8]) -> Option<usize> {
+        let place = room.first_chunk_mut()?;
+        // Lengths that came in below the codes leave.
+        let bits = self.bits & !0xff;
+        *place = bits.to_be_bytes();
+        let octets = self.count / 8;
+        self.bits = bits << ((octets * 8) & 63);
         self.count %= 8;
-        Some(())
-    }
-
-    /// Puts ones behind the last bit (RFC 7541 §5.2).
-    fn pad(&self, room: &mut [u8]) -> Option<()> {
-        if self.count > 0 {
-            *room.get_mut(self.at)? |= 0xff >> self.count;
-        }
-        Some(())
+        Some(octets as usize)
     }
 }
 
@@ -169,8 +167,8 @@ impl Window {
         self.next * 8 - self.count as usize
     }
 
-    /// Whether the next octet is all ones. Of fewer bits than eight that is the beginning of the code for the end, as it
-    /// should be (RFC 7541 §5.2).
+    /// Whether the next octet is all ones. Of fewer bits than eight that is the beginning of the code for the end, as
+    /// it should be (RFC 7541 §5.2).
     const fn is_padding(&self) -> bool {
         self.bits >> 56 == 0xff
     }
@@ -193,15 +191,15 @@ struct Codes {
     index: usize,
 }
 
-/// Bits that fit into a register with seven that are left over.
-const MOST_AT_ONCE: u8 = 56;
+/// Bits that fit into a register with a length below them.
+const MOST_AT_ONCE: u64 = 56;
 /// How many symbols of eight bits or fewer a full window holds for sure.
 const GROUP: usize = 7;
 const FIRST_LONG: u32 = 9;
 const LAST_LONG: u32 = 30;
 
 /// The code of each octet, its last bit lowest, and its length.
-static CODES: [(u32, u8); 256] = {
+const CODES: [(u32, u8); 256] = {
     let (mut codes, mut code, mut length) = ([(0, 0); 256], 0, 5);
     while length <= LAST_LONG {
         let mut symbol = 0;
@@ -218,8 +216,19 @@ static CODES: [(u32, u8); 256] = {
     codes
 };
 
-/// For the next eight bits: how long the code is that they begin with, the symbol in the second octet, one in the fourth;
-/// nothing for a longer code.
+/// The code of each octet at the top, and its length at the bottom.
+static ENCODED: [u64; 256] = {
+    let (mut table, mut symbol) = ([0; 256], 0);
+    while symbol < 256 {
+        let (code, length) = CODES[symbol];
+        table[symbol] = (code as u64) << (64 - length) | length as u64;
+        symbol += 1;
+    }
+    table
+};
+
+/// For the next eight bits: how long the code is that they begin with, the symbol in the second octet, one in the
+/// fourth; nothing for a longer code.
 static SHORT: [u32; 256] = {
     let (mut table, mut symbol) = ([0; 256], 0);
     while symbol < 256 {

@@ -15,34 +15,34 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// What the table has of a field: its index, and that of one of its name.
+    /// The index of a field that the table has.
     #[inline]
-    pub(super) fn find(
+    pub(super) fn field(
         &mut self,
         name: FieldName<'_>,
         value: &[u8],
         table: &Table,
-    ) -> (Option<u32>, Option<u32>) {
+    ) -> Option<u32> {
         let place = name_place(name);
         // Most names come with one value again and again.
-        let named =
-            table.numbered(self.names[place]).filter(|(entry, _)| table.has_name(entry, name));
-        if let Some((entry, index)) = named
-            && table.has_value(entry, value)
+        if let Some((entry, index)) = table.numbered(self.names[place])
+            && table.is(entry, name, value)
         {
             self.misses[place] = 0;
-            return (Some(index), Some(index));
+            return Some(index);
         }
-        let named = named.map(|(_, index)| index);
-        let found = self.fields[field_place(name, value)].into_iter().find_map(|number| {
+        self.other_field(name, value, table)
+    }
+
+    /// As [`Places::field`], of a field that is not the last of its name.
+    #[inline(never)]
+    fn other_field(&mut self, name: FieldName<'_>, value: &[u8], table: &Table) -> Option<u32> {
+        let index = self.fields[field_place(name, value)].into_iter().find_map(|number| {
             let (entry, index) = table.numbered(number)?;
-            let same = table.has_name(entry, name) && table.has_value(entry, value);
-            same.then_some(index)
-        });
-        if found.is_some() {
-            self.misses[place] = 0;
-        }
-        (found, named)
+            table.is(entry, name, value).then_some(index)
+        })?;
+        self.misses[name_place(name)] = 0;
+        Some(index)
     }
 
     /// The index of a field with that name.

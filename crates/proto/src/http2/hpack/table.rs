@@ -166,11 +166,13 @@ impl Table {
         entry.key == key && (key != Key::Other || &self.room[entry.at..entry.value_at()] == bytes)
     }
 
-    /// Whether a field has this value.
+    /// Whether a field has this name and this value.
     #[inline]
-    pub(super) fn has_value(&self, entry: &Entry, value: &[u8]) -> bool {
-        let own = &self.room[entry.value_at()..entry.end()];
-        own.len() == value.len() && (block::same(own, value) || own == value)
+    pub(super) fn is(&self, entry: &Entry, name: FieldName<'_>, value: &[u8]) -> bool {
+        entry.value_len as usize == value.len() && self.has_name(entry, name) && {
+            let own = &self.room[entry.value_at()..entry.end()];
+            block::same(own, value) || own == value
+        }
     }
 
     /// Enters a field of our own.
