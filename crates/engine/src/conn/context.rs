@@ -9,6 +9,7 @@ use crate::serving::Serving;
 use crate::snapshot::listener::{
     ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilter, Terminal,
 };
+use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
@@ -60,6 +61,8 @@ impl ChainKind {
 #[derive(Debug)]
 pub(crate) struct HttpContext {
     pub(crate) config: Arc<Http>,
+    /// Of the configuration's routes.
+    pub(crate) plain: PlainRoutes,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.

@@ -24,6 +24,7 @@ use crate::snapshot::Http;
 use crate::snapshot::listener::{
     Arrival, ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
+use crate::snapshot::plain::PlainRoutes;
 use crate::stats::{ListenerStats, Scope};
 use crate::total::Total;
 
@@ -455,6 +456,7 @@ impl Env {
             Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
         HttpContext {
             config: Arc::clone(config),
+            plain: PlainRoutes::of(&config.routes),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,

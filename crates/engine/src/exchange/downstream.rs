@@ -22,13 +22,16 @@ use crate::record::{Flags, details};
 impl Exchange {
     /// A request begins.
     pub(crate) fn on_request_head(&mut self, leg: Leg, head: Head, end: bool, now: Instant) {
-        let Some((index, context)) = self.open_stream(leg, now) else { return };
+        let waiting = self.conns.waiting_for(leg.connection);
+        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
+        let opened = self.streams.open_on(connection, leg.number, waiting, &mut self.env, now);
+        let Some((index, stream)) = opened else { return };
+        let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let config = &http.config;
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_http1_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
         let Some(downstream) = connection.downstream_mut() else { return };
@@ -38,7 +41,6 @@ impl Exchange {
             downstream.closing = true;
             http.stats.downstream_cx_max_requests_reached.inc();
         }
-        let Some(stream) = self.streams.get_mut(index) else { return };
         self.env.heads.give_unused(std::mem::replace(&mut stream.request, head));
         stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
@@ -46,27 +48,19 @@ impl Exchange {
         if end {
             stream.record.request_end = Some(now);
         }
+        let timers = &mut self.env.timers;
         if let Some(idle) = config.stream_idle_timeout {
-            self.streams.set_idle(index, Some(idle), &mut self.env, now);
+            stream.set_idle(index, Some(idle), now, timers);
         }
-        if let Some(duration) = config.max_stream_duration {
-            self.streams.set_stream_timer(
-                index,
-                HttpTimer::MaxDuration,
-                now + duration,
-                &mut self.env,
-            );
-        }
-        if let Some(timeout) = config.request_timeout.filter(|_| !end) {
-            self.streams.set_stream_timer(index, HttpTimer::Request, now + timeout, &mut self.env);
-        }
-        if let Some(interval) = config.log_flush_interval {
-            self.streams.set_stream_timer(
-                index,
-                HttpTimer::LogFlush,
-                now + interval,
-                &mut self.env,
-            );
+        let others = [
+            (HttpTimer::MaxDuration, config.max_stream_duration),
+            (HttpTimer::Request, config.request_timeout.filter(|_| !end)),
+            (HttpTimer::LogFlush, config.log_flush_interval),
+        ];
+        for (timer, after) in others {
+            if let Some(after) = after {
+                stream.set_timer(index, timer, now + after, timers);
+            }
         }
         self.route_request(index, now);
     }
@@ -80,23 +74,8 @@ impl Exchange {
         // A response before it may be encoded and not yet handed to the driver.
         let waiting = self.conns.waiting_for(leg.connection);
         let connection = self.conns.table.get_mut(leg.connection)?;
-        let downstream = connection.downstream()?;
-        let (context, serial) = (downstream.context.clone(), downstream.serial);
-        let index = self.streams.open(leg, context.clone(), now);
-        connection.streams.bind(leg.number, index);
-        let (received, sent) = (connection.accounted, connection.encoded + waiting);
-        let number = self.env.serial.next_stream();
-        let stream = self.streams.get_mut(index)?;
-        stream.trail = connection.open_trail(number);
-        stream.wire.downstream_received = received;
-        stream.wire.downstream_sent = sent;
-        let record = &mut stream.record;
-        record.connection = serial;
-        record.stream = number;
-        record.downstream_local = Some(connection.local.clone());
-        record.downstream_remote = Some(connection.peer.clone());
-        record.downstream_direct_remote = Some(connection.peer.clone());
-        Some((index, context))
+        let opened = self.streams.open_on(connection, leg.number, waiting, &mut self.env, now);
+        opened.map(|(index, stream)| (index, stream.context.clone()))
     }
 
     /// A stream for a head that was not read, or not accepted: it is counted and logged as any other.

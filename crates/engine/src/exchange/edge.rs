@@ -214,7 +214,8 @@ impl Exchange {
         let Some(http) = context.http() else { return };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
-        let routed = stream.route.and_then(|route| Routed::of(&context, route));
+        let plain = stream.plain().answers;
+        let routed = stream.route.filter(|_| !plain).and_then(|route| Routed::of(&context, route));
         let Stream { response: head, record, .. } = stream;
         record.status = head.status();
         record.response_start = Some(now);
@@ -277,9 +278,7 @@ impl Exchange {
             }
         }
         self.conns.encode_for(downstream, &mut self.env);
-        if let (Some(connection), Some(stream)) =
-            (self.conns.table.get_mut(downstream), self.streams.get(index))
-        {
+        if let Some(connection) = self.conns.table.get_mut(downstream) {
             let head = Part::Head(&stream.response, end);
             connection.mux.send(number, head, &mut self.conns.out);
         }

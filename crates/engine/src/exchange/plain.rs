@@ -13,13 +13,13 @@ use crate::conn::{Connection, ConnectionTimer, Reading, Role};
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::router::{SHORTEST_WAIT, choose_host, is_rewritten, timeouts_from_headers};
+use crate::exchange::router::{SHORTEST_WAIT, choose_host, timeouts_from_headers};
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::UpstreamTls;
-use crate::snapshot::route::{ClusterChoice, Forward, HostRewrite};
+use crate::snapshot::route::{ClusterChoice, Forward};
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::PEER_IDLE_MARGIN;
 
@@ -81,10 +81,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let ClusterChoice::One(id) = forward.cluster else { return false };
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return false };
-        if !(is_plain_request(stream)
-            && is_plain_route(stream, forward)
-            && is_plain_cluster(cluster))
-        {
+        if !(is_plain_request(stream) && stream.plain().forwards && is_plain_cluster(cluster)) {
             return false;
         }
         if let Some(http) = stream.context.http() {
@@ -152,13 +149,11 @@ impl Exchange {
         cluster.request_began(pool_key);
         self.env.name_try(stream);
         self.conns.encode_for(id, &mut self.env);
-        if let (Some(stream), Some(connection)) =
-            (self.streams.get_mut(index), self.conns.table.get_mut(id))
-        {
+        if let Some(connection) = self.conns.table.get_mut(id) {
             connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
-            if let Some(per_try) = stream.per_try_timeout {
-                stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env.timers);
-            }
+        }
+        if let Some(per_try) = stream.per_try_timeout {
+            stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env.timers);
         }
         true
     }
@@ -168,7 +163,7 @@ impl Env {
     /// Tells the server which try of a request this is, the first, and how long it may take.
     fn name_try(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
-        if stream.routed().is_some_and(|routed| routed.host.attempt_count_in_request) {
+        if stream.plain().names_attempt {
             self.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
         }
         let whole = stream.response_timeout.map(|whole| whole.max(SHORTEST_WAIT));
@@ -192,17 +187,6 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))
         && stream.context.http().is_some_and(|http| !http.config.log_on_new_request)
-}
-
-/// Whether a route sends requests on as they are.
-fn is_plain_route(stream: &Stream, forward: &Forward) -> bool {
-    forward.bridge.is_none()
-        // The host's own name is not known yet.
-        && matches!(forward.host, HostRewrite::Keep)
-        && forward.idle_timeout.is_none()
-        && forward.max_stream_duration.is_none()
-        && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
-        && stream.routed().is_some_and(|routed| !is_rewritten(routed, forward))
 }
 
 /// Whether a cluster speaks HTTP, takes a host's word for its health and keeps its connections.

@@ -69,7 +69,6 @@ impl Exchange {
         let is_tls = context.tls.is_some();
         let origin = edge::mark_request(head, record, &http.config, is_tls, || random.uuid());
         let random = self.env.random.next();
-        let Some(stream) = self.streams.get_mut(index) else { return };
         // Before the filters: what they change does not lead elsewhere, as in Envoy.
         let picked = http.config.routes.pick(&stream.request, random);
         if let Picked::Route { host_index, route_index, route, .. } = &picked {

@@ -16,14 +16,17 @@ use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 
+use crate::conn::Connection;
 use crate::conn::context::ChainContext;
 use crate::conn::spans::Trail;
 use crate::deadlines::Deadlines;
+use crate::env::Env;
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
 use crate::exchange::timers;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::{Flags, Record};
+use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
 use crate::upstream::cluster::RequestOutcome;
@@ -203,12 +206,12 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Makes a stream, in the memory of an earlier one when there is some.
-    pub(crate) fn open(
+    fn open(
         &mut self,
         downstream: Leg,
         context: Rc<ChainContext>,
         now: Instant,
-    ) -> StreamIndex {
+    ) -> (StreamIndex, &mut Stream) {
         let stream = match self.unused.pop() {
             Some(mut stream) => {
                 stream.renew(downstream, context, now);
@@ -216,13 +219,39 @@ impl Streams {
             }
             None => Box::new(Stream::new(downstream, context, now)),
         };
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(stream);
-            return StreamIndex(index);
-        }
-        let index = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        self.slots.push(Some(stream));
-        StreamIndex(index)
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        (StreamIndex(index), self.slots[index as usize].insert(stream))
+    }
+
+    /// Makes a stream on a connection, on which so much is `waiting` to be handed to the driver, with what its record
+    /// knows from the start.
+    pub(crate) fn open_on(
+        &mut self,
+        connection: &mut Connection,
+        number: u32,
+        waiting: u64,
+        env: &mut Env,
+        now: Instant,
+    ) -> Option<(StreamIndex, &mut Stream)> {
+        let downstream = connection.downstream()?;
+        let (context, serial) = (downstream.context.clone(), downstream.serial);
+        let leg = Leg { connection: connection.id, number };
+        let (index, stream) = self.open(leg, context, now);
+        connection.streams.bind(number, index);
+        let serial_of_stream = env.serial.next_stream();
+        stream.trail = connection.open_trail(serial_of_stream);
+        stream.wire.downstream_received = connection.accounted;
+        stream.wire.downstream_sent = connection.encoded + waiting;
+        let record = &mut stream.record;
+        record.connection = serial;
+        record.stream = serial_of_stream;
+        record.downstream_local = Some(connection.local.clone());
+        record.downstream_remote = Some(connection.peer.clone());
+        record.downstream_direct_remote = Some(connection.peer.clone());
+        Some((index, stream))
     }
 
     pub(crate) fn get(&self, index: StreamIndex) -> Option<&Stream> {
@@ -328,6 +357,15 @@ impl Stream {
         Routed::of(&self.context, self.route?)
     }
 
+    /// What is so of the route that was taken.
+    #[inline]
+    pub(crate) fn plain(&self) -> Plain {
+        let (Some(http), Some(route)) = (self.context.http(), self.route) else {
+            return Plain::default();
+        };
+        http.plain.get(route.host, route.route)
+    }
+
     /// Whether nothing of a response went downstream.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.response_end == Direction::AwaitingHead
@@ -347,5 +385,15 @@ impl Stream {
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
         self.request_end == Direction::Ended && self.response_end == Direction::Ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_small() {
+        assert!(size_of::<Stream>() <= 960, "{}", size_of::<Stream>());
     }
 }

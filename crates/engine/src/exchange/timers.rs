@@ -203,6 +203,19 @@ impl Stream {
         }
     }
 
+    /// Sets (or, with `None`, takes away) the idle timeout.
+    pub(crate) fn set_idle(
+        &mut self,
+        index: StreamIndex,
+        idle: Option<Duration>,
+        now: Instant,
+        timers: &mut Timers,
+    ) {
+        self.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        self.deadlines.clear(IDLE);
+        self.touch(index, now, timers);
+    }
+
     /// Something moved: the idle timer starts again.
     #[inline]
     pub(crate) fn touch(&mut self, index: StreamIndex, now: Instant, timers: &mut Timers) {
@@ -226,7 +239,7 @@ impl Streams {
         }
     }
 
-    /// Sets (or, with `None`, takes away) a stream's idle timeout.
+    /// The same as [`Stream::set_idle`], if the stream is there.
     pub(crate) fn set_idle(
         &mut self,
         index: StreamIndex,
@@ -234,10 +247,9 @@ impl Streams {
         env: &mut Env,
         now: Instant,
     ) {
-        let Some(stream) = self.get_mut(index) else { return };
-        stream.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
-        stream.deadlines.clear(IDLE);
-        stream.touch(index, now, &mut env.timers);
+        if let Some(stream) = self.get_mut(index) {
+            stream.set_idle(index, idle, now, &mut env.timers);
+        }
     }
 }
 

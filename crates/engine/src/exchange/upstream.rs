@@ -18,7 +18,7 @@ use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
-use crate::upstream::cluster::RequestOutcome;
+use crate::upstream::cluster::{ClusterState, RequestOutcome};
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -169,15 +169,17 @@ impl Exchange {
             return;
         }
         self.settle_retry(index);
-        if let Some(pool_key) = pool_key {
-            self.count_response(index, pool_key, status, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if let Some(pool_key) = pool_key
+            && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
+        {
+            count_response(stream, cluster, pool_key, status, now);
         }
-        let Some(stream_mut) = self.streams.get_mut(index) else { return };
-        stream_mut.response_end = if end { Direction::Ended } else { Direction::Streaming };
-        stream_mut.record.details = details::VIA_UPSTREAM;
-        stream_mut.retries.remaining = 0;
-        if stream_mut.request_end == Direction::Ended {
-            stream_mut.body.forget();
+        stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
+        stream.record.details = details::VIA_UPSTREAM;
+        stream.retries.remaining = 0;
+        if stream.request_end == Direction::Ended {
+            stream.body.forget();
         }
         self.send_response_head(index, end, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -498,29 +500,25 @@ impl Exchange {
         let outcome = stream.map_or(RequestOutcome::Error, Stream::outcome);
         cluster.request_over(pool_key, outcome);
     }
+}
 
-    /// Counters and the peer's own idle timeout.
-    pub(crate) fn count_response(
-        &mut self,
-        index: StreamIndex,
-        pool_key: PoolKey,
-        status: u16,
-        now: Instant,
-    ) {
-        let Some(stream) = self.streams.get(index) else { return };
-        let hint = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout);
-        let began = stream.record.upstream_first_sent;
-        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
-        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
-        cluster.stats.count_response(status, internal);
-        if let Some(began) = began {
-            cluster.stats.upstream_rq_time.record(now.millis_since(began));
-        }
-        if let Some(hint) = hint
-            && let Some(pool) = cluster.pool_mut(pool_key)
-        {
-            pool.peer_idle = Some(hint);
-        }
+/// Counters and the peer's own idle timeout.
+fn count_response(
+    stream: &Stream,
+    cluster: &mut ClusterState,
+    pool_key: PoolKey,
+    status: u16,
+    now: Instant,
+) {
+    let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+    cluster.stats.count_response(status, internal);
+    if let Some(began) = stream.record.upstream_first_sent {
+        cluster.stats.upstream_rq_time.record(now.millis_since(began));
+    }
+    if let Some(hint) = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout)
+        && let Some(pool) = cluster.pool_mut(pool_key)
+    {
+        pool.peer_idle = Some(hint);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod health;
 pub mod http;
 pub mod listener;
 pub mod log;
+pub(crate) mod plain;
 pub mod route;
 pub mod tls;
 

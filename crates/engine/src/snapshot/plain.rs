@@ -1,0 +1,67 @@
+//! Which routes are ordinary: settled when a filter chain is made, so that no request asks again.
+
+use super::route::{
+    Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathRewrite, Route, RouteTable,
+    VirtualHost,
+};
+use crate::header_ops::{request_ops, response_ops};
+
+/// The answers for each route of a table, by the numbers of its host and of itself.
+#[derive(Debug)]
+pub(crate) struct PlainRoutes(Box<[Box<[Plain]>]>);
+
+/// What is so of a route.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plain {
+    /// It sends requests on as they are, to one cluster, and bounds their time by timeouts alone.
+    pub(crate) forwards: bool,
+    /// It sends responses back as they are.
+    pub(crate) answers: bool,
+    /// Its requests say which attempt they are.
+    pub(crate) names_attempt: bool,
+}
+
+impl PlainRoutes {
+    pub(crate) fn of(table: &RouteTable) -> Self {
+        let of_host = |host: &VirtualHost| {
+            host.routes.iter().map(|route| Plain::of(table, host, route)).collect()
+        };
+        Self(table.hosts.iter().map(of_host).collect())
+    }
+
+    /// Nothing is so of a route that is not there.
+    #[inline]
+    pub(crate) fn get(&self, host: u32, route: u32) -> Plain {
+        let route = self.0.get(host as usize).and_then(|host| host.get(route as usize));
+        route.copied().unwrap_or_default()
+    }
+}
+
+impl Plain {
+    fn of(table: &RouteTable, host: &VirtualHost, route: &Route) -> Self {
+        let Action::Forward(forward) = &route.action else { return Self::default() };
+        let ClusterChoice::One(_) = forward.cluster else { return Self::default() };
+        Self {
+            forwards: is_unlimited(forward)
+                && forward.bridge.is_none()
+                && matches!(forward.path, PathRewrite::Keep)
+                // The host's own name is not known yet.
+                && matches!(forward.host, HostRewrite::Keep)
+                && are_empty(request_ops(table, host, route, None)),
+            answers: !host.attempt_count_in_response
+                && are_empty(response_ops(table, host, route, None)),
+            names_attempt: host.attempt_count_in_request,
+        }
+    }
+}
+
+/// Whether a route has no limit on time but `timeout` and `per_try_timeout`.
+fn is_unlimited(forward: &Forward) -> bool {
+    forward.idle_timeout.is_none()
+        && forward.max_stream_duration.is_none()
+        && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
+}
+
+fn are_empty(ops: [&HeaderOps; 4]) -> bool {
+    ops.iter().all(|ops| ops.is_empty())
+}
