@@ -71,7 +71,7 @@ fn run(seed: u64, faults: &Faults) -> Outcome {
     }
     world.set_faults(faults.clone());
     let mut plan = Plan::new(2);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         // The worker ends connections, and waits for the client to end them too.
         plan.adjust_http = |http| http.max_requests_per_connection = 3;
     }
