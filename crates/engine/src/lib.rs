@@ -33,6 +33,7 @@ pub mod route;
 mod serving;
 pub mod snapshot;
 pub mod stats;
+pub mod tally;
 pub mod total;
 mod upstream;
 mod wall_clock;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use secure::{Certificates, Goodbye};
 use towpath_engine::snapshot::health::{
-    BoltProbe, HealthFlags, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
+    BoltProbe, Comparison, HealthFlags, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
 };
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
@@ -336,5 +336,6 @@ fn outliers(max_percent: u32) -> OutlierDetection {
         max_percent,
         always_one: false,
         returns_when_checked: true,
+        comparison: Comparison::default(),
     }
 }

@@ -92,6 +92,7 @@ impl Converter<'_> {
             in_use: Default::default(),
             health_check: self.active_check(message),
             outliers: self.outliers(message),
+            tallies: Default::default(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_engine::snapshot::health::{OutlierDetection, Rule};
+use towpath_engine::snapshot::health::{Comparison, OutlierDetection, Rule};
 
 use super::Converter;
 use crate::message::Message;
@@ -12,7 +12,6 @@ impl Converter<'_> {
     pub(super) fn outliers(&mut self, cluster: &Message) -> Option<OutlierDetection> {
         let message = cluster.message("outlier_detection")?;
         let split = message.flag("split_external_local_origin_errors");
-        self.refuse_comparisons(message, split);
         let number = |name, default| message.number32(name).unwrap_or(default);
         let rule = |threshold, enforcing, default| Rule {
             threshold: number(threshold, 5),
@@ -49,21 +48,23 @@ impl Converter<'_> {
             returns_when_checked: message
                 .wrapped_flag("successful_active_health_check_uneject_host")
                 .unwrap_or(true),
+            comparison: Comparison {
+                success_hosts: number("success_rate_minimum_hosts", 5),
+                success_volume: number("success_rate_request_volume", 100),
+                stdev_factor: number("success_rate_stdev_factor", 1900),
+                enforcing_success: [
+                    number("enforcing_success_rate", 100),
+                    number("enforcing_local_origin_success_rate", 100),
+                ],
+                failure_hosts: number("failure_percentage_minimum_hosts", 5),
+                failure_volume: number("failure_percentage_request_volume", 50),
+                failure_percent: number("failure_percentage_threshold", 85),
+                enforcing_failure: [
+                    number("enforcing_failure_percentage", 0),
+                    number("enforcing_failure_percentage_local_origin", 0),
+                ],
+            },
         })
-    }
-
-    /// Hosts are not compared with each other, which Envoy does unless it is told not to.
-    fn refuse_comparisons(&mut self, message: &Message, split: bool) {
-        let mut refuse = |name: &str, default: u32, matters: bool| {
-            if message.number32(name).unwrap_or(default) > 0 && matters {
-                let at = if message.has(name) { message.at(name) } else { &message.at };
-                self.report.unsupported(at, format!("hosts are not compared; write `{name}: 0`"));
-            }
-        };
-        refuse("enforcing_success_rate", 100, true);
-        refuse("enforcing_local_origin_success_rate", 100, split);
-        refuse("enforcing_failure_percentage", 0, true);
-        refuse("enforcing_failure_percentage_local_origin", 0, split);
     }
 }
 

@@ -265,19 +265,18 @@ pub(super) const ENTRIES: &[Entry] = &[
             "enforcing_local_origin_success_rate",
             "enforcing_failure_percentage",
             "enforcing_failure_percentage_local_origin",
+            "success_rate_minimum_hosts",
+            "success_rate_request_volume",
+            "success_rate_stdev_factor",
+            "failure_percentage_threshold",
+            "failure_percentage_minimum_hosts",
+            "failure_percentage_request_volume",
             "max_ejection_time",
             "max_ejection_time_jitter",
             "successful_active_health_check_uneject_host",
             "always_eject_one_host",
         ],
-        harmless: &[
-            ("success_rate_minimum_hosts", COMPARED),
-            ("success_rate_request_volume", COMPARED),
-            ("success_rate_stdev_factor", COMPARED),
-            ("failure_percentage_threshold", COMPARED),
-            ("failure_percentage_minimum_hosts", COMPARED),
-            ("failure_percentage_request_volume", COMPARED),
-        ],
+        harmless: &[],
         changes: &[
             ("monitors", "outlier monitors are not there"),
             ("detect_degraded_hosts", "hosts are not degraded by their answers"),
@@ -454,6 +453,5 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
 ];
 
-const COMPARED: &str = "hosts are not compared, and a file that enforces it is refused";
 const NO_LOCAL_CLUSTER: &str = "read only with a `local_cluster_name`, which is refused";
 const SLOW_START: &str = "a new host gets its full share at once";

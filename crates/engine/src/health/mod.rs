@@ -458,11 +458,15 @@ impl Monitor {
         watched.is_stale |= detector.note_streak(host, run, stats, &mut self.random, now);
     }
 
-    /// Lets hosts come back whose time is over.
+    /// Lets hosts come back whose time is over, and compares the others.
     fn sweep(&mut self, cluster: ClusterId, now: Instant) {
         let Some(watched) = self.watched.get_mut(&cluster) else { return };
         let Some((detector, stats)) = &mut watched.outliers else { return };
         watched.is_stale |= detector.sweep(stats, now);
+        let tallies = &watched.config.tallies;
+        let (out, rates) = detector.compare(&tallies.take(), stats, &mut self.random, now);
+        watched.is_stale |= out;
+        tallies.set_rates(rates);
         self.timers.set(TimerSlot::Sweep(cluster).number(), now + detector.interval());
     }
 

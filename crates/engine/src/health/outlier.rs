@@ -1,10 +1,10 @@
 //! Which hosts are left out for their answers, and when they come back.
 //!
-//! Arrives: hosts whose errors in a row reached a threshold, as workers count them. Leaves: who is ejected. The
-//! arithmetic is that of Envoy's outlier detector: each ejection of a host lasts longer than its last one, never too
+//! Arrives: hosts whose errors in a row reached a threshold, and how the tries on all of them ended, as workers count
+//! them. Leaves: who is ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a host lasts longer than its last one, never too
 //! many are out at once, and who may come back is decided once in an interval.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
@@ -12,7 +12,8 @@ use towpath_proto::{Address, Instant};
 use super::status::below;
 use crate::random::Random;
 use crate::snapshot::health::{OutlierDetection, Run};
-use crate::stats::OutlierStats;
+use crate::stats::{Counter, OutlierStats};
+use crate::tally::{Counts, Origin, Rates};
 
 /// The ejections of one cluster.
 #[derive(Debug)]
@@ -21,6 +22,16 @@ pub(super) struct Detector {
     hosts: BTreeMap<Address, Offender>,
     /// How many are out.
     active: usize,
+}
+
+/// What is found against a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    Run(Run),
+    /// Its success rate is too far below the mean.
+    Success(Origin),
+    /// Too many of its tries failed.
+    Failure(Origin),
 }
 
 /// A host as far as its ejections go.
@@ -64,6 +75,66 @@ impl Detector {
         self.active
     }
 
+    /// Compares the hosts that are not out by the tries of the last interval; true if any is left out for it.
+    pub(super) fn compare(
+        &mut self,
+        counts: &HashMap<Address, [Counts; 2]>,
+        stats: &OutlierStats,
+        random: &mut Random,
+        now: Instant,
+    ) -> (bool, Rates) {
+        let (mut rates, before) = (Rates::default(), self.active);
+        let config = self.config.comparison;
+        if self.hosts.len() < config.success_hosts.min(config.failure_hosts) as usize {
+            return (false, rates);
+        }
+        for origin in Origin::ALL {
+            let tried: Vec<_> = self
+                .hosts
+                .iter()
+                .filter(|(_, host)| host.ejected.is_none())
+                .filter_map(|(host, _)| {
+                    let counts = counts.get(host)?[origin as usize];
+                    (counts.all > 0).then(|| (host.clone(), counts.all, percent(counts)))
+                })
+                .collect();
+            let enough = config.success_volume.min(config.failure_volume);
+            for (host, _, rate) in tried.iter().filter(|tried| tried.1 >= u64::from(enough)) {
+                rates.hosts.entry(host.clone()).or_default()[origin as usize] = Some(*rate);
+            }
+            let with = |volume: u32, hosts: u32| {
+                let compared: Vec<_> =
+                    tried.iter().filter(|tried| tried.1 >= u64::from(volume)).collect();
+                (!compared.is_empty() && compared.len() >= hosts as usize).then_some(compared)
+            };
+            if let Some(compared) = with(config.success_volume, config.success_hosts) {
+                let (mean, threshold) = self.success_threshold(compared.iter().map(|it| it.2));
+                rates.averages[origin as usize] = Some(mean);
+                rates.thresholds[origin as usize] = Some(threshold);
+                for (host, ..) in compared.iter().filter(|it| it.2 < threshold) {
+                    stats.success.inc();
+                    self.convict(host, Finding::Success(origin), stats, random, now);
+                }
+            }
+            if let Some(compared) = with(config.failure_volume, config.failure_hosts) {
+                let limit = f64::from(config.failure_percent);
+                for (host, ..) in compared.iter().filter(|it| 100.0 - it.2 >= limit) {
+                    self.convict(host, Finding::Failure(origin), stats, random, now);
+                }
+            }
+        }
+        (self.active > before, rates)
+    }
+
+    /// The mean of success rates, and below which one a host is left out.
+    fn success_threshold(&self, rates: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+        let count = rates.clone().count().max(1) as f64;
+        let mean = rates.clone().sum::<f64>() / count;
+        let variance = rates.map(|rate| (rate - mean).powi(2)).sum::<f64>() / count;
+        let factor = f64::from(self.config.comparison.stdev_factor) / 1000.0;
+        (mean, mean - factor * variance.sqrt())
+    }
+
     /// A worker saw a host's errors reach a threshold; true if the host is left out for it.
     pub(super) fn note_streak(
         &mut self,
@@ -73,30 +144,26 @@ impl Detector {
         random: &mut Random,
         now: Instant,
     ) -> bool {
+        self.convict(host, Finding::Run(run), stats, random, now)
+    }
+
+    /// Leaves a host out for what was found, unless it is out, or too many are, or chance spares it.
+    fn convict(
+        &mut self,
+        host: &Address,
+        finding: Finding,
+        stats: &OutlierStats,
+        random: &mut Random,
+        now: Instant,
+    ) -> bool {
         let total = self.hosts.len();
         let Some(offender) = self.hosts.get_mut(host) else { return false };
         if offender.ejected.is_some() {
             return false;
         }
-        let (rule, detected, enforced) = match run {
-            Run::Errors => (
-                self.config.errors,
-                &stats.detected_consecutive_5xx,
-                &stats.enforced_consecutive_5xx,
-            ),
-            Run::Gateway => (
-                self.config.gateway,
-                &stats.detected_consecutive_gateway,
-                &stats.enforced_consecutive_gateway,
-            ),
-            Run::Local => (
-                self.config.local,
-                &stats.detected_consecutive_local,
-                &stats.enforced_consecutive_local,
-            ),
-        };
+        let (enforcing, detected, enforced) = finding.consequences(&self.config, stats);
         detected.inc();
-        if run == Run::Errors {
+        if finding == Finding::Run(Run::Errors) {
             stats.consecutive_5xx.inc();
         }
         let with_it = (self.active as u64 + 1) * 100;
@@ -105,10 +172,10 @@ impl Detector {
             stats.overflow.inc();
             return false;
         }
-        if run == Run::Errors {
+        if matches!(finding, Finding::Run(Run::Errors) | Finding::Success(Origin::External)) {
             stats.total.inc();
         }
-        if random.below(100) >= u64::from(rule.enforcing) {
+        if random.below(100) >= u64::from(enforcing) {
             return false;
         }
         enforced.inc();
@@ -156,12 +223,57 @@ impl Detector {
     }
 }
 
+impl Finding {
+    /// In how many percent of the cases the host is really left out, and where both is counted.
+    fn consequences<'a>(
+        self,
+        config: &OutlierDetection,
+        stats: &'a OutlierStats,
+    ) -> (u32, &'a Counter, &'a Counter) {
+        let OutlierDetection { errors, gateway, local, comparison, .. } = config;
+        let of = |by_origin: [u32; 2], origin| by_origin[origin as usize];
+        match self {
+            Self::Run(Run::Errors) => {
+                (errors.enforcing, &stats.detected_consecutive_5xx, &stats.enforced_consecutive_5xx)
+            }
+            Self::Run(Run::Gateway) => (
+                gateway.enforcing,
+                &stats.detected_consecutive_gateway,
+                &stats.enforced_consecutive_gateway,
+            ),
+            Self::Run(Run::Local) => (
+                local.enforcing,
+                &stats.detected_consecutive_local,
+                &stats.enforced_consecutive_local,
+            ),
+            Self::Success(origin) => {
+                let (detected, enforced) = match origin {
+                    Origin::External => (&stats.detected_success, &stats.enforced_success),
+                    Origin::Local => (&stats.detected_local_success, &stats.enforced_local_success),
+                };
+                (of(comparison.enforcing_success, origin), detected, enforced)
+            }
+            Self::Failure(origin) => {
+                let (detected, enforced) = match origin {
+                    Origin::External => (&stats.detected_failure, &stats.enforced_failure),
+                    Origin::Local => (&stats.detected_local_failure, &stats.enforced_local_failure),
+                };
+                (of(comparison.enforcing_failure, origin), detected, enforced)
+            }
+        }
+    }
+}
+
+fn percent(counts: Counts) -> f64 {
+    counts.good as f64 * 100.0 / counts.all as f64
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::snapshot::health::Rule;
+    use crate::snapshot::health::{Comparison, Rule};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -187,6 +299,7 @@ mod tests {
                 max_percent: 100,
                 always_one: false,
                 returns_when_checked: true,
+                comparison: Comparison::default(),
             };
             adjust(&mut config);
             let mut detector = Detector::new(config);
@@ -286,5 +399,90 @@ mod tests {
         court.detector.set_hosts(left.iter());
         assert_eq!(court.detector.active(), 1);
         assert_eq!(court.detector.ejected().collect::<Vec<_>>(), [&host(2)]);
+    }
+
+    impl Court {
+        /// Compares hosts that each had so many good tries of so many; answers who is out then.
+        fn compare(&mut self, origin: Origin, tries: &[(u64, u64)]) -> (Vec<u8>, Rates) {
+            let counts = (1..).zip(tries).map(|(number, &(good, all))| {
+                let mut counts = [Counts::default(); 2];
+                counts[origin as usize] = Counts { all, good };
+                (host(number), counts)
+            });
+            let Self { detector, stats, random, now } = self;
+            let before = detector.active();
+            let (changed, rates) = detector.compare(&counts.collect(), stats, random, *now);
+            assert_eq!(changed, detector.active() > before);
+            let out = (1..).zip(tries).map(|(number, _)| number);
+            (
+                out.filter(|number| detector.ejected().any(|it| *it == host(*number))).collect(),
+                rates,
+            )
+        }
+    }
+
+    /// Envoy's documentation: the mean less so many standard deviations, here 96 - 1.9 * 8.
+    #[test]
+    fn who_is_far_below_the_mean_is_left_out() {
+        let tries = [(100, 100), (100, 100), (100, 100), (100, 100), (80, 100)];
+        let mut court = Court::new(5, |_| {});
+        let (out, rates) = court.compare(Origin::External, &tries);
+        assert_eq!(out, [5]);
+        assert_eq!(rates.averages, [Some(96.0), None]);
+        assert!((rates.thresholds[0].unwrap() - 80.8).abs() < 1e-9, "{rates:?}");
+        assert_eq!(rates.hosts[&host(5)], [Some(80.0), None]);
+        let stats = &court.stats;
+        assert_eq!((stats.detected_success.value(), stats.enforced_success.value()), (1, 1));
+        assert_eq!((stats.total.value(), stats.success.value()), (1, 1));
+        // Who is out is not compared, and four are too few.
+        assert_eq!(court.compare(Origin::External, &tries).1.averages, [None, None]);
+    }
+
+    #[test]
+    fn hosts_are_compared_only_with_enough_tries_on_enough_of_them() {
+        for (hosts, all, compared) in [(5, 100, true), (5, 99, false), (4, 100, false)] {
+            let mut court = Court::new(hosts, |_| {});
+            let mut tries = vec![(all, all); hosts.into()];
+            tries[0].0 = 0;
+            let (out, rates) = court.compare(Origin::External, &tries);
+            assert_eq!(rates.averages[0].is_some(), compared, "{hosts} {all}");
+            assert_eq!(out.len(), usize::from(compared));
+            // From 50 on a rate is shown.
+            assert_eq!(rates.hosts.is_empty(), hosts < 5);
+        }
+        let mut court = Court::new(5, |_| {});
+        assert_eq!(court.compare(Origin::External, &[(0, 49); 5]).1, Rates::default());
+    }
+
+    #[test]
+    fn who_fails_too_often_is_left_out_where_that_is_wanted() {
+        for (origin, enforced) in [(Origin::External, [100, 0]), (Origin::Local, [0, 100])] {
+            let mut court = Court::new(5, |config| {
+                config.comparison.enforcing_failure = enforced;
+                config.comparison.enforcing_success = [0, 0];
+            });
+            let tries = [(10, 50), (7, 50), (50, 50), (50, 50), (50, 50)];
+            assert_eq!(court.compare(origin, &tries).0, [2], "86 % of the second's failed");
+            let other = if origin == Origin::Local { Origin::External } else { Origin::Local };
+            let mut court = Court::new(5, |config| {
+                config.comparison.enforcing_failure = enforced;
+                config.comparison.enforcing_success = [0, 0];
+            });
+            assert_eq!(court.compare(other, &tries).0, [0_u8; 0]);
+            let stats = &court.stats;
+            assert_eq!(stats.detected_failure.value() + stats.detected_local_failure.value(), 1);
+            assert_eq!(stats.enforced_total.value(), 0);
+        }
+    }
+
+    #[test]
+    fn comparing_leaves_out_no_more_than_the_limit() {
+        let mut court = Court::new(10, |config| {
+            config.max_percent = 20;
+            config.comparison.enforcing_failure = [100, 0];
+            config.comparison.enforcing_success = [0, 0];
+        });
+        assert_eq!(court.compare(Origin::External, &[(0, 100); 10]).0, [1, 2]);
+        assert_eq!(court.stats.overflow.value(), 8);
     }
 }

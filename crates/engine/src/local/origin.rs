@@ -25,6 +25,7 @@ use crate::local::{Call, Local};
 use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::snapshot::{BufferLimit, ClusterId};
+use crate::tally::Tallies;
 
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
@@ -150,6 +151,7 @@ impl Local {
             bolt: None,
             health_check: None,
             outliers: None,
+            tallies: Tallies::default(),
             tls: self.origin_tls(key),
         })
     }

@@ -8,6 +8,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit};
+use crate::tally::{Tallies, Tally};
 use crate::total::Total;
 
 /// Envoy `config.cluster.v3.Cluster`.
@@ -51,6 +52,8 @@ pub struct Cluster {
     pub health_check: Option<Arc<HealthCheck>>,
     /// `outlier_detection`: whether and when a host is left out for its answers.
     pub outliers: Option<OutlierDetection>,
+    /// What outlier detection compares hosts by.
+    pub tallies: Tallies,
 }
 
 impl Cluster {
@@ -62,6 +65,11 @@ impl Cluster {
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1
             && self.bolt == other.bolt
+    }
+
+    /// Where a worker counts its tries on a host, if hosts are compared.
+    pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
+        self.outliers.map(|_| self.tallies.open(host))
     }
 
     /// How many connections a worker has to each host, where that is not left to the number of streams.

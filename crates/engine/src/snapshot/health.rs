@@ -120,6 +120,45 @@ pub struct OutlierDetection {
     pub always_one: bool,
     /// `successful_active_health_check_uneject_host`: default true.
     pub returns_when_checked: bool,
+    /// How hosts are compared with each other.
+    pub comparison: Comparison,
+}
+
+/// How hosts are compared with each other by the tries of an interval. Arrays are by [`Origin`](crate::tally::Origin).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// `success_rate_minimum_hosts` that must have had enough tries: default 5.
+    pub success_hosts: u32,
+    /// `success_rate_request_volume`: how many tries are enough: default 100.
+    pub success_volume: u32,
+    /// `success_rate_stdev_factor`, in thousandths: how many standard deviations below the mean a host may be. Default
+    /// 1900.
+    pub stdev_factor: u32,
+    /// `enforcing_success_rate` (default 100) and `enforcing_local_origin_success_rate` (100), in percent.
+    pub enforcing_success: [u32; 2],
+    /// `failure_percentage_minimum_hosts` that must have had enough tries: default 5.
+    pub failure_hosts: u32,
+    /// `failure_percentage_request_volume`: how many tries are enough: default 50.
+    pub failure_volume: u32,
+    /// `failure_percentage_threshold`: default 85.
+    pub failure_percent: u32,
+    /// `enforcing_failure_percentage` (default 0) and `enforcing_failure_percentage_local_origin` (0), in percent.
+    pub enforcing_failure: [u32; 2],
+}
+
+impl Default for Comparison {
+    fn default() -> Self {
+        Self {
+            success_hosts: 5,
+            success_volume: 100,
+            stdev_factor: 1900,
+            enforcing_success: [100, 100],
+            failure_hosts: 5,
+            failure_volume: 50,
+            failure_percent: 85,
+            enforcing_failure: [0, 0],
+        }
+    }
 }
 
 /// So many errors in a row.

@@ -158,11 +158,20 @@ stats! {
         Counter detected_consecutive_5xx = "ejections_detected_consecutive_5xx";
         Counter detected_consecutive_gateway = "ejections_detected_consecutive_gateway_failure";
         Counter detected_consecutive_local = "ejections_detected_consecutive_local_origin_failure";
+        Counter detected_failure = "ejections_detected_failure_percentage";
+        Counter detected_local_failure = "ejections_detected_local_origin_failure_percentage";
+        Counter detected_local_success = "ejections_detected_local_origin_success_rate";
+        Counter detected_success = "ejections_detected_success_rate";
         Counter enforced_consecutive_5xx = "ejections_enforced_consecutive_5xx";
         Counter enforced_consecutive_gateway = "ejections_enforced_consecutive_gateway_failure";
         Counter enforced_consecutive_local = "ejections_enforced_consecutive_local_origin_failure";
+        Counter enforced_failure = "ejections_enforced_failure_percentage";
+        Counter enforced_local_failure = "ejections_enforced_local_origin_failure_percentage";
+        Counter enforced_local_success = "ejections_enforced_local_origin_success_rate";
+        Counter enforced_success = "ejections_enforced_success_rate";
         Counter enforced_total = "ejections_enforced_total";
         Counter overflow = "ejections_overflow";
+        Counter success = "ejections_success_rate";
         Counter total = "ejections_total";
     }
 }

@@ -435,7 +435,9 @@ impl ClusterState {
     }
 
     pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, priority: Priority) -> u32 {
-        let pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), priority);
+        let mut pool =
+            Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), priority);
+        pool.tally = self.config.tally_of(&pool.address);
         let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
         if index == self.pools.len() {
             self.pools.push(Some(pool));
@@ -487,6 +489,9 @@ impl ClusterState {
         } else {
             self.update(&config.endpoints, random)
         };
+        for pool in self.pools.iter_mut().flatten() {
+            pool.tally = config.tally_of(&pool.address);
+        }
         for priority in [Priority::Default, Priority::High] {
             for resource in Resource::ALL {
                 let share = &mut self.loads[priority as usize][resource as usize];

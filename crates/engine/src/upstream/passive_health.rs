@@ -7,6 +7,7 @@ use crate::env::Env;
 use crate::ids::PoolKey;
 use crate::message::FromWorker;
 use crate::snapshot::health::{OutlierDetection, Run};
+use crate::tally::Origin;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::ClusterState;
 
@@ -31,6 +32,19 @@ pub(crate) enum HostOutcome {
     Lost,
     /// No answer in time.
     Late,
+}
+
+impl HostOutcome {
+    /// Whose doing it is, and whether it is no failure; `None` if it says nothing. Envoy's `putResult`.
+    fn judged(self, split: bool) -> Option<(Origin, bool)> {
+        let local = if split { Origin::Local } else { Origin::External };
+        match self {
+            Self::Answered(status) => Some((Origin::External, status < 500)),
+            Self::Served => Some((local, true)),
+            Self::Reached => split.then_some((local, true)),
+            Self::Lost | Self::Late => Some((local, false)),
+        }
+    }
 }
 
 impl ErrorStreak {
@@ -107,6 +121,11 @@ impl Upstreams {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         let Some(config) = cluster.config.outliers else { return };
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        if let Some(tally) = &pool.tally
+            && let Some((origin, is_good)) = sign.judged(config.split)
+        {
+            tally.count(origin, is_good);
+        }
         let runs = pool.error_streak.take(sign, &config);
         let host = pool.address.clone();
         for run in runs.into_iter().flatten() {
@@ -122,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::snapshot::health::Rule;
+    use crate::snapshot::health::{Comparison, Rule};
 
     fn config(split: bool) -> OutlierDetection {
         let rule = |threshold| Rule { threshold, enforcing: 100 };
@@ -138,6 +157,7 @@ mod tests {
             max_percent: 100,
             always_one: false,
             returns_when_checked: true,
+            comparison: Comparison::default(),
         }
     }
 
@@ -168,6 +188,22 @@ mod tests {
         assert_eq!(course(true, &[Lost, Late]), [Run::Local]);
         assert_eq!(course(true, &[Lost, Reached, Lost]), []);
         assert_eq!(course(true, &[Answered(503), Reached, Answered(503)]), [Run::Gateway]);
+    }
+
+    #[test]
+    fn what_is_lost_is_a_failed_answer_unless_it_is_told_apart() {
+        use HostOutcome::{Answered, Late, Lost, Reached, Served};
+        use Origin::{External, Local};
+        for (outcome, together, apart) in [
+            (Answered(499), Some((External, true)), Some((External, true))),
+            (Answered(500), Some((External, false)), Some((External, false))),
+            (Served, Some((External, true)), Some((Local, true))),
+            (Reached, None, Some((Local, true))),
+            (Lost, Some((External, false)), Some((Local, false))),
+            (Late, Some((External, false)), Some((Local, false))),
+        ] {
+            assert_eq!((outcome.judged(false), outcome.judged(true)), (together, apart));
+        }
     }
 
     #[test]

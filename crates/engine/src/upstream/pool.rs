@@ -16,6 +16,7 @@ use crate::conn::{Connection, ConnectionTimer, Connections};
 use crate::env::{Env, TimerSlot};
 use crate::ids::{PoolKey, Priority, StreamIndex};
 use crate::message::HostCounts;
+use crate::tally::Tally;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
@@ -49,6 +50,8 @@ pub(crate) struct Pool {
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
+    /// How its tries end, where hosts are compared.
+    pub(crate) tally: Option<Arc<Tally>>,
 }
 
 /// What asking for a connection came to.
@@ -92,6 +95,7 @@ impl Pool {
             peer_idle: None,
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
+            tally: None,
         }
     }
 

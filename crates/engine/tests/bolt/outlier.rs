@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use towpath_engine::message::{FromWorker, Message};
-use towpath_engine::snapshot::health::{OutlierDetection, Rule, Run};
+use towpath_engine::snapshot::health::{Comparison, OutlierDetection, Rule, Run};
 
 use super::{Ask, Habits, Setting, Story};
 
@@ -41,5 +41,6 @@ fn outliers() -> OutlierDetection {
         max_percent: 100,
         always_one: false,
         returns_when_checked: true,
+        comparison: Comparison::default(),
     }
 }

@@ -68,6 +68,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         bolt: None,
         health_check: None,
         outliers: None,
+        tallies: Default::default(),
     }
 }
 

@@ -62,11 +62,13 @@ fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescript
 fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
     let name = &cluster.name;
     let mut text = format!("{name}::observability_name::{}\n", cluster.stat_name);
+    let rates = cluster.tallies.rates();
     if cluster.outliers.is_some() {
-        for rate in ["success_rate", "local_origin_success_rate"] {
-            // Hosts are not compared.
-            let _ = writeln!(text, "{name}::outlier::{rate}_average::-1");
-            let _ = writeln!(text, "{name}::outlier::{rate}_ejection_threshold::-1");
+        for (origin, rate) in ["success_rate", "local_origin_success_rate"].iter().enumerate() {
+            let (average, threshold) = (rates.averages[origin], rates.thresholds[origin]);
+            let _ = writeln!(text, "{name}::outlier::{rate}_average::{}", known(average));
+            let _ =
+                writeln!(text, "{name}::outlier::{rate}_ejection_threshold::{}", known(threshold));
         }
     }
     for (priority, name_in_file) in [("default", "DEFAULT"), ("high", "HIGH")] {
@@ -78,6 +80,7 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
     for host in hosts {
         let [region, zone, sub_zone] = locality(&host.endpoint.locality);
         let at = &host.endpoint.address;
+        let of_host = |origin: usize| rates.hosts.get(at).and_then(|rates| rates[origin]);
         for (count, value) in gauges(&host.counts).into_iter().chain(counters(&host.counts)) {
             let _ = writeln!(text, "{name}::{at}::{count}::{value}");
         }
@@ -91,15 +94,22 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
              {name}::{at}::sub_zone::{sub_zone}\n\
              {name}::{at}::canary::false\n\
              {name}::{at}::priority::{}\n\
-             {name}::{at}::success_rate::-1\n\
-             {name}::{at}::local_origin_success_rate::-1\n",
+             {name}::{at}::success_rate::{}\n\
+             {name}::{at}::local_origin_success_rate::{}\n",
             host.endpoint.hostname,
             health_flags(host),
             host.endpoint.weight,
             host.endpoint.priority,
+            known(of_host(0)),
+            known(of_host(1)),
         );
     }
     text
+}
+
+/// A percentage; -1 where it is not known, as in Envoy.
+fn known(percent: Option<f64>) -> f64 {
+    percent.unwrap_or(-1.0)
 }
 
 fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Value {
