@@ -15,7 +15,6 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
-use crate::exchange::rpc::Call;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::header_ops::Subject;
@@ -189,7 +188,9 @@ impl Exchange {
             }
             UpstreamState::None => {}
         }
-        self.end_waiting(index);
+        if !matches!(upstream, UpstreamState::Active(_)) {
+            self.end_waiting(index);
+        }
         let Leg { connection: downstream, number } = downstream;
         let released = self.conns.table.get_mut(downstream).map(|it| it.release(number));
         self.close_record(index, now);
@@ -263,10 +264,6 @@ impl Exchange {
         if stream.kind == Kind::App {
             self.end_call(&mut stream, now);
         }
-        stream.body.reset();
-        stream.request.reset();
-        stream.response.reset();
-        stream.call = Call::default();
         self.streams.recycle(stream);
     }
 

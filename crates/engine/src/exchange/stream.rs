@@ -282,7 +282,13 @@ impl Streams {
         self.unused.clear();
     }
 
-    pub(crate) fn recycle(&mut self, stream: Box<Stream>) {
+    /// Keeps the memory of a stream that is over, and lets go of what it held.
+    pub(crate) fn recycle(&mut self, mut stream: Box<Stream>) {
+        stream.body.reset();
+        stream.request.reset();
+        stream.response.reset();
+        stream.trailers = None;
+        stream.call = Call::default();
         if self.unused.len() < UNUSED_STREAMS {
             self.unused.push(stream);
         }
@@ -335,11 +341,8 @@ impl Stream {
         self.route = None;
         self.request_end = Direction::AwaitingHead;
         self.response_end = Direction::AwaitingHead;
-        self.body.reset();
         self.retries.renew();
-        self.trailers = None;
         self.wire = Wire::default();
-        self.call = Call::default();
         self.trail = None;
         self.cluster = NO_CLUSTER;
         self.response_timeout = None;

@@ -51,6 +51,7 @@ impl Exchange {
         upstream.requests += 1;
         let requests = upstream.requests;
         stream.record.upstream_connection = upstream.serial;
+        let has_waited = matches!(stream.upstream, UpstreamState::Pending(_));
         stream.upstream = UpstreamState::Active(leg);
         stream.record.upstream_host = Some(connection.peer.clone());
         stream.record.upstream_local = Some(connection.local.clone());
@@ -92,7 +93,9 @@ impl Exchange {
             // Of such a request nothing more is read, and its client has not been waiting for a place.
             return;
         }
-        self.end_waiting(index);
+        if has_waited {
+            self.end_waiting(index);
+        }
         self.update_source(index, true);
         self.end_oneway(index, now);
     }
@@ -106,11 +109,7 @@ impl Exchange {
             && stream.body.len == 0
             && stream.body.trailers.is_none();
         self.conns.encode_for(id, &mut self.env);
-        let (Some(stream), Some(connection)) =
-            (self.streams.get(index), self.conns.table.get_mut(id))
-        else {
-            return;
-        };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let is_first = connection.encoded == 0 && connection.tls.is_none();
         let is_whole = stream.call.frame.is_some() && connection.mux.sends_whole();
         let head = Part::Head(&stream.request, end);
@@ -140,10 +139,17 @@ impl Exchange {
         end: bool,
         now: Instant,
     ) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            let unused = std::mem::replace(&mut stream.response, head);
+            self.env.heads.give(unused);
+            self.begin_response(index, end, now);
+        }
+    }
+
+    /// The same with the head in its place.
+    pub(crate) fn begin_response(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Phase::Body);
-        let unused = std::mem::replace(&mut stream.response, head);
-        self.env.heads.give(unused);
         let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };

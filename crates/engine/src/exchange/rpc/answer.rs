@@ -17,10 +17,10 @@ impl Exchange {
     pub(crate) fn on_answer(&mut self, index: StreamIndex, answer: Frame, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // What reads more of it than its status fills it from the frame.
-        let mut head = self.env.heads.take();
-        head.set_status(answer.status().unwrap_or(Status::UNKNOWN).to_http());
+        stream.response.reset();
+        stream.response.set_status(answer.status().unwrap_or(Status::UNKNOWN).to_http());
         stream.call.answer = Some(answer);
-        self.on_response_head(index, head, true, now);
+        self.begin_response(index, true, now);
     }
 
     /// Passes the upstream's answer on.

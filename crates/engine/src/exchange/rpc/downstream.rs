@@ -23,27 +23,26 @@ use crate::snapshot::route::Action;
 impl Exchange {
     /// A request came, whole.
     pub(crate) fn on_call(&mut self, leg: Leg, frame: Frame, now: Instant) {
-        let Some((index, context)) = self.open_stream(leg, now) else { return };
+        let waiting = self.conns.waiting_for(leg.connection);
+        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
+        let opened = self.streams.open_on(connection, leg.number, waiting, &mut self.env, now);
+        let Some((index, stream)) = opened else { return };
+        let context = stream.context.clone();
         let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         http.stats.downstream_rq_total.inc();
         http.stats.downstream_rq_active.inc();
-        let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::DelayedClose as usize);
         if let Some(downstream) = connection.downstream_mut() {
             downstream.requests += 1;
         }
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let head = if is_head_read(stream, self.env.slow_after) {
-            frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread())
+        if is_head_read(stream, self.env.slow_after) {
+            let head = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
+            self.env.heads.give(std::mem::replace(&mut stream.request, head));
         } else {
-            let mut head = self.env.heads.take();
             // No call may be repeated as GET may.
-            head.set_method(b"POST");
-            head
-        };
-        let unused = std::mem::replace(&mut stream.request, head);
-        self.env.heads.give(unused);
+            stream.request.set_method(b"POST");
+        }
         stream.trace_begin(Part::Filters);
         stream.record.wire_received = frame.bytes().len() as u64;
         stream.record.bytes_received = frame.content().len() as u64;
@@ -67,13 +66,9 @@ impl Exchange {
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
         stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
         let random = self.env.random.next();
-        let action = self.streams.get(index).and_then(|stream| stream.routed());
         let table = &http.config.routes;
-        let action = action
-            .and(picked)
-            .and_then(|picked| table.hosts.first()?.routes.get(picked))
-            .map(|route| &route.action);
-        match action {
+        let route = picked.and_then(|picked| table.hosts.first()?.routes.get(picked));
+        match route.map(|route| &route.action) {
             Some(Action::Forward(forward)) => {
                 self.begin_forward(index, forward, Origin::Edge, random, now);
             }
