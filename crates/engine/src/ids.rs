@@ -62,6 +62,7 @@ pub(crate) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
+    Http2,
     Raw,
     Bolt,
     #[cfg(test)]

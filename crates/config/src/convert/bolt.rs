@@ -274,6 +274,7 @@ fn http(
         stat_prefix: Arc::from(prefix),
         codec: Codec::Auto,
         http1: Arc::default(),
+        http2: None,
         routes: Arc::new(table),
         filters: Vec::new(),
         router: Router { suppress_envoy_headers: true, ..Router::default() },

@@ -88,6 +88,7 @@ impl Converter<'_> {
             max_connection_duration,
             max_requests_per_connection,
             http1: Arc::new(http1),
+            http2: None,
             bolt,
             in_use: Default::default(),
             health_check: self.active_check(message),

@@ -39,6 +39,7 @@ impl Converter<'_> {
             stat_prefix: Arc::from(message.text("stat_prefix")),
             codec,
             http1: Arc::new(self.downstream_http1(message)),
+            http2: None,
             routes: Arc::new(routes?),
             filters,
             router,

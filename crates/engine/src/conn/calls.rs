@@ -12,7 +12,8 @@ impl Connections {
     pub(crate) fn is_through(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.table.get(id) else { return false };
         let Some(downstream) = connection.downstream() else { return false };
-        let is_free = !connection.mux.is_alone() && !connection.is_busy();
+        let mux = &connection.mux;
+        let is_free = !mux.is_alone() && !connection.is_busy() && !mux.has_unsent();
         is_free && (downstream.closing || connection.ended)
     }
 
@@ -28,6 +29,16 @@ impl Connections {
                 connection.downstream().and_then(|downstream| downstream.context.bolt())
         {
             bolt.stats.downstream_go_aways.inc();
+        }
+    }
+
+    /// Tells a client that no further stream is taken, where its protocol has a word for that.
+    pub(crate) fn take_leave(&mut self, id: ConnectionId, env: &mut Env) {
+        if self.table.get(id).is_some_and(|connection| connection.mux.is_http2()) {
+            self.encode_for(id, env);
+            if let Some(connection) = self.table.get_mut(id) {
+                connection.mux.leave(&mut self.out);
+            }
         }
     }
 

@@ -13,7 +13,8 @@ use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
-    BoltStats, ConnectionLimitStats, HttpStats, ListenerHttpStats, ListenerStats, TcpStats,
+    BoltStats, ConnectionLimitStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
+    TcpStats,
 };
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
@@ -67,6 +68,8 @@ pub(crate) struct HttpContext {
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
     pub(crate) bolt: Option<BoltContext>,
+    /// Where HTTP/2 may come in.
+    pub(crate) http2_stats: Option<Arc<Http2Stats>>,
 }
 
 /// What a chain has besides when Bolt comes in.

@@ -21,6 +21,7 @@ impl Connections {
     pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
         let Some(connection) = self.table.get_mut(id) else { return };
         if connection.is_busy()
+            || !connection.mux.is_alone()
             || connection.mux.buffered() == 0
             || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
         {
@@ -52,6 +53,7 @@ impl Connections {
     pub(crate) fn take_out(&mut self, env: &mut Env) -> Option<Output<Message>> {
         let id = self.out_for.filter(|_| env.outputs.is_empty())?;
         let connection = self.table.get_mut(id).filter(|it| it.tls.is_none())?;
+        connection.mux.put_kept(&mut self.out);
         let chunk = self.out.take_only()?;
         self.out_for = None;
         connection.outstanding += chunk.len();
@@ -69,6 +71,7 @@ impl Connections {
             self.out.drain().for_each(drop);
             return;
         };
+        connection.mux.put_kept(&mut self.out);
         if let Some(layer) = &mut connection.tls {
             connection.encoded += self.out.len() as u64;
             let chunk = self.handshakes.seal(id, layer, &mut self.out);

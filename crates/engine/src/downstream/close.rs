@@ -5,6 +5,7 @@ use std::time::Duration;
 use towpath_proto::{Close, ConnectionId, Instant, Output, ReadInterest};
 
 use crate::conn::carried::Carried;
+use crate::conn::mux::Mux;
 use crate::conn::{Closing, ConnectionTimer, Connections, Reading, Role};
 use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
@@ -52,6 +53,7 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
+        conns.take_leave(id, env);
         if conns.out_for == Some(id) {
             conns.flush_out(env);
         }
@@ -202,7 +204,12 @@ impl Listeners {
         if let Some(http) = context.http() {
             let stats = &http.stats;
             stats.downstream_cx_active.dec();
-            if downstream.ready && context.bolt().is_none() {
+            if connection.mux.is_http2() {
+                stats.downstream_cx_http2_active.dec();
+            } else if downstream.ready
+                && context.bolt().is_none()
+                && !matches!(connection.mux, Mux::Undecided(_))
+            {
                 stats.downstream_cx_http1_active.dec();
             }
             if context.tls.is_some() {

@@ -460,6 +460,10 @@ impl Env {
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,
+            http2_stats: config
+                .http2
+                .is_some()
+                .then(|| self.registry.set(self.index, Scope::Http2)),
         }
     }
 }

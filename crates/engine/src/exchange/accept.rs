@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use towpath_proto::http2::PREFACE;
 use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
 
 use crate::conn::context::{ChainKind, HttpContext};
+use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
@@ -181,6 +183,8 @@ impl Exchange {
                     );
                 }
                 self.rest_downstream(id, now);
+                // A server of HTTP/2 speaks first.
+                self.open_windows(id);
                 if self.listeners.is_closed(context.slot) && !self.env.draining.is_on() {
                     self.conns.drain(id, &mut self.env, now);
                 }
@@ -189,15 +193,53 @@ impl Exchange {
             ChainKind::Local => {}
         }
     }
+
+    /// A client has said with its first bytes what it speaks, perhaps.
+    pub(crate) fn decide_protocol(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Mux::Undecided(first) = &mut connection.mux else { return };
+        let seen = first.len().min(PREFACE.len());
+        let is_preface = first.get(..seen) == PREFACE.get(..seen);
+        if first.is_empty() || (is_preface && seen < PREFACE.len()) {
+            return;
+        }
+        let first = std::mem::take(&mut **first).freeze();
+        let Some(downstream) = connection.downstream() else { return };
+        let context = Rc::clone(&downstream.context);
+        let Some(http) = context.http() else { return };
+        connection.mux = if is_preface { http2_mux(http) } else { http1_mux(http, None) };
+        connection.mux.receive(first);
+        self.open_windows(id);
+        self.pump(id, now);
+    }
 }
 
 /// What a client of an HTTP filter chain speaks, by the configuration and by what its handshake came to.
-#[cfg_attr(not(test), expect(unused_variables, reason = "nothing but HTTP/1 is offered"))]
 fn http_mux(http: &HttpContext, alpn: Option<&[u8]>) -> Mux {
     if let Some(bolt) = &http.bolt {
         let server = bolt_server::Server::new(Arc::clone(&bolt.config));
         return Mux::BoltServer(Serving::new(Box::new(server)));
     }
+    match (&http.config.http2, alpn) {
+        (Some(config), _) if config.always => http2_mux(http),
+        (Some(_), Some(b"h2")) => http2_mux(http),
+        // Without a handshake that says it, the first bytes do.
+        (Some(_), None) => Mux::Undecided(Serving::new(Box::default())),
+        (Some(_), Some(_)) | (None, _) => http1_mux(http, alpn),
+    }
+}
+
+fn http2_mux(http: &HttpContext) -> Mux {
+    let (Some(config), Some(stats)) = (&http.config.http2, &http.http2_stats) else {
+        return http1_mux(http, None);
+    };
+    http.stats.downstream_cx_http2_total.inc();
+    http.stats.downstream_cx_http2_active.inc();
+    Mux::Http2(Serving::new(Box::new(Http2::server(config, Arc::clone(stats)))))
+}
+
+#[cfg_attr(not(test), expect(unused_variables, reason = "nothing else is offered"))]
+fn http1_mux(http: &HttpContext, alpn: Option<&[u8]>) -> Mux {
     http.stats.downstream_cx_http1_total.inc();
     http.stats.downstream_cx_http1_active.inc();
     #[cfg(test)]

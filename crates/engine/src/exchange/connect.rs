@@ -129,6 +129,8 @@ impl Exchange {
                 }
                 self.upstreams.begin_pulse(connection, &mut self.conns, &mut self.env, now);
                 self.offer(connection, now);
+                // A client of HTTP/2 speaks first, whether or not a stream has come.
+                self.open_windows(connection);
                 if attempt.target.is_some() {
                     self.upstreams.advance_origin(
                         pool_key.cluster,

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use towpath_proto::head::{Head, Version};
-use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
+use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
@@ -14,6 +14,7 @@ use crate::conn::spans::Part;
 use crate::conn::{ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
+use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::stream::{Direction, Streams};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Leg, StreamIndex};
@@ -30,7 +31,11 @@ impl Exchange {
         let Some(http) = context.http() else { return };
         let config = &http.config;
         http.stats.downstream_rq_total.inc();
-        http.stats.downstream_rq_http1_total.inc();
+        if head.version() == Version::Http2 {
+            http.stats.downstream_rq_http2_total.inc();
+        } else {
+            http.stats.downstream_rq_http1_total.inc();
+        }
         http.stats.downstream_rq_active.inc();
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
@@ -41,6 +46,7 @@ impl Exchange {
             downstream.closing = true;
             http.stats.downstream_cx_max_requests_reached.inc();
         }
+        let is_last = downstream.closing;
         self.env.heads.give_unused(std::mem::replace(&mut stream.request, head));
         stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
@@ -61,6 +67,14 @@ impl Exchange {
             if let Some(after) = after {
                 stream.set_timer(index, timer, now + after, timers);
             }
+        }
+        let is_http2 = stream.request.version() == Version::Http2;
+        let changes = is_http2 && wanted_upgrade(&stream.request).is_some();
+        if is_http2 && is_last {
+            self.conns.bid_farewell(leg.connection, &mut self.env, now);
+        }
+        if changes {
+            return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
         }
         self.route_request(index, now);
     }
@@ -173,6 +187,26 @@ impl Exchange {
         }
     }
 
+    /// What came from the client is not HTTP/2: it is told why, and its streams end with the connection.
+    pub(crate) fn on_http2_error(&mut self, id: ConnectionId, error: http2::Error, now: Instant) {
+        self.open_windows(id);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let streams = connection.streams.all();
+        let Some(downstream) = connection.downstream_mut() else { return };
+        (downstream.closing, downstream.broken) = (true, true);
+        if let Some(http) = downstream.context.http() {
+            http.stats.downstream_cx_protocol_error.inc();
+        }
+        for index in streams {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.record.details = error.details();
+                self.finish(index, now);
+            }
+        }
+        self.listeners.close_client(id, Closer::Local, &mut self.conns, &mut self.env, now);
+    }
+
     /// The client sent FIN.
     pub(crate) fn on_downstream_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
@@ -271,6 +305,8 @@ impl Exchange {
                 downstream.closing = true;
                 if stream.is_none() {
                     self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+                } else {
+                    self.conns.bid_farewell(id, &mut self.env, now);
                 }
             }
             (

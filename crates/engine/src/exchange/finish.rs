@@ -433,6 +433,13 @@ impl Exchange {
 impl Connection {
     /// Fills in what a stream weighed on it, its client's wire. So much is `waiting` to be handed to the driver.
     pub(crate) fn weigh(&mut self, stream: &mut Stream, waiting: u64) {
+        if !self.mux.is_alone() {
+            // What of the frames of many is this stream's is not told apart: its content counts.
+            let record = &mut stream.record;
+            record.wire_received = record.bytes_received;
+            record.wire_sent = record.bytes_sent;
+            return;
+        }
         self.accounted = self.bytes_received - self.mux.buffered() as u64;
         stream.record.wire_received = self.accounted - stream.wire.downstream_received;
         stream.record.wire_sent = self.encoded + waiting - stream.wire.downstream_sent;

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 
-use crate::conn::mux::{Arrival, Part, Violation};
+use crate::conn::mux::{Arrival, Mux, Part, Violation};
 use crate::conn::{Connection, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Crossing;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
+use crate::record::{Flags, details};
 use crate::upstream::Congestion;
 
 /// What goes from one side to the other after the head.
@@ -106,6 +107,9 @@ impl Exchange {
         }
         let Some(connection) = self.conns.table.get(id) else { return };
         if !connection.mux.is_alone() {
+            if matches!(connection.mux, Mux::Undecided(_)) {
+                return self.decide_protocol(id, now);
+            }
             self.conns.answer_at_once(id, &mut self.env);
             self.open_windows(id);
             self.end_if_through(id, now);
@@ -121,6 +125,7 @@ impl Exchange {
             (Side::Response, violation) => self.on_response_error(id, &violation, now),
             (Side::Request, Violation::Http1(error)) => self.on_request_error(id, error, now),
             (Side::Request, Violation::Bolt(error)) => self.on_frame_error(id, error, now),
+            (Side::Request, Violation::Http2(error)) => self.on_http2_error(id, error, now),
             #[cfg(test)]
             (Side::Request, Violation::Toy(_)) => self.cut_off(id, "toy.codec_error", now),
         }
@@ -333,7 +338,10 @@ impl Exchange {
     fn on_reset(&mut self, index: StreamIndex, side: Side, now: Instant) {
         match side {
             Side::Request => {
-                self.streams.mark_gone(index);
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.record.flags.set(Flags::DOWNSTREAM_REMOTE_RESET);
+                    stream.record.details = details::HTTP2_REMOTE_RESET;
+                }
                 self.finish(index, now);
             }
             Side::Response => self.reset_upstream(index, ResetReason::StreamReset, now),

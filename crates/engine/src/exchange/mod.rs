@@ -113,6 +113,7 @@ impl Exchange {
         };
         connection.bytes_sent += bytes as u64;
         connection.outstanding = connection.outstanding.saturating_sub(bytes);
+        connection.mux.sent(connection.outstanding);
         let carries_calls = connection.mux.sends_whole();
         let is_closing = matches!(connection.role, Role::Closing(_));
         if connection.congested && connection.outstanding <= connection.high_watermark / 2 {

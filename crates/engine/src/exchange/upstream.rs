@@ -35,6 +35,12 @@ impl Exchange {
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
         }
+        if connection.mux.is_http2() && !matches!(stream.upgrade, Upgrade::No) {
+            // RFC 8441 is not spoken to hosts.
+            stream.upstream = UpstreamState::None;
+            self.env.offer_soon(id);
+            return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
+        }
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
         let tunnels = matches!(stream.kind, Kind::Tcp(_));
@@ -294,7 +300,11 @@ impl Exchange {
         if let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) {
             cluster.stats.upstream_cx_protocol_error.inc();
         }
-        self.fail_upstream(id, ResetReason::Protocol, Close::Abort, now);
+        // A peer that can be told why is.
+        let told = matches!(error, Violation::Http2(_));
+        self.open_windows(id);
+        let how = if told { Close::Flush } else { Close::Abort };
+        self.fail_upstream(id, ResetReason::Protocol, how, now);
     }
 
     /// The server sent FIN.

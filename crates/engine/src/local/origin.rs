@@ -148,6 +148,7 @@ impl Local {
             max_connection_duration: None,
             max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
+            http2: None,
             bolt: None,
             health_check: None,
             outliers: None,

@@ -59,6 +59,10 @@ pub const TOO_MUCH_HELD: &str = "bolt.too_much_held";
 pub const OVERLOAD: &str = "overload";
 /// What came from a client is not Bolt.
 pub const BOLT_CODEC_ERROR: &str = "bolt.codec_error";
+/// A client has given its request up.
+pub const HTTP2_REMOTE_RESET: &str = "http2.remote_reset";
+/// A request to change the protocol has come by HTTP/2, or would have to leave by it.
+pub const HTTP2_UPGRADE: &str = "http2.upgrade_not_supported";
 /// A client of Bolt does not read its answers.
 pub const SLOW_READER: &str = "bolt.slow_reader";
 /// The path of a request does not say which service and method of Bolt it is for.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
+use super::http2::Http2;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit};
 use crate::tally::{Tallies, Tally};
@@ -46,6 +47,8 @@ pub struct Cluster {
     pub max_requests_per_connection: u32,
     /// Options of the HTTP/1 codec.
     pub http1: Arc<http1::Options>,
+    /// Whether and how its hosts are spoken to in HTTP/2.
+    pub http2: Option<Arc<Http2>>,
     /// Bolt is spoken in place of HTTP.
     pub bolt: Option<Arc<BoltUpstream>>,
     /// `health_checks`: whether and how each host is asked how it is.
@@ -64,6 +67,7 @@ impl Cluster {
             && self.connect == other.connect
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1
+            && self.http2 == other.http2
             && self.bolt == other.bolt
     }
 

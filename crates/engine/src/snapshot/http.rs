@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use towpath_proto::{PreparedField, http1};
 
+use super::http2::Http2;
 use super::listener::Prefix;
 use super::log::AccessLog;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
@@ -20,6 +21,8 @@ pub struct Http {
     pub codec: Codec,
     /// Options of the HTTP/1 codec.
     pub http1: Arc<http1::Options>,
+    /// Whether and how HTTP/2 comes in.
+    pub http2: Option<Arc<Http2>>,
     /// The routes.
     pub routes: Arc<RouteTable>,
     /// HTTP filters before the router, in order.
@@ -99,7 +102,7 @@ pub struct Http {
 /// Envoy `HttpConnectionManager.CodecType`, as far as it is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// HTTP/1.x; an HTTP/2 preface is refused.
+    /// HTTP/1.x, and HTTP/2 as [`Http::http2`] says; without that an HTTP/2 preface is refused.
     #[default]
     Auto,
     /// HTTP/1.x only.

@@ -29,9 +29,9 @@ pub use rules::{Keep, Rules};
 pub use scope::Scope;
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
-    ConnectionLimitStats, FilesystemStats, HealthCheckStats, HttpStats, ListenerHttpStats,
-    ListenerManagerStats, ListenerStats, ListenerWorkerStats, OutlierStats, RuntimeStats,
-    ServerStats, TcpStats, TlsStats,
+    ConnectionLimitStats, FilesystemStats, HealthCheckStats, Http2Stats, HttpStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, OutlierStats,
+    RuntimeStats, ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -16,6 +16,8 @@ pub enum Scope {
     ClusterBolt(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
+    /// `cluster.<name>.http2`.
+    ClusterHttp2(Arc<str>),
     /// `cluster.<name>.health_check`.
     ClusterHealthCheck(Arc<str>),
     /// `cluster_manager`.
@@ -34,6 +36,8 @@ pub enum Scope {
     Filesystem,
     /// `http.<stat prefix>`.
     Http(Arc<str>),
+    /// `http2`.
+    Http2,
     /// `listener.<address>`.
     Listener(Arc<str>),
     /// `listener.<address>.ssl`.
@@ -71,6 +75,7 @@ impl fmt::Display for Scope {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
+            Self::ClusterHttp2(name) => write!(f, "cluster.{name}.http2"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
@@ -92,6 +97,7 @@ impl fmt::Display for Scope {
             Self::Config => f.write_str("towpath.config"),
             Self::ClusterManager
             | Self::Filesystem
+            | Self::Http2
             | Self::ListenerManager
             | Self::Runtime
             | Self::Server => f.write_str(self.family()),
@@ -109,6 +115,7 @@ impl Scope {
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
+            Self::ClusterHttp2(_) => "cluster_http2",
             Self::ClusterManager => "cluster_manager",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterTls(_) => "cluster_ssl",
@@ -118,6 +125,7 @@ impl Scope {
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
             Self::Http(_) => "http",
+            Self::Http2 => "http2",
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
             Self::ListenerTls(_) => "listener_ssl",
@@ -140,6 +148,7 @@ impl Scope {
             | Self::ClusterBolt(name)
             | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
+            | Self::ClusterHttp2(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
@@ -163,6 +172,7 @@ impl Scope {
             | Self::ClusterManager
             | Self::Config
             | Self::Filesystem
+            | Self::Http2
             | Self::ListenerManager
             | Self::Runtime
             | Self::Server

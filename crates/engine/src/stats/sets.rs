@@ -63,6 +63,7 @@ stats! {
         Counter upstream_cx_destroy_remote_with_active_rq;
         Counter upstream_cx_destroy_with_active_rq;
         Counter upstream_cx_http1_total;
+        Counter upstream_cx_http2_total;
         Counter upstream_cx_idle_timeout;
         Histogram upstream_cx_length_ms;
         Counter upstream_cx_max_duration_reached;
@@ -200,6 +201,8 @@ stats! {
         Counter downstream_cx_drain_close;
         Gauge downstream_cx_http1_active;
         Counter downstream_cx_http1_total;
+        Gauge downstream_cx_http2_active;
+        Counter downstream_cx_http2_total;
         Counter downstream_cx_idle_timeout;
         Histogram downstream_cx_length_ms;
         Counter downstream_cx_max_duration_reached;
@@ -224,6 +227,7 @@ stats! {
         Counter downstream_rq_failed_path_normalization;
         Counter downstream_rq_header_timeout;
         Counter downstream_rq_http1_total;
+        Counter downstream_rq_http2_total;
         Counter downstream_rq_idle_timeout;
         Counter downstream_rq_max_duration_reached;
         Counter downstream_rq_redirected_with_normalized_path;
@@ -238,6 +242,25 @@ stats! {
         Counter no_route;
         Counter rq_direct_response;
         Counter rq_total;
+    }
+}
+
+stats! {
+    /// `http2.…` of clients' connections, `cluster.<name>.http2.…`
+    Http2Stats {
+        Counter goaway_sent;
+        Counter header_overflow;
+        Counter inbound_empty_frames_flood;
+        Counter inbound_priority_frames_flood;
+        Counter inbound_window_update_frames_flood;
+        Counter outbound_control_flood;
+        Counter outbound_flood;
+        Counter rx_messaging_error;
+        Counter rx_reset;
+        Counter stream_refused_errors;
+        Gauge streams_active;
+        Counter trailers;
+        Counter tx_reset;
     }
 }
 

@@ -9,6 +9,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant, http1};
 
 use crate::balancer::{Balancer, Host, membership};
 use crate::conn::Connections;
+use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::conn::tls::ClusterTls;
 use crate::env::Env;
@@ -18,7 +19,7 @@ use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::{Cluster, ClusterId};
-use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Registry, Scope};
+use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Http2Stats, Registry, Scope};
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::pool::Pool;
@@ -33,6 +34,8 @@ pub(crate) struct ClusterState {
     pub(crate) tls: Option<ClusterTls>,
     /// Where Bolt is spoken.
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
+    /// Where HTTP/2 may be spoken.
+    pub(crate) http2_stats: Option<Arc<Http2Stats>>,
     /// What this worker has in use, by [`Priority`].
     loads: [Load; 2],
     /// How far requests may be counted behind, by [`Priority`].
@@ -93,6 +96,7 @@ impl ClusterState {
             stats,
             tls: None,
             bolt_stats: None,
+            http2_stats: None,
             loads: [Load::default(); 2],
             slack: [0; 2],
             workers: 1,
@@ -117,13 +121,15 @@ impl ClusterState {
         if self.config.bolt.is_some() {
             return Protocol::Bolt;
         }
-        match alpn {
+        match (alpn, &self.config.http2) {
             #[cfg(test)]
-            Some(b"toy") => Protocol::Toy,
+            (Some(b"toy"), _) => Protocol::Toy,
             // Without TLS, by name.
             #[cfg(test)]
-            None if &*self.config.name == "toys" => Protocol::Toy,
-            Some(_) | None => Protocol::Http1,
+            (None, _) if &*self.config.name == "toys" => Protocol::Toy,
+            (_, Some(http2)) if http2.always => Protocol::Http2,
+            (Some(b"h2"), Some(_)) => Protocol::Http2,
+            (Some(_) | None, Some(_) | None) => Protocol::Http1,
         }
     }
 
@@ -137,7 +143,14 @@ impl ClusterState {
                 let client = bolt_client::Client::new(Arc::clone(config), Arc::clone(stats));
                 Mux::BoltClient(Serving::new(Box::new(client)))
             }
-            (Protocol::Raw | Protocol::Bolt, _, _) => Mux::Raw(Raw::default()),
+            (Protocol::Http2, _, _) if SERVES => match (&self.config.http2, &self.http2_stats) {
+                (Some(config), Some(stats)) => {
+                    let client = Http2::client(config, Arc::clone(stats));
+                    Mux::Http2(Serving::new(Box::new(client)))
+                }
+                (Some(_) | None, _) => Mux::Raw(Raw::default()),
+            },
+            (Protocol::Raw | Protocol::Bolt | Protocol::Http2, _, _) => Mux::Raw(Raw::default()),
             #[cfg(test)]
             (Protocol::Toy, _, _) => Mux::Toy(Box::new(crate::conn::mux::toy::Toy::client())),
         }
@@ -158,7 +171,10 @@ impl ClusterState {
             return 1;
         }
         let known = self.pool(pool_key).and_then(|pool| pool.carries);
-        known.map_or(1, |carries| carries.max(1) as usize)
+        // Until a connection is made, what the configuration says: most servers take at least as many.
+        let http2 = self.config.http2.as_ref().filter(|http2| http2.always);
+        let guessed = http2.map(|http2| http2.options.max_concurrent_streams);
+        known.or(guessed).map_or(1, |carries| carries.max(1) as usize)
     }
 
     /// What all workers have in use of the priority that a pool belongs to.
@@ -460,6 +476,7 @@ impl ClusterState {
         now.name == config.name
             && now.stat_name == config.stat_name
             && now.bolt.is_some() == config.bolt.is_some()
+            && now.http2.is_some() == config.http2.is_some()
     }
 
     /// Takes another configuration. Answers the pools whose host is gone.
@@ -629,6 +646,10 @@ impl Upstreams {
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
             cluster.bolt_stats = Some(env.registry.set(env.index, scope));
+        }
+        if config.http2.is_some() {
+            let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
+            cluster.http2_stats = Some(env.registry.set(env.index, scope));
         }
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next());

@@ -133,8 +133,12 @@ impl Upstreams {
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
         // As in Envoy, which has chosen by now.
-        if cluster.protocol(stream.is_some(), None) == Protocol::Http1 {
-            cluster.stats.upstream_cx_http1_total.inc();
+        match cluster.protocol(stream.is_some(), None) {
+            Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
+            Protocol::Http2 => cluster.stats.upstream_cx_http2_total.inc(),
+            Protocol::Raw | Protocol::Bolt => {}
+            #[cfg(test)]
+            Protocol::Toy => {}
         }
         if cluster.config.health_check.is_some() && !cluster.told_traffic {
             cluster.told_traffic = true;

@@ -354,6 +354,12 @@ impl Connection {
         self.going != Going::Not || self.failed.is_some() || self.last_id >= LAST_ID
     }
 
+    /// Whether the last stream is said.
+    #[must_use]
+    pub fn has_gone_away(&self) -> bool {
+        matches!(self.going, Going::Last(_))
+    }
+
     /// Whether a PING of ours was not answered yet.
     #[must_use]
     pub fn is_asked(&self) -> bool {

@@ -200,6 +200,8 @@ impl Connection {
     ) -> Result<(), Error> {
         self.last_id = id;
         if matches!(self.going, Going::Last(_)) {
+            // RFC 9113 §6.8: what follows of it is ignored as well.
+            self.streams.remember(id, Gone::ResetByUs);
             return self.skip_block(block);
         }
         if self.streams.len() >= self.options.max_concurrent_streams as usize {

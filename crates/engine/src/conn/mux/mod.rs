@@ -6,13 +6,14 @@
 
 pub(crate) mod bolt_client;
 pub(crate) mod bolt_server;
+pub(crate) mod http2;
 pub(crate) mod numbers;
 pub(crate) mod reply;
 pub(crate) mod slots;
 #[cfg(test)]
 pub(crate) mod toy;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use towpath_proto::bolt::{self, Frame, Message};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::{Event, Instant, Next, Out, http1};
@@ -36,6 +37,10 @@ pub(crate) enum Mux {
     BoltServer(Serving<Box<bolt_server::Server>>),
     /// Bolt towards a server.
     BoltClient(Serving<Box<bolt_client::Client>>),
+    /// HTTP/2 towards either.
+    Http2(Serving<Box<http2::Http2>>),
+    /// A client's, which says with its first bytes what it speaks.
+    Undecided(Serving<Box<BytesMut>>),
     /// A toy protocol of many streams, towards either.
     #[cfg(test)]
     Toy(Box<toy::Toy>),
@@ -49,10 +54,8 @@ pub(crate) enum Arrival {
     /// A message of a protocol that knows no parts.
     Whole(Frame),
     /// The peer gives the stream up, and the connection goes on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no protocol but that of the tests has it"))]
     Reset,
     /// The peer has done nothing for a stream of ours, and never will.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no protocol but that of the tests has it"))]
     Refused,
 }
 
@@ -109,6 +112,7 @@ pub(crate) enum Liveness {
 pub(crate) enum Violation {
     Http1(http1::Error),
     Bolt(bolt::Error),
+    Http2(towpath_proto::http2::Error),
     #[cfg(test)]
     Toy(toy::Malformed),
 }
@@ -138,6 +142,8 @@ impl Mux {
             Self::App(_) => {}
             Self::BoltServer(server) => server.receive(chunk),
             Self::BoltClient(client) => client.receive(chunk),
+            Self::Http2(http2) => http2.receive(chunk),
+            Self::Undecided(first) => first.extend_from_slice(&chunk),
             #[cfg(test)]
             Self::Toy(toy) => toy.receive(&chunk),
         }
@@ -155,6 +161,7 @@ impl Mux {
             }
             Self::App(_) => {}
             Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::Http2(_) | Self::Undecided(_) => {}
             #[cfg(test)]
             Self::Toy(_) => {}
         }
@@ -175,6 +182,8 @@ impl Mux {
             Self::App(_) => None,
             Self::BoltServer(server) => return whole(server.poll()),
             Self::BoltClient(client) => return whole(client.poll()),
+            Self::Http2(http2) => return http2.poll(heads).map_err(Violation::Http2),
+            Self::Undecided(_) => None,
             #[cfg(test)]
             Self::Toy(toy) => return toy.poll().map_err(Violation::Toy),
         };
@@ -187,6 +196,7 @@ impl Mux {
             Self::Http1Server(server) => server.take_end(),
             Self::Http1Client(client) => client.take_end(),
             Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
+            Self::Http2(_) | Self::Undecided(_) => false,
             #[cfg(test)]
             Self::Toy(_) => false,
         }
@@ -200,14 +210,15 @@ impl Mux {
             | Self::Raw(_)
             | Self::App(_)
             | Self::BoltServer(_)
-            | Self::BoltClient(_) => None,
+            | Self::BoltClient(_)
+            | Self::Http2(_)
+            | Self::Undecided(_) => None,
             #[cfg(test)]
             Self::Toy(_) => None,
         }
     }
 
     /// Encodes a part of a stream's message.
-    #[cfg_attr(not(test), expect(unused_variables, reason = "only muxes of many need the number"))]
     pub(crate) fn send(&mut self, number: u32, part: Part<'_>, out: &mut Out) {
         match self {
             Self::Http1Server(server) => match part {
@@ -231,6 +242,8 @@ impl Mux {
             }
             // Their messages are written whole.
             Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::Http2(http2) => http2.send(number, part, out),
+            Self::Undecided(_) => {}
             #[cfg(test)]
             Self::Toy(toy) => {
                 match part {
@@ -255,6 +268,7 @@ impl Mux {
             Self::BoltServer(server) => server.send_frame(number, frame, out),
             Self::BoltClient(client) => client.send_frame(number, frame, out),
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
+            Self::Http2(_) | Self::Undecided(_) => {}
             #[cfg(test)]
             Self::Toy(_) => {}
         }
@@ -276,7 +290,9 @@ impl Mux {
             | Self::Http1Client(_)
             | Self::Raw(_)
             | Self::App(_)
-            | Self::BoltClient(_) => Ok(()),
+            | Self::BoltClient(_)
+            | Self::Http2(_)
+            | Self::Undecided(_) => Ok(()),
             #[cfg(test)]
             Self::Toy(_) => Ok(()),
         }
@@ -287,7 +303,9 @@ impl Mux {
         match self {
             Self::Http1Client(_) | Self::Raw(_) => Some(ONLY),
             Self::BoltClient(client) => client.open(),
+            Self::Http2(http2) => http2.open(),
             Self::Http1Server(_) | Self::App(_) | Self::BoltServer(_) => None,
+            Self::Undecided(_) => None,
             #[cfg(test)]
             Self::Toy(toy) => toy.open(),
         }
@@ -298,7 +316,9 @@ impl Mux {
         match self {
             Self::Http1Client(client) => u32::from(client.exchange_complete() && client.reusable()),
             Self::BoltClient(client) => client.capacity(),
+            Self::Http2(http2) => http2.capacity(),
             Self::Http1Server(_) | Self::Raw(_) | Self::App(_) | Self::BoltServer(_) => 0,
+            Self::Undecided(_) => 0,
             #[cfg(test)]
             Self::Toy(toy) => toy.capacity(),
         }
@@ -314,7 +334,13 @@ impl Mux {
             Self::Http1Client(client) if client.exchange_complete() && client.reusable() => {
                 Released::KeepAlive
             }
-            Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Released::Close,
+            Self::Http1Client(_) | Self::Raw(_) | Self::App(_) | Self::Undecided(_) => {
+                Released::Close
+            }
+            Self::Http2(http2) => {
+                http2.release(number);
+                Released::GoesOn
+            }
             Self::BoltServer(server) => {
                 server.release(number);
                 Released::GoesOn
@@ -338,6 +364,8 @@ impl Mux {
             Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => 0,
             Self::BoltServer(server) => server.buffered(),
             Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
+            Self::Http2(http2) => http2.buffered(),
+            Self::Undecided(first) => first.len(),
             #[cfg(test)]
             Self::Toy(toy) => toy.buffered(),
         }
@@ -352,6 +380,7 @@ impl Mux {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => {
                 AtEnd::Over
             }
+            Self::Http2(_) | Self::Undecided(_) => AtEnd::Over,
             #[cfg(test)]
             Self::Toy(_) => AtEnd::Over,
         }
@@ -363,30 +392,33 @@ impl Mux {
             Self::BoltServer(server) => server.take_beats(),
             Self::BoltClient(client) => client.take_replies(),
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Vec::new(),
+            Self::Http2(_) | Self::Undecided(_) => Vec::new(),
             #[cfg(test)]
             Self::Toy(_) => Vec::new(),
         }
     }
 }
 
-/// Windows of streams, beside the connection's watermark. No protocol but that of the tests has them, so far.
-#[cfg_attr(not(test), expect(unused_variables, reason = "what has no windows needs no numbers"))]
+/// Windows of streams, beside the connection's watermark.
 impl Mux {
     /// Bytes that a stream's own window still takes; without windows the connection's watermark alone counts.
     pub(crate) fn writable(&self, number: u32) -> usize {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => usize::MAX,
-            Self::BoltServer(_) | Self::BoltClient(_) => usize::MAX,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => usize::MAX,
+            Self::Http2(http2) => http2.writable(number),
             #[cfg(test)]
             Self::Toy(toy) => toy.writable(number),
         }
     }
 
     /// What was received for a stream has a place: its peer may send as much again.
+    #[cfg_attr(not(test), expect(unused_variables, reason = "HTTP/2 writes it when it is flushed"))]
     pub(crate) fn consumed(&mut self, number: u32, out: &mut Out) {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
-            Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => {}
+            Self::Http2(http2) => http2.consumed(number),
             #[cfg(test)]
             Self::Toy(toy) => {
                 toy.consumed(number);
@@ -397,10 +429,12 @@ impl Mux {
 
     /// Ends a stream in the middle, where that is not the connection's end; a protocol that sends messages whole has
     /// nothing to say then.
+    #[cfg_attr(not(test), expect(unused_variables, reason = "HTTP/2 writes it when it is flushed"))]
     pub(crate) fn reset(&mut self, number: u32, out: &mut Out) {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
-            Self::BoltServer(_) | Self::BoltClient(_) => {}
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => {}
+            Self::Http2(http2) => http2.reset(number),
             #[cfg(test)]
             Self::Toy(toy) => {
                 toy.reset(number);
@@ -413,7 +447,11 @@ impl Mux {
     pub(crate) fn flush(&mut self, out: &mut Out) -> Vec<u32> {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => Vec::new(),
-            Self::BoltServer(_) | Self::BoltClient(_) => Vec::new(),
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => Vec::new(),
+            Self::Http2(http2) => {
+                http2.flush(out);
+                http2.take_opened()
+            }
             #[cfg(test)]
             Self::Toy(toy) => {
                 toy.flush(out);
@@ -422,11 +460,32 @@ impl Mux {
         }
     }
 
+    /// Writes what was kept so that parts of many streams leave together.
+    #[inline]
+    pub(crate) fn put_kept(&mut self, out: &mut Out) {
+        if let Self::Http2(http2) = self {
+            http2.flush(out);
+        }
+    }
+
+    /// All that was written but so many bytes has left.
+    pub(crate) fn sent(&mut self, outstanding: usize) {
+        if let Self::Http2(http2) = self {
+            http2.sent(outstanding);
+        }
+    }
+
+    /// Whether something waits to leave whose stream is over otherwise.
+    pub(crate) fn has_unsent(&self) -> bool {
+        matches!(self, Self::Http2(http2) if http2.has_unsent())
+    }
+
     /// Whether each stream has a window of its own.
     pub(crate) const fn has_windows(&self) -> bool {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
-            Self::BoltServer(_) | Self::BoltClient(_) => false,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => false,
+            Self::Http2(_) => true,
             #[cfg(test)]
             Self::Toy(_) => true,
         }
@@ -439,10 +498,16 @@ impl Mux {
     pub(crate) const fn is_alone(&self) -> bool {
         match self {
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => true,
-            Self::BoltServer(_) | Self::BoltClient(_) => false,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Http2(_) | Self::Undecided(_) => {
+                false
+            }
             #[cfg(test)]
             Self::Toy(_) => false,
         }
+    }
+
+    pub(crate) const fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
     }
 
     pub(crate) const fn is_opaque(&self) -> bool {
@@ -467,8 +532,9 @@ impl Mux {
     pub(crate) fn is_exhausted(&self) -> bool {
         match self {
             Self::BoltClient(client) => client.is_exhausted(),
+            Self::Http2(http2) => http2.is_exhausted(),
             Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
-            Self::BoltServer(_) => false,
+            Self::BoltServer(_) | Self::Undecided(_) => false,
             #[cfg(test)]
             Self::Toy(toy) => toy.is_exhausted(),
         }
@@ -530,14 +596,33 @@ impl Mux {
 
     /// Tells a client to send further requests elsewhere, if it understands that and has not been told; whether it is.
     pub(crate) fn go_away(&mut self, now: Instant, out: &mut Out) -> bool {
-        let Self::BoltServer(server) = self else { return false };
-        server.go_away(now, out)
+        match self {
+            Self::BoltServer(server) => server.go_away(now, out),
+            Self::Http2(http2) => http2.go_away(now, out),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
+            Self::BoltClient(_) | Self::Undecided(_) => false,
+            #[cfg(test)]
+            Self::Toy(_) => false,
+        }
+    }
+
+    /// Says that no further stream is taken, where that can be said: the connection ends.
+    pub(crate) fn leave(&mut self, out: &mut Out) {
+        if let Self::Http2(http2) = self {
+            http2.leave(out);
+        }
     }
 
     /// Whether a client has had the time to go elsewhere by itself.
     pub(crate) fn had_notice(&self, now: Instant) -> bool {
-        let Self::BoltServer(server) = self else { return false };
-        server.had_notice(now)
+        match self {
+            Self::BoltServer(server) => server.had_notice(now),
+            Self::Http2(http2) => http2.had_notice(now),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
+            Self::BoltClient(_) | Self::Undecided(_) => false,
+            #[cfg(test)]
+            Self::Toy(_) => false,
+        }
     }
 
     /// A stream's message is kept until so many bytes of the connection are sent.
@@ -574,6 +659,7 @@ impl Mux {
             Self::Http1Server(server) => server.upgraded(),
             Self::Http1Client(client) => client.upgraded(),
             Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => return,
+            Self::Http2(_) | Self::Undecided(_) => return,
             #[cfg(test)]
             Self::Toy(_) => return,
         };

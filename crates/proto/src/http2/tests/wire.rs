@@ -356,7 +356,9 @@ fn section_6_8_a_server_goes_away_in_two_steps() {
     assert_eq!(scene.feed_headers(3, END, GET).unwrap().len(), 1, "it was on its way");
     scene.feed_frame(Kind::Ping, frame::ACK, 0, &opaque).unwrap();
     assert_eq!(scene.written(), [(Kind::GoAway, 0, 0, vec![0, 0, 0, 3, 0, 0, 0, 0])]);
-    assert_eq!(scene.feed_headers(5, END, GET), Ok(vec![]), "it is not looked at");
+    assert_eq!(scene.feed_headers(5, 0, POST), Ok(vec![]), "it is not looked at");
+    assert_eq!(scene.feed_frame(Kind::Data, 0, 5, b"late"), Ok(vec![]));
+    assert_eq!(scene.feed_headers(5, END, &[("x-late", "1")]), Ok(vec![]));
     for number in [0, 1] {
         scene.connection.send_head(number, &Head::response(200), true, &mut Out::new());
         scene.connection.release(number);

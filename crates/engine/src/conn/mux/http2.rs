@@ -1,0 +1,200 @@
+//! HTTP/2 towards either: the codec, and what is counted of it.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "errors are many: few of them have a counter of their own"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::head::HeadPool;
+use towpath_proto::http2::{self, Code, Connection, Error};
+use towpath_proto::{Instant, Out};
+
+use super::{Arrival, Part};
+use crate::snapshot::Http2 as Config;
+use crate::stats::Http2Stats;
+
+/// A connection that speaks HTTP/2.
+#[derive(Debug)]
+pub(crate) struct Http2 {
+    connection: Connection,
+    stats: Arc<Http2Stats>,
+    /// What a stream is told that is ended in the middle.
+    code: Code,
+    /// Streams under way, as they are counted.
+    active: u32,
+    /// When the peer was told that it should go elsewhere.
+    told: Option<Instant>,
+}
+
+impl Http2 {
+    /// Towards a client.
+    pub(crate) fn server(config: &Config, stats: Arc<Http2Stats>) -> Self {
+        let connection = Connection::server(Arc::clone(&config.options));
+        Self { connection, stats, code: Code::INTERNAL_ERROR, active: 0, told: None }
+    }
+
+    /// Towards a server.
+    pub(crate) fn client(config: &Config, stats: Arc<Http2Stats>) -> Self {
+        let connection = Connection::client(Arc::clone(&config.options));
+        Self { connection, stats, code: Code::CANCEL, active: 0, told: None }
+    }
+
+    pub(crate) fn receive(&mut self, chunk: Bytes) {
+        self.connection.receive(chunk);
+    }
+
+    /// What arrived next, and the number of its stream.
+    pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<(u32, Arrival)>, Error> {
+        let polled = self.connection.poll(heads).inspect_err(|error| self.stats.count(*error))?;
+        let Some((number, arrival)) = polled else { return Ok(None) };
+        let arrival = match arrival {
+            http2::Arrival::Part(event) => {
+                if self.code == Code::INTERNAL_ERROR
+                    && matches!(event, towpath_proto::Event::Head { .. })
+                {
+                    self.begin();
+                }
+                Arrival::Part(event)
+            }
+            http2::Arrival::Reset(_) => Arrival::Reset,
+            http2::Arrival::Refused => Arrival::Refused,
+        };
+        Ok(Some((number, arrival)))
+    }
+
+    fn begin(&mut self) {
+        self.active += 1;
+        self.stats.streams_active.inc();
+    }
+
+    /// Takes a part of a message. Bodies leave with [`Http2::flush`].
+    pub(crate) fn send(&mut self, number: u32, part: Part<'_>, out: &mut Out) {
+        match part {
+            Part::Head(head, end) => self.connection.send_head(number, head, end, out),
+            Part::Interim(head) => self.connection.send_informational(number, head, out),
+            Part::Data(data) => self.connection.send_data(number, data),
+            Part::Trailers(trailers) => self.connection.send_trailers(number, trailers),
+            Part::End => self.connection.send_end(number),
+        }
+    }
+
+    pub(crate) fn open(&mut self) -> Option<u32> {
+        let number = self.connection.open()?;
+        self.begin();
+        Some(number)
+    }
+
+    /// A stream is over for us. What waits of an answer still goes out.
+    pub(crate) fn release(&mut self, number: u32) {
+        self.connection.release(number);
+        if self.active > 0 {
+            self.active -= 1;
+            self.stats.streams_active.dec();
+        }
+    }
+
+    pub(crate) fn reset(&mut self, number: u32) {
+        self.connection.reset(number, self.code);
+    }
+
+    pub(crate) fn consumed(&mut self, number: u32) {
+        self.connection.consumed(number);
+    }
+
+    /// Writes all that can leave.
+    pub(crate) fn flush(&mut self, out: &mut Out) {
+        self.connection.flush(out);
+        let counts = self.connection.take_counts();
+        if counts != http2::Counts::default() {
+            self.stats.add(&counts);
+        }
+    }
+
+    pub(crate) fn take_opened(&mut self) -> Vec<u32> {
+        self.connection.take_opened()
+    }
+
+    pub(crate) fn sent(&mut self, outstanding: usize) {
+        self.connection.sent(outstanding);
+    }
+
+    /// Tells a client to send further requests elsewhere; false if it was told before.
+    pub(crate) fn go_away(&mut self, now: Instant, out: &mut Out) -> bool {
+        let told = self.connection.go_away_soon();
+        if told {
+            self.told = Some(now);
+            self.flush(out);
+        }
+        told
+    }
+
+    /// Says that no further stream is taken: the connection ends.
+    pub(crate) fn leave(&mut self, out: &mut Out) {
+        self.connection.go_away(Code::NO_ERROR);
+        self.flush(out);
+    }
+
+    /// Whether a client that was told has had the time to hear it.
+    pub(crate) fn had_notice(&self, now: Instant) -> bool {
+        self.connection.has_gone_away() || self.told.is_some_and(|told| now >= told + NOTICE)
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.connection.capacity()
+    }
+
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.connection.is_exhausted()
+    }
+
+    pub(crate) fn writable(&self, number: u32) -> usize {
+        self.connection.writable(number)
+    }
+
+    pub(crate) fn buffered(&self) -> usize {
+        self.connection.buffered()
+    }
+
+    /// Whether answers wait for windows whose streams are over otherwise.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connection.streams() > self.active as usize
+    }
+}
+
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        self.stats.streams_active.sub(self.active.into());
+    }
+}
+
+impl Http2Stats {
+    fn add(&self, counts: &http2::Counts) {
+        self.rx_reset.add(counts.resets_received.into());
+        self.tx_reset.add(counts.resets_sent.into());
+        self.header_overflow.add(counts.header_overflows.into());
+        self.rx_messaging_error.add(counts.malformed.into());
+        self.trailers.add(counts.trailers.into());
+        self.goaway_sent.add(counts.goaways_sent.into());
+        self.stream_refused_errors.add(counts.refused.into());
+    }
+
+    /// Counts why a connection is over.
+    fn count(&self, error: Error) {
+        match error {
+            Error::EmptyFrames => self.inbound_empty_frames_flood.inc(),
+            Error::PriorityFrames => self.inbound_priority_frames_flood.inc(),
+            Error::WindowUpdates => self.inbound_window_update_frames_flood.inc(),
+            Error::OutboundFrames => self.outbound_flood.inc(),
+            Error::OutboundControlFrames => self.outbound_control_flood.inc(),
+            Error::BlockTooLarge => self.header_overflow.inc(),
+            _ => {}
+        }
+    }
+}
+
+/// How long a client has for the streams that it began before it knew.
+const NOTICE: Duration = Duration::from_secs(1);

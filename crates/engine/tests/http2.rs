@@ -1,0 +1,287 @@
+//! HTTP/2 towards clients and towards origins, beside HTTP/1: every pair, streams under flow control, resets, and ends that
+//! are said before they come.
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    clippy::wildcard_enum_match_arm,
+    reason = "these are tests, and a script answers to what it cares about"
+)]
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::message::{Drain, Message, ToWorker};
+use towpath_engine::snapshot::Http2;
+use towpath_engine::stats::Registry;
+use towpath_proto::http2::Options;
+use towpath_sim::{Random, World, for_each_seed};
+
+#[path = "http2/client.rs"]
+mod many;
+#[path = "http2/origin.rs"]
+mod multi;
+mod scene;
+
+use many::{Manner, Seen};
+use multi::Habits;
+use scene::client::{Ending, Endings, asks, client};
+use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin};
+use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
+
+/// What speaks HTTP/2 on a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+}
+
+fn http2(always: bool, options: Options) -> Option<Arc<Http2>> {
+    Some(Arc::new(Http2 { options: Arc::new(options), always, keepalive: None }))
+}
+
+/// Small windows, so that they matter.
+fn small() -> Options {
+    Options {
+        stream_window: 65_535,
+        connection_window: 100_000,
+        max_concurrent_streams: 8,
+        ..Options::default()
+    }
+}
+
+struct Outcome {
+    endings: BTreeMap<String, Vec<Ending>>,
+    clients: Vec<Seen>,
+    origins: multi::Seen,
+    registry: Arc<Registry>,
+    /// Counters live as long as it does.
+    _world: World<Message>,
+}
+
+impl Outcome {
+    fn number(&self, name: &str) -> u64 {
+        self.registry.read().number(name).unwrap_or_default()
+    }
+
+    fn answered(&self) -> usize {
+        let answered = Ending::Answered { status: 200, from_origin: true };
+        self.endings.values().filter(|endings| ***endings == [answered]).count()
+    }
+}
+
+const CLIENTS: usize = 4;
+const REQUESTS: usize = 15;
+const ALL: usize = CLIENTS * REQUESTS;
+
+struct Case {
+    clients: Speaks,
+    origins: Speaks,
+    manner: Manner,
+    habits: Habits,
+    largest: usize,
+    adjust: fn(&mut Plan),
+    /// When the worker is told to drain, at once or when all is done.
+    drain_after: Option<Duration>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            clients: Speaks::Http2,
+            origins: Speaks::Http2,
+            manner: Manner::default(),
+            habits: Habits::default(),
+            largest: 20_000,
+            adjust: |_| {},
+            drain_after: None,
+        }
+    }
+}
+
+impl Case {
+    fn run(&self, seed: u64) -> Outcome {
+        let mut world: World<Message> = World::new(seed);
+        let (origins, plain) = (Rc::default(), Log::default());
+        for number in 1..=2 {
+            let at = origin_address(number);
+            if self.origins == Speaks::Http2 {
+                world.add(multi::origin(at, seed, self.habits, Rc::clone(&origins)));
+            } else {
+                world.add(plain_origin(at, Rc::clone(&plain), PlainHabits::default()));
+            }
+        }
+        let mut plan = Plan::new(2);
+        if self.origins == Speaks::Http2 {
+            plan.cluster.http2 = http2(true, small());
+        }
+        // Clients of either kind come to the same listener.
+        plan.adjust_http = |http| http.http2 = http2(false, small());
+        plan.adjust_forward = |forward| forward.timeout = None;
+        (self.adjust)(&mut plan);
+        let registry = Arc::new(Registry::default());
+        let worker = add_counted_worker(&mut world, seed, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let (mut random, endings) = (Random::new(seed), Endings::default());
+        let mut clients = Vec::new();
+        for number in 0..CLIENTS {
+            let asks = asks(&mut random, number, REQUESTS, self.largest);
+            let endings = Rc::clone(&endings);
+            if self.clients == Speaks::Http2 {
+                let seen = Rc::default();
+                clients.push(Rc::clone(&seen));
+                let seed = seed ^ number as u64;
+                let target = address(HTTP);
+                world.add(many::client(target, asks, self.manner, seed, endings, seen));
+            } else {
+                world.add(client(address(HTTP), asks, endings));
+            }
+        }
+        if let Some(after) = self.drain_after {
+            world.run_for(after);
+            let drain = Drain::at_once(Some(Duration::from_secs(900)));
+            world.send(worker, Message::To(ToWorker::Drain(drain)));
+        }
+        world.run_for(Duration::from_secs(600));
+        drain_and_check(&mut world, worker);
+        let wrong = origins.borrow().wrong_bodies + plain.borrow().wrong_bodies;
+        assert_eq!(wrong, 0, "no body is another's");
+        let clients = clients.iter().map(|seen| std::mem::take(&mut *seen.borrow_mut())).collect();
+        let (endings, origins) = (endings.borrow().clone(), origins.take());
+        let outcome = Outcome { endings, clients, origins, registry, _world: world };
+        for gauge in ["upstream_cx_active", "upstream_rq_active", "upstream_rq_pending_active"] {
+            assert_eq!(outcome.number(&format!("cluster.app.{gauge}")), 0, "{gauge}");
+        }
+        for gauge in ["downstream_cx_active", "downstream_cx_http2_active", "downstream_rq_active"]
+        {
+            assert_eq!(outcome.number(&format!("http.in.{gauge}")), 0, "{gauge}");
+        }
+        assert_eq!(outcome.number("http2.streams_active"), 0);
+        outcome
+    }
+}
+
+#[test]
+fn every_pair_of_protocols_carries_requests_and_answers_whole() {
+    for clients in [Speaks::Http1, Speaks::Http2] {
+        for origins in [Speaks::Http1, Speaks::Http2] {
+            let mut trailers = 0;
+            for_each_seed(8, |seed| {
+                let outcome = Case { clients, origins, ..Case::default() }.run(seed);
+                assert_eq!(outcome.answered(), ALL, "{:?}", outcome.endings);
+                let multiplexed = clients == Speaks::Http2;
+                let requests = if multiplexed { ALL as u64 } else { 0 };
+                assert_eq!(outcome.number("http.in.downstream_rq_http2_total"), requests);
+                let connections = if multiplexed { CLIENTS as u64 } else { 0 };
+                assert_eq!(outcome.number("http.in.downstream_cx_http2_total"), connections);
+                let upstream = outcome.number("cluster.app.upstream_cx_http2_total");
+                assert_eq!(upstream > 0, origins == Speaks::Http2);
+                assert_eq!(upstream, outcome.origins.connections);
+                trailers += outcome.clients.iter().map(|seen| seen.trailers).sum::<u32>();
+            });
+            let both = (clients, origins) == (Speaks::Http2, Speaks::Http2);
+            assert!(!both || trailers > 50, "{trailers} trailers");
+        }
+    }
+}
+
+#[test]
+fn streams_of_many_clients_share_few_connections() {
+    let mut most = 0;
+    for_each_seed(12, |seed| {
+        let adjust = |plan: &mut Plan| plan.cluster.limits.connections = 1;
+        let case = Case { clients: Speaks::Http1, adjust, ..Case::default() };
+        let outcome = case.run(seed);
+        assert_eq!(outcome.answered(), ALL, "{:?}", outcome.endings);
+        assert!(outcome.origins.connections <= 2, "one for each host");
+        most = most.max(outcome.origins.most_at_once);
+    });
+    assert!(most > 1, "{most} at once");
+}
+
+#[test]
+fn slow_readers_and_streams_that_are_given_up_hold_up_no_other() {
+    let mut given_up = 0;
+    for origins in [Speaks::Http1, Speaks::Http2] {
+        for_each_seed(6, |seed| {
+            let manner = Manner { eager: 30, gives_up: 200 };
+            let case = Case { origins, manner, largest: 100_000, ..Case::default() };
+            let outcome = case.run(seed);
+            let left: u32 = outcome.clients.iter().map(|seen| seen.given_up).sum();
+            assert_eq!(outcome.answered() + left as usize, ALL, "{:?}", outcome.endings);
+            given_up += left;
+        });
+    }
+    assert!(given_up > 20, "{given_up} were given up");
+}
+
+#[test]
+fn an_origin_that_goes_away_loses_no_request() {
+    let mut went_away = 0;
+    for_each_seed(20, |seed| {
+        let habits = Habits { goes_away: 60, ..Habits::default() };
+        let outcome = Case { habits, ..Case::default() }.run(seed);
+        // Refused twice in a row is the one way to a 503.
+        let refused = Ending::Answered { status: 503, from_origin: false };
+        let twice = outcome.endings.values().filter(|endings| ***endings == [refused]).count();
+        assert_eq!(outcome.answered() + twice, ALL, "{:?}", outcome.endings);
+        assert!(twice <= 2, "{twice} were refused twice");
+        assert!(outcome.origins.times.values().all(|times| *times == 1), "none is done twice");
+        went_away += outcome.origins.went_away;
+    });
+    assert!(went_away > 12, "{went_away} went away");
+}
+
+#[test]
+fn a_stream_that_is_reset_takes_no_other_with_it() {
+    let mut resets = 0;
+    for clients in [Speaks::Http1, Speaks::Http2] {
+        for_each_seed(10, |seed| {
+            let habits = Habits { resets: 30, ..Habits::default() };
+            let outcome = Case { clients, habits, ..Case::default() }.run(seed);
+            let count = outcome.origins.resets as usize;
+            let failed = ALL - outcome.answered();
+            assert!(failed <= count, "{failed} of {count}: {:?}", outcome.endings);
+            resets += count;
+        });
+    }
+    assert!(resets > 30, "{resets} resets");
+}
+
+#[test]
+fn a_drain_tells_clients_and_ends_no_stream() {
+    let mut cut_short = 0;
+    for_each_seed(20, |seed| {
+        let drain_after = Some(Duration::from_millis(20 + seed % 60));
+        let outcome = Case { drain_after, ..Case::default() }.run(seed);
+        let asked: usize = outcome.clients.iter().map(|seen| seen.asked).sum();
+        let refused: usize = outcome.clients.iter().map(|seen| seen.refused).sum();
+        assert_eq!(outcome.answered() + refused, asked, "{:?}", outcome.endings);
+        let told = |seen: &Seen| seen.told || [0, REQUESTS].contains(&seen.asked);
+        assert!(outcome.clients.iter().all(told), "all that are not through were told");
+        cut_short += usize::from(asked < ALL);
+    });
+    assert!(cut_short > 5, "{cut_short} drains came in the middle");
+}
+
+#[test]
+fn connections_end_in_good_order_after_so_many_requests() {
+    for_each_seed(10, |seed| {
+        let adjust = |plan: &mut Plan| {
+            plan.cluster.max_requests_per_connection = 4;
+            plan.adjust_http = |http| {
+                http.http2 = http2(true, small());
+                http.max_requests_per_connection = 5;
+            };
+        };
+        let outcome = Case { adjust, ..Case::default() }.run(seed);
+        let asked: usize = outcome.clients.iter().map(|seen| seen.asked).sum();
+        let refused: usize = outcome.clients.iter().map(|seen| seen.refused).sum();
+        assert_eq!(outcome.answered() + refused, asked, "{:?}", outcome.endings);
+        assert!(outcome.clients.iter().all(|seen| seen.told), "all were told");
+        assert!(outcome.origins.connections as usize >= asked / 4 / 2);
+        let reached = outcome.number("http.in.downstream_cx_max_requests_reached");
+        assert_eq!(reached, CLIENTS as u64);
+    });
+}
