@@ -20,6 +20,7 @@ mod filter_chain;
 mod header_ops;
 mod health;
 mod http;
+mod http2;
 mod http_filter;
 mod listener;
 mod matcher;

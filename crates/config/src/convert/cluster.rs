@@ -48,7 +48,8 @@ impl Converter<'_> {
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");
-        let tls = socket.and_then(|socket| self.upstream_socket(socket));
+        let http2 = upstream.http2.as_deref();
+        let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
         let (limits, high_limits) = self.limits(message);
         let name = message.text("name");
         let stat_name = match message.text("alt_stat_name") {
@@ -57,6 +58,7 @@ impl Converter<'_> {
         };
         let Upstream {
             http1,
+            http2,
             idle_timeout,
             max_connection_duration,
             max_requests_per_connection,
@@ -88,7 +90,7 @@ impl Converter<'_> {
             max_connection_duration,
             max_requests_per_connection,
             http1: Arc::new(http1),
-            http2: None,
+            http2,
             bolt,
             in_use: Default::default(),
             health_check: self.active_check(message),

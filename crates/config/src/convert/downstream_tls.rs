@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use towpath_engine::snapshot::DownstreamTls;
 use towpath_engine::snapshot::listener::Terminal;
+use towpath_engine::snapshot::{DownstreamTls, Http};
 use towpath_proto::tls::{Identity, Names, ServerSettings, TicketKey, Tickets, Trust, Version};
 
 use super::Converter;
@@ -35,14 +35,18 @@ impl Converter<'_> {
         if config.descriptor.full_name() == RAW_BUFFER {
             return None;
         }
-        self.downstream_tls(config, at, matches!(terminal, Some(Terminal::Http(_))))
+        let http = match terminal {
+            Some(Terminal::Http(http)) => Some(&**http),
+            _ => None,
+        };
+        self.downstream_tls(config, at, http)
     }
 
     fn downstream_tls(
         &mut self,
         config: &Message,
         at: &At,
-        is_http: bool,
+        http: Option<&Http>,
     ) -> Option<DownstreamTls> {
         let common = config.message("common_tls_context");
         let identities = self.server_identities(config, common);
@@ -51,7 +55,10 @@ impl Converter<'_> {
         let versions = self.versions(parameters, SERVER_VERSIONS);
         let cipher_suites = self.cipher_suites(parameters);
         let groups = self.groups(parameters);
-        let alpn = if is_http { self.http_alpn(common) } else { alpn(common) };
+        let alpn = match http {
+            Some(http) if http.http2.is_none() => self.http1_alpn(common),
+            _ => alpn(common),
+        };
         let tickets = self.tickets(config);
         let ClientCertificates { trust, are_required, hides_roots } = clients?;
         let defaults = ServerSettings::default();
@@ -142,7 +149,7 @@ impl Converter<'_> {
     }
 
     /// HTTP/2 is not spoken, so it is not negotiated: a client that offers both speaks HTTP/1.1.
-    fn http_alpn(&mut self, common: Option<&Message>) -> Vec<Vec<u8>> {
+    fn http1_alpn(&mut self, common: Option<&Message>) -> Vec<Vec<u8>> {
         let mut names = alpn(common);
         let all = names.len();
         names.retain(|name| name != b"h2");

@@ -12,6 +12,7 @@ use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
+use super::http2::HTTP2_IS_SPOKEN;
 use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::Message;
@@ -19,6 +20,8 @@ use crate::message::Message;
 impl Converter<'_> {
     pub(super) fn http(&mut self, message: &Message) -> Option<Http> {
         let codec = self.codec(message);
+        let http1 = self.downstream_http1(message);
+        let http2 = self.downstream_http2(message, &http1);
         let routes = self.routes(message);
         let filters = self.http_filters(message);
         let access_logs = self.access_logs(message, "access_log");
@@ -38,8 +41,8 @@ impl Converter<'_> {
         Some(Http {
             stat_prefix: Arc::from(message.text("stat_prefix")),
             codec,
-            http1: Arc::new(self.downstream_http1(message)),
-            http2: None,
+            http1: Arc::new(http1),
+            http2,
             routes: Arc::new(routes?),
             filters,
             router,
@@ -117,10 +120,10 @@ impl Converter<'_> {
         match message.choice("codec_type").as_str() {
             "HTTP1" => return Codec::Http1,
             "AUTO" => {}
-            other => self.report.unsupported(
-                message.at("codec_type"),
-                format!("{other} is not spoken, only HTTP/1"),
-            ),
+            "HTTP2" if HTTP2_IS_SPOKEN => {}
+            other => {
+                self.report.unsupported(message.at("codec_type"), format!("{other} is not spoken"))
+            }
         }
         Codec::Auto
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use towpath_engine::matcher::{AlternativeNameKind, AlternativeNameMatcher};
-use towpath_engine::snapshot::UpstreamTls;
 use towpath_engine::snapshot::tls::AskedName;
+use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::{
     CipherSuite, ClientSettings, Group, Identity, NameMatcher, Names, Roots, ServerName, Trust,
     Version,
@@ -23,16 +23,25 @@ const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTl
 pub(super) const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
 
 impl Converter<'_> {
-    /// A cluster's transport socket; `None` is plain text.
-    pub(super) fn upstream_socket(&mut self, socket: &Message) -> Option<UpstreamTls> {
+    /// A cluster's transport socket; `None` is plain text. `http2` says how it speaks HTTP/2, if it does.
+    pub(super) fn upstream_socket(
+        &mut self,
+        socket: &Message,
+        http2: Option<&Http2>,
+    ) -> Option<UpstreamTls> {
         let (config, at) = self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER, UPSTREAM_TLS])?;
         if config.descriptor.full_name() == RAW_BUFFER {
             return None;
         }
-        self.upstream_tls(config, at)
+        self.upstream_tls(config, at, http2)
     }
 
-    fn upstream_tls(&mut self, config: &Message, at: &At) -> Option<UpstreamTls> {
+    fn upstream_tls(
+        &mut self,
+        config: &Message,
+        at: &At,
+        http2: Option<&Http2>,
+    ) -> Option<UpstreamTls> {
         let common = config.message("common_tls_context");
         let sni = config.text("sni");
         let name = self.server_name(sni, config);
@@ -46,7 +55,7 @@ impl Converter<'_> {
             versions: versions?,
             cipher_suites: cipher_suites?,
             groups: groups?,
-            alpn: alpn(common),
+            alpn: upstream_alpn(common, http2),
             trust: trust?,
             identity: identity?,
             stored_sessions: config
@@ -301,6 +310,16 @@ impl Converter<'_> {
 pub(super) fn alpn(common: Option<&Message>) -> Vec<Vec<u8>> {
     let names = common.into_iter().flat_map(|common| common.texts("alpn_protocols"));
     names.map(|(name, _)| name.as_bytes().to_vec()).collect()
+}
+
+/// What is offered to a cluster's hosts: what the file says, else what the cluster speaks.
+fn upstream_alpn(common: Option<&Message>, http2: Option<&Http2>) -> Vec<Vec<u8>> {
+    let names = alpn(common);
+    match http2 {
+        Some(http2) if names.is_empty() && http2.always => vec![b"h2".to_vec()],
+        Some(_) if names.is_empty() => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        _ => names,
+    }
 }
 
 /// Whether a cluster's hosts are spoken to under TLS, as far as that can be told before it is converted.

@@ -3,22 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::BoltUpstream;
+use towpath_engine::snapshot::{BoltUpstream, Http2};
 use towpath_proto::http1;
 
 use super::Converter;
 use super::bolt::BOLT_OPTIONS;
+use super::http2::HTTP2_IS_SPOKEN;
 use super::route_action::unless_zero;
+use super::tls::is_under_tls;
 use crate::error::Rank;
-use crate::message::{Message, Value};
+use crate::message::{At, Message, Value};
 
 /// Envoy's default for HTTP/1.
 const DEFAULT_RESPONSE_HEADERS_KB: u32 = 80;
+const DEFAULT_HTTP2_HEADERS_KB: u32 = 60;
 const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// What a cluster's HTTP options come to.
 pub(super) struct Upstream {
     pub(super) http1: http1::Options,
+    pub(super) http2: Option<Arc<Http2>>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) max_connection_duration: Option<Duration>,
     pub(super) max_requests_per_connection: u32,
@@ -29,20 +33,24 @@ impl Converter<'_> {
     pub(super) fn upstream(&mut self, cluster: &Message) -> Upstream {
         let (typed, bolt) = self.protocol_options(cluster);
         let bolt = bolt.map(|bolt| Arc::new(self.bolt_upstream(bolt)));
-        let http1 = match typed {
-            Some(typed) => self.chosen_http1(typed),
-            None => cluster.message("http_protocol_options"),
+        let chosen = match typed {
+            Some(typed) => self.chosen(typed, cluster),
+            None => self.chosen_by_old_fields(cluster),
         };
         let common = typed.unwrap_or(cluster).message("common_http_protocol_options");
-        let mut http1 = self.http1_options(http1, common);
-        http1.max_head_bytes = common
-            .and_then(|common| common.number32("max_response_headers_kb"))
-            .unwrap_or(DEFAULT_RESPONSE_HEADERS_KB)
-            .saturating_mul(1024);
+        let mut http1 = self.http1_options(chosen.http1, common);
+        let head_kb = common.and_then(|common| common.number32("max_response_headers_kb"));
+        let head_bytes = |default| head_kb.unwrap_or(default).saturating_mul(1024);
+        http1.max_head_bytes = head_bytes(DEFAULT_HTTP2_HEADERS_KB);
+        let http2 = chosen
+            .http2
+            .map(|Chosen2 { options, always }| self.http2(options, &http1, None, always));
+        http1.max_head_bytes = head_bytes(DEFAULT_RESPONSE_HEADERS_KB);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
         Upstream {
             http1,
+            http2: http2.filter(|_| HTTP2_IS_SPOKEN),
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
             max_requests_per_connection: requests
@@ -89,43 +97,113 @@ impl Converter<'_> {
         (options, bolt)
     }
 
-    /// The HTTP/1 options of the protocol that is chosen.
-    fn chosen_http1<'m>(&mut self, typed: &'m Message) -> Option<&'m Message> {
-        let field = typed.oneof("upstream_protocol_options")?;
-        let Value::Message(choice) = &field.value else { return None };
+    /// The protocols of `HttpProtocolOptions`.
+    fn chosen<'m>(&mut self, typed: &'m Message, cluster: &Message) -> Chosen<'m> {
+        let Some(field) = typed.oneof("upstream_protocol_options") else {
+            return Chosen::default();
+        };
+        let Value::Message(choice) = &field.value else { return Chosen::default() };
         match field.descriptor.name() {
-            "explicit_http_config" => {
-                let protocol = choice.oneof("protocol_config")?;
-                match (protocol.descriptor.name(), &protocol.value) {
-                    ("http_protocol_options", Value::Message(http1)) => return Some(http1),
-                    ("http2_protocol_options", _) => {
-                        self.report.unsupported(&protocol.at, "HTTP/2 is not spoken to clusters")
-                    }
-                    _ => self.report.unsupported(&protocol.at, "HTTP/3 is not spoken to clusters"),
+            "explicit_http_config" => self.explicit(choice),
+            "use_downstream_protocol_config" => self.as_downstream(choice),
+            _ => {
+                if !is_under_tls(cluster) {
+                    let text =
+                        "ALPN configured for a cluster which has a non-ALPN transport socket";
+                    self.report.problem(&field.at, text);
                 }
-                None
+                self.needs_http2(&field.at, "the protocol is not chosen by ALPN");
+                if choice.has("http3_protocol_options") {
+                    self.report.unsupported(choice.at("http3_protocol_options"), NO_HTTP3);
+                }
+                let options = choice.message("http2_protocol_options");
+                Chosen {
+                    http1: choice.message("http_protocol_options"),
+                    http2: Some(Chosen2 { options, always: false }),
+                }
             }
-            "use_downstream_protocol_config" => {
-                for other in ["http2_protocol_options", "http3_protocol_options"] {
-                    if choice.has(other) {
-                        self.report.finding(
-                            choice.at(other),
-                            Rank::Harmless,
-                            "no request comes in over this protocol",
-                        );
-                    }
-                }
-                choice.message("http_protocol_options")
+        }
+    }
+
+    fn explicit<'m>(&mut self, choice: &'m Message) -> Chosen<'m> {
+        let Some(protocol) = choice.oneof("protocol_config") else { return Chosen::default() };
+        match (protocol.descriptor.name(), &protocol.value) {
+            ("http_protocol_options", Value::Message(http1)) => {
+                Chosen { http1: Some(http1), http2: None }
+            }
+            ("http2_protocol_options", Value::Message(http2)) => {
+                self.needs_http2(&protocol.at, NO_HTTP2);
+                Chosen::only_http2(http2)
             }
             _ => {
-                self.report.unsupported(
-                    &field.at,
-                    "the protocol is not chosen by ALPN: HTTP/1 is spoken to clusters",
-                );
-                None
+                self.report.unsupported(&protocol.at, NO_HTTP3);
+                Chosen::default()
             }
+        }
+    }
+
+    fn as_downstream<'m>(&mut self, choice: &'m Message) -> Chosen<'m> {
+        if HTTP2_IS_SPOKEN {
+            self.report.unsupported(&choice.at, ONE_PROTOCOL);
+        }
+        for other in ["http2_protocol_options", "http3_protocol_options"] {
+            if choice.has(other) {
+                let text = "no request comes in over this protocol";
+                self.report.finding(choice.at(other), Rank::Harmless, text);
+            }
+        }
+        let options = choice.message("http2_protocol_options");
+        Chosen {
+            http1: choice.message("http_protocol_options"),
+            http2: options.map(|options| Chosen2 { options: Some(options), always: false }),
+        }
+    }
+
+    /// The protocols of a cluster without `HttpProtocolOptions`.
+    fn chosen_by_old_fields<'m>(&mut self, cluster: &'m Message) -> Chosen<'m> {
+        if cluster.choice("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
+            let at = cluster.at("protocol_selection");
+            if HTTP2_IS_SPOKEN {
+                self.report.unsupported(at, ONE_PROTOCOL);
+            } else {
+                self.report.finding(at, Rank::Harmless, "both sides speak HTTP/1");
+            }
+        }
+        if let Some(http2) = cluster.message("http2_protocol_options") {
+            self.needs_http2(&http2.at, NO_HTTP2);
+            return Chosen::only_http2(http2);
+        }
+        Chosen { http1: cluster.message("http_protocol_options"), http2: None }
+    }
+
+    fn needs_http2(&mut self, at: &At, text: &str) {
+        if !HTTP2_IS_SPOKEN {
+            self.report.unsupported(at, text);
         }
     }
 }
 
+/// Which protocols a cluster speaks, and the options of each.
+#[derive(Default)]
+struct Chosen<'m> {
+    http1: Option<&'m Message>,
+    http2: Option<Chosen2<'m>>,
+}
+
+struct Chosen2<'m> {
+    options: Option<&'m Message>,
+    /// As [`Http2::always`].
+    always: bool,
+}
+
+impl<'m> Chosen<'m> {
+    fn only_http2(options: &'m Message) -> Self {
+        Self { http1: None, http2: Some(Chosen2 { options: Some(options), always: true }) }
+    }
+}
+
+const NO_HTTP2: &str = "HTTP/2 is not spoken to clusters";
+const NO_HTTP3: &str = "HTTP/3 is not spoken to clusters";
+const ONE_PROTOCOL: &str =
+    "a cluster is spoken to in one way, however requests come in; write explicit_http_config";
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -13,6 +13,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "http_filters",
             "common_http_protocol_options",
             "http_protocol_options",
+            "http2_protocol_options",
+            "stream_error_on_invalid_http_message",
             "server_name",
             "server_header_transformation",
             "scheme_header_transformation",
@@ -47,14 +49,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "append_x_forwarded_port",
         ],
         harmless: &[
-            ("http2_protocol_options", "no HTTP/2 comes in; see codec_type"),
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
             ("drain_timeout", "HTTP/1 has no GOAWAY to wait after"),
             ("drain_timeout_jitter", "drains have no jitter"),
-            (
-                "stream_error_on_invalid_http_message",
-                "after an invalid HTTP/1 message the connection is always closed",
-            ),
             (
                 "set_current_client_cert_details",
                 "read with forward_client_cert_details only, and what would read it is refused",
