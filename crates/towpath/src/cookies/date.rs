@@ -1,5 +1,10 @@
 //! Dates as servers write them into cookies, in whatever format (RFC 6265bis §5.1.1).
 
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use time::{Date, Month};
+
 /// Seconds since 1970; none for what is no date, and 0 for what is before.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let (mut time, mut day, mut month, mut year) = (None, None, None, None);
@@ -15,18 +20,16 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         }
     }
     let ((hour, minute, second), day, month, year) = (time?, day?, month?, year?);
-    let year = match year {
+    let year: i32 = match year {
         70..=99 => year + 1900,
         0..=69 => year + 2000,
         _ => year,
     };
-    let in_range =
-        (1..=31).contains(&day) && year >= 1601 && hour < 24 && minute < 60 && second < 60;
-    if !in_range || day > days_of(month, year) {
+    if year < 1601 {
         return None;
     }
-    let days = days_since_1970(year, month, day);
-    let seconds = days * 86400 + i64::from(hour * 3600 + minute * 60 + second);
+    let date = Date::from_calendar_date(year, month, day).ok()?;
+    let seconds = date.with_hms(hour, minute, second).ok()?.assume_utc().unix_timestamp();
     Some(u64::try_from(seconds).unwrap_or(0))
 }
 
@@ -35,12 +38,12 @@ fn is_delimiter(letter: char) -> bool {
 }
 
 /// Its digits at the beginning, if there are so many; what follows must be no digit.
-fn number(token: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
+fn number<N: FromStr>(token: &str, digits: RangeInclusive<usize>) -> Option<N> {
     let end = token.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(token.len());
     digits.contains(&end).then(|| token[..end].parse().ok()).flatten()
 }
 
-fn clock(token: &str) -> Option<(u32, u32, u32)> {
+fn clock(token: &str) -> Option<(u8, u8, u8)> {
     let mut parts = token.splitn(3, ':');
     let (hour, minute, second) = (parts.next()?, parts.next()?, parts.next()?);
     let whole =
@@ -48,31 +51,11 @@ fn clock(token: &str) -> Option<(u32, u32, u32)> {
     Some((whole(hour)??, whole(minute)??, number(second, 1..=2)?))
 }
 
-fn month_of(token: &str) -> Option<u32> {
+fn month_of(token: &str) -> Option<Month> {
     let name = token.get(..3)?.to_ascii_lowercase();
     let names = "jan feb mar apr may jun jul aug sep oct nov dec";
     let at = names.split(' ').position(|month| month == name)?;
-    u32::try_from(at + 1).ok()
-}
-
-const fn is_leap(year: u32) -> bool {
-    year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
-}
-
-const fn days_of(month: u32, year: u32) -> u32 {
-    match month {
-        2 => 28 + is_leap(year) as u32,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-fn days_since_1970(year: u32, month: u32, day: u32) -> i64 {
-    let before = i64::from(year) - 1;
-    let leaps = before / 4 - before / 100 + before / 400;
-    let months: u32 = (1..month).map(|month| days_of(month, year)).sum();
-    // 719162 days lie before 1970.
-    before * 365 + leaps + i64::from(months + day) - 1 - 719_162
+    Month::try_from(u8::try_from(at + 1).ok()?).ok()
 }
 
 #[cfg(test)]
