@@ -393,10 +393,10 @@ typedef struct towpath_outbox_options {
 towpath_error towpath_outbox_open(towpath_engine *engine, const towpath_outbox_options *options, towpath_outbox **outbox);
 
 /* Puts a request on the disk, and returns when it is there; from then on it will be sent. Of the options count url, method, fields,
- * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those of one lane are
+ * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those with one ordering key are
  * sent one after the other; NULL for those that have none. TOWPATH_ERROR_RESOURCE when there is no room, or the file cannot be
  * written: then it will not be sent. entry may be NULL. */
-towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char *lane, uint64_t *entry);
+towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char *ordering_key, uint64_t *entry);
 
 /* Takes a request out and gives it up, without an end. One that is under way may have been processed. TOWPATH_ERROR_ABSENT when it has
  * ended. */

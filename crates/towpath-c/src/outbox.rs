@@ -59,10 +59,14 @@ impl Wishes<'_> {
 }
 
 impl Outbox {
-    pub(crate) fn put(&self, wishes: request::Wishes<'_>, lane: Option<&str>) -> Result<EntryId> {
+    pub(crate) fn put(
+        &self,
+        wishes: request::Wishes<'_>,
+        ordering_key: Option<&str>,
+    ) -> Result<EntryId> {
         let mut put = self.outbox.put(wishes.request(&self.client)?);
-        if let Some(lane) = lane {
-            put = put.lane(lane);
+        if let Some(ordering_key) = ordering_key {
+            put = put.ordering_key(ordering_key);
         }
         Ok(put.keep()?)
     }

@@ -5,7 +5,7 @@
 //! let engine = towpath::Engine::new()?;
 //! let outbox = engine.outbox("outbox").on_end(|ended| println!("{ended:?}")).open().unwrap();
 //! let message = engine.client().post("https://example.org/messages", "hello");
-//! outbox.put(message).lane("chat 7").keep().unwrap();
+//! outbox.put(message).ordering_key("chat 7").keep().unwrap();
 //! # Ok::<(), towpath::Error>(())
 //! ```
 //!
@@ -21,7 +21,7 @@
 //! Without a network nothing is sent; after [`Engine::network_changed`](crate::Engine::network_changed) everything at
 //! once.
 //!
-//! **Order** is kept among those of one [`Put::lane`]: the next is sent when the one before has ended.
+//! **Order** is kept among those of one [`Put::ordering_key`]: the next is sent when the one before has ended.
 //!
 //! **The end** is told to [`Builder::on_end`] at least once: again in the next life, when the process died while it was
 //! told.
@@ -91,7 +91,7 @@ type OnEnd = Box<dyn FnMut(&Ended) + Send>;
 pub struct Put<'a> {
     outbox: &'a Outbox,
     request: Request,
-    lane: Option<String>,
+    ordering_key: Option<String>,
     expires_after: Option<Duration>,
 }
 
@@ -111,8 +111,8 @@ pub struct Entry {
     pub method: String,
     /// Where it goes.
     pub url: String,
-    /// Those of one lane go one after the other.
-    pub lane: Option<String>,
+    /// Those with one ordering key go one after the other.
+    pub ordering_key: Option<String>,
     /// When it was put.
     pub put: SystemTime,
     /// When it is given up.
@@ -235,8 +235,8 @@ impl Builder {
 
     /// Sends all its requests, those of earlier lives among them, as this client would: with its fields where they have
     /// none of the name, its cookies of that moment, its word on who asks, and what else it was made with. By default,
-    /// and beside that, a request has the fields of the client that made it, as they were when it was put. It goes through
-    /// the outbox's engine, which this does not keep running.
+    /// and beside that, a request has the fields of the client that made it, as they were when it was put. It goes
+    /// through the outbox's engine, which this does not keep running.
     pub fn client(mut self, client: &Client) -> Self {
         self.defaults = Arc::clone(client.defaults());
         self
@@ -333,7 +333,7 @@ impl Outbox {
     /// outbox's engine, and may always be repeated. Where it has no `Idempotency-Key` it gets one: a random UUID as a
     /// quoted string, as the draft has it.
     pub const fn put(&self, request: Request) -> Put<'_> {
-        Put { outbox: self, request, lane: None, expires_after: None }
+        Put { outbox: self, request, ordering_key: None, expires_after: None }
     }
 
     /// Takes a request out, and gives it up if it is under way: it may have been processed. Its end is not told. False
@@ -393,9 +393,9 @@ impl Outbox {
 }
 
 impl Put<'_> {
-    /// Those of one lane are sent one after the other, in the order in which they were put.
-    pub fn lane(mut self, lane: &str) -> Self {
-        self.lane = Some(lane.to_owned());
+    /// Those with one ordering key are sent one after the other, in the order in which they were put.
+    pub fn ordering_key(mut self, ordering_key: &str) -> Self {
+        self.ordering_key = Some(ordering_key.to_owned());
         self
     }
 
@@ -410,9 +410,9 @@ impl Put<'_> {
     /// # Errors
     /// When it cannot be sent as it is, the outbox is full, or the file cannot be written: then it will not be sent.
     pub fn keep(self) -> Result<EntryId, Error> {
-        let Self { outbox, request, lane, expires_after } = self;
+        let Self { outbox, request, ordering_key, expires_after } = self;
         let inner = &outbox.life.inner;
-        let message = message(request, lane, expires_after, &inner.settings)?;
+        let message = message(request, ordering_key, expires_after, &inner.settings)?;
         let id = inner.put(message)?;
         inner.order(Order::Look);
         Ok(EntryId(id))
@@ -457,7 +457,7 @@ impl State {
         let Kept { mut message, places, outcome } = kept;
         if outcome.is_none() {
             let origin = origin(&message.url);
-            self.schedule.add(id, origin, message.lane.as_deref(), expires);
+            self.schedule.add(id, origin, message.ordering_key.as_deref(), expires);
         }
         self.bytes += places.bytes();
         // They are read from the file when they are sent.
@@ -505,7 +505,7 @@ impl Held {
             key: self.message.key.clone(),
             method: self.message.method.clone(),
             url: self.message.url.clone(),
-            lane: self.message.lane.clone(),
+            ordering_key: self.message.ordering_key.clone(),
             put: at(self.message.put_unix_ms),
             expires: self.message.expires_unix_ms.map(at),
             tries: self.tries,
@@ -532,7 +532,7 @@ pub const fn is_final(status: u16) -> bool {
 
 fn message(
     request: Request,
-    lane: Option<String>,
+    ordering_key: Option<String>,
     expires_after: Option<Duration>,
     settings: &Settings,
 ) -> Result<Message, Error> {
@@ -558,7 +558,7 @@ fn message(
         put_unix_ms: now,
         expires_unix_ms: expires_after.map(|after| now.saturating_add(whole_ms(after))),
         limits,
-        lane,
+        ordering_key,
         key,
         method,
         url,

@@ -53,15 +53,20 @@ pub unsafe extern "C" fn towpath_outbox_open(
 pub unsafe extern "C" fn towpath_outbox_put(
     outbox: *const Outbox,
     request: *const RequestOptions,
-    lane: *const c_char,
+    ordering_key: *const c_char,
     entry: *mut u64,
 ) -> i32 {
     guard(|| {
         // SAFETY: the header's rules for handles, structures and texts.
-        let (outbox, options, lane) =
-            unsafe { (borrow(outbox, "outbox")?, read(request, "request")?, text(lane, "lane")?) };
+        let (outbox, options, ordering_key) = unsafe {
+            (
+                borrow(outbox, "outbox")?,
+                read(request, "request")?,
+                text(ordering_key, "ordering_key")?,
+            )
+        };
         refuse_what_does_not_count(&options)?;
-        let id = outbox.put(request_wishes(&options)?, lane)?;
+        let id = outbox.put(request_wishes(&options)?, ordering_key)?;
         if !entry.is_null() {
             // SAFETY: the header's rules for results.
             unsafe { put(entry, id.0, "entry") }?;

@@ -847,7 +847,7 @@ static void an_outbox_sends_what_was_put_in_it(towpath_engine *engine, const cha
     CHECK(towpath_engine_network(engine, "none", TOWPATH_NETWORK_FIXED, 0) == TOWPATH_OK);
     CHECK(towpath_outbox_open(engine, &options, &ended.outbox) == TOWPATH_OK);
     CHECK(towpath_outbox_open(engine, &options, &other) == TOWPATH_ERROR_RESOURCE);
-    CHECK(towpath_outbox_put(ended.outbox, &request, "lane", &entries[0]) == TOWPATH_OK);
+    CHECK(towpath_outbox_put(ended.outbox, &request, "ordering_key", &entries[0]) == TOWPATH_OK);
     CHECK(towpath_outbox_put(ended.outbox, &request, NULL, &entries[1]) == TOWPATH_OK);
     CHECK(towpath_outbox_put(ended.outbox, &request, NULL, NULL) == TOWPATH_ERROR_RESOURCE);
     CHECK(towpath_outbox_remove(ended.outbox, entries[1]) == TOWPATH_OK);
@@ -859,7 +859,7 @@ static void an_outbox_sends_what_was_put_in_it(towpath_engine *engine, const cha
     CHECK(towpath_outbox_put(ended.outbox, &request, NULL, NULL) == TOWPATH_ERROR_URL);
     request.url = url("/length");
     request.idempotency_key = "mine";
-    CHECK(towpath_outbox_put(ended.outbox, &request, "lane", &entries[2]) == TOWPATH_OK);
+    CHECK(towpath_outbox_put(ended.outbox, &request, "ordering_key", &entries[2]) == TOWPATH_OK);
     CHECK(towpath_outbox_count(ended.outbox) == 2);
     CHECK(towpath_outbox_wait(ended.outbox, 0) == TOWPATH_ERROR_ABSENT);
     CHECK(towpath_outbox_free(ended.outbox) == TOWPATH_OK);

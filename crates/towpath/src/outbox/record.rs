@@ -30,8 +30,8 @@ pub(super) struct Message {
     /// When it is given up.
     pub(super) expires_unix_ms: Option<u64>,
     pub(super) limits: Limits,
-    /// Those of one lane go one after the other.
-    pub(super) lane: Option<String>,
+    /// Those with one ordering key go one after the other.
+    pub(super) ordering_key: Option<String>,
     pub(super) key: String,
     pub(super) method: String,
     pub(super) url: String,
@@ -119,7 +119,7 @@ impl Message {
         let pair = |(name, value): &(String, String)| name.len() + value.len() + 8;
         let fields: usize = self.fields.iter().map(pair).sum();
         let texts = self.key.len() + self.method.len() + self.url.len() + self.body.len();
-        (fields + texts + self.lane.as_ref().map_or(0, String::len) + 100) as u64
+        (fields + texts + self.ordering_key.as_ref().map_or(0, String::len) + 100) as u64
     }
 
     fn write(&self, to: &mut Vec<u8>) {
@@ -128,9 +128,9 @@ impl Message {
         for optional in [self.expires_unix_ms, total, first_byte, gap] {
             to.extend_from_slice(&optional.unwrap_or(NEVER).to_le_bytes());
         }
-        to.push(self.lane.is_some().into());
-        let lane = self.lane.as_deref().unwrap_or_default();
-        for text in [lane, &self.key, &self.method, &self.url] {
+        to.push(self.ordering_key.is_some().into());
+        let ordering_key = self.ordering_key.as_deref().unwrap_or_default();
+        for text in [ordering_key, &self.key, &self.method, &self.url] {
             long(to, text.as_bytes());
         }
         let count = u32::try_from(self.fields.len()).unwrap_or(u32::MAX);
@@ -150,8 +150,8 @@ impl Message {
             first_byte: reader.optional()?,
             gap: reader.optional()?,
         };
-        let has_lane = reader.u8()? != 0;
-        let lane = reader.text()?;
+        let has_key = reader.u8()? != 0;
+        let ordering_key = reader.text()?;
         let (key, method, url) = (reader.text()?, reader.text()?, reader.text()?);
         let count = reader.u32()?;
         let fields =
@@ -161,7 +161,7 @@ impl Message {
             put_unix_ms,
             expires_unix_ms,
             limits,
-            lane: has_lane.then_some(lane),
+            ordering_key: has_key.then_some(ordering_key),
             key,
             method,
             url,
@@ -259,7 +259,7 @@ pub(super) mod tests {
             put_unix_ms: 7,
             expires_unix_ms: Some(9),
             limits: Limits { total: Some(60_000), first_byte: None, gap: Some(1) },
-            lane: Some(String::new()),
+            ordering_key: Some(String::new()),
             key: "\"k\"".to_owned(),
             method: "POST".to_owned(),
             url: "http://host/".to_owned(),

@@ -1,4 +1,4 @@
-//! Which entry is sent when: lanes, back-off, origins that are to be left alone.
+//! Which entry is sent when: ordering keys, back-off, origins that are to be left alone.
 //!
 //! Arrives: entries, what became of each attempt, the time. Leaves: the next entry to send, and when to look again. No
 //! clock, no file, no socket.
@@ -30,7 +30,7 @@ pub(super) struct Limits {
 
 #[derive(Debug)]
 struct Waiting {
-    lane: Option<Arc<str>>,
+    ordering_key: Option<Arc<str>>,
     origin: Arc<str>,
     expires: Option<Instant>,
     pause: Pause,
@@ -64,12 +64,12 @@ impl Schedule {
         &mut self,
         id: u64,
         origin: &str,
-        lane: Option<&str>,
+        ordering_key: Option<&str>,
         expires: Option<Instant>,
     ) {
-        let (origin, lane) = (Arc::from(origin), lane.map(Arc::from));
+        let (origin, ordering_key) = (Arc::from(origin), ordering_key.map(Arc::from));
         let pause = Pause::default();
-        self.entries.insert(id, Waiting { lane, origin, expires, pause, running: false });
+        self.entries.insert(id, Waiting { ordering_key, origin, expires, pause, running: false });
     }
 
     /// The next to send, if one is due; it is under way from here on.
@@ -94,13 +94,17 @@ impl Schedule {
         self.candidates().map(|(_, at)| at).min().filter(|at| *at < Instant::FAR_FUTURE)
     }
 
-    /// Those that could be sent, and from when on: the first of each lane, and only one of an origin that failed.
+    /// Those that could be sent, and from when on: the first of each ordering key, and only one of an origin that
+    /// failed.
     fn candidates(&self) -> impl Iterator<Item = (u64, Instant)> {
         let running = self.entries.values().filter(|entry| entry.running);
         let busy: HashSet<&str> = running.map(|entry| &*entry.origin).collect();
-        let mut lanes = HashSet::new();
+        let mut keys = HashSet::new();
         self.entries.iter().filter_map(move |(id, entry)| {
-            let behind = entry.lane.as_deref().is_some_and(|lane| !lanes.insert(lane));
+            let behind = entry
+                .ordering_key
+                .as_deref()
+                .is_some_and(|ordering_key| !keys.insert(ordering_key));
             let origin = self.origins.get(&entry.origin).copied().unwrap_or_default();
             let held_back = origin.failures > 0 && busy.contains(&*entry.origin);
             let may = !entry.running && !behind && !held_back;

@@ -65,19 +65,19 @@ fn a_lane_keeps_its_order_and_holds_up_nobody_else() {
             }
         }
     });
-    let folder = Folder::new("lanes");
+    let folder = Folder::new("keys");
     let engine = Engine::new().unwrap();
     let outbox = folder.quick(&engine).open().unwrap();
-    for (lane, body) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("b", "b2")] {
+    for (ordering_key, body) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("b", "b2")] {
         let message = engine.client().post(&server.url("/"), body);
-        outbox.put(message).lane(lane).keep().unwrap();
+        outbox.put(message).ordering_key(ordering_key).keep().unwrap();
     }
     assert!(outbox.wait_until_empty(PATIENCE));
     let bodies: Vec<String> = bodies.try_iter().collect();
-    let of_lane = |lane: &str| -> String {
-        bodies.iter().filter(|body| body.starts_with(lane)).cloned().collect()
+    let of_key = |ordering_key: &str| -> String {
+        bodies.iter().filter(|body| body.starts_with(ordering_key)).cloned().collect()
     };
-    assert_eq!((of_lane("a"), of_lane("b")), ("a1a2a3".to_owned(), "b1b2".to_owned()));
+    assert_eq!((of_key("a"), of_key("b")), ("a1a2a3".to_owned(), "b1b2".to_owned()));
     assert_eq!(bodies.len(), 5);
 }
 
@@ -218,8 +218,8 @@ fn a_process_that_dies_while_it_is_told_is_told_again() {
 
 #[test]
 fn a_process_that_is_killed_at_any_time_loses_nothing_and_repeats_nothing() {
-    let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let theirs = Arc::clone(&ledger);
+    let deliveries = Arc::new(Mutex::new(Deliveries::default()));
+    let theirs = Arc::clone(&deliveries);
     let server = Server::new(move |stream, _| {
         while let Some(request) = read_request(stream) {
             if !theirs.lock().unwrap().process(&request) {
@@ -237,23 +237,23 @@ fn a_process_that_is_killed_at_any_time_loses_nothing_and_repeats_nothing() {
         // processed.
         let words = (round % 3 == 0).then_some(round / 3 % (PUTS + 1));
         let dies_at = if words.is_some() { usize::MAX } else { round / 3 % 6 };
-        ledger.lock().unwrap().watch(child, dies_at, round % 3 == 1);
+        deliveries.lock().unwrap().watch(child, dies_at, round % 3 == 1);
         let mut said = output.lines().map_while(Result::ok);
         if let Some(words) = words {
             kept.extend(said.by_ref().filter_map(kept_body).take(words));
-            ledger.lock().unwrap().kill();
+            deliveries.lock().unwrap().kill();
         }
         kept.extend(said.filter_map(kept_body));
-        ledger.lock().unwrap().bury();
+        deliveries.lock().unwrap().bury();
     }
     let mut last = folder.child(&server, "puts 0", 0);
     assert!(last.wait().unwrap().success());
-    ledger.lock().unwrap().check(&kept);
+    deliveries.lock().unwrap().check(&kept);
 }
 
 /// What the server knows, and whom it kills when.
 #[derive(Default)]
-struct Ledger {
+struct Deliveries {
     /// Key and body of every request that was processed, also of those that were so before.
     processed: Vec<(String, String)>,
     child: Option<Child>,
@@ -261,7 +261,7 @@ struct Ledger {
     processes_first: bool,
 }
 
-impl Ledger {
+impl Deliveries {
     fn watch(&mut self, child: Child, dies_at: usize, processes_first: bool) {
         (self.child, self.dies_at, self.processes_first) = (Some(child), dies_at, processes_first);
     }
@@ -313,10 +313,10 @@ impl Ledger {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), order.len(), "none has two keys");
-        for lane in ["a", "b"] {
-            let numbers = order.iter().filter_map(|body| body.strip_prefix(lane));
+        for ordering_key in ["a", "b"] {
+            let numbers = order.iter().filter_map(|body| body.strip_prefix(ordering_key));
             let numbers: Vec<usize> = numbers.map(|number| number.parse().unwrap()).collect();
-            assert!(numbers.is_sorted(), "lane {lane}: {numbers:?}");
+            assert!(numbers.is_sorted(), "key {ordering_key}: {numbers:?}");
         }
     }
 }
@@ -340,10 +340,10 @@ fn a_process_of_other_tests() {
     let outbox = outbox.open().unwrap();
     let first: usize = first.parse().unwrap();
     for number in first..first + count.parse::<usize>().unwrap() {
-        let lane = ["a", "b", "c"][number % 3];
-        let body = format!("{lane}{number}");
+        let ordering_key = ["a", "b", "c"][number % 3];
+        let body = format!("{ordering_key}{number}");
         let put = outbox.put(engine.client().post(url, body.clone()));
-        let put = if lane == "c" { put } else { put.lane(lane) };
+        let put = if ordering_key == "c" { put } else { put.ordering_key(ordering_key) };
         put.keep().unwrap();
         let mut output = std::io::stdout();
         writeln!(output, "\nkept {body}").and_then(|()| output.flush()).unwrap();
