@@ -15,9 +15,9 @@
 //! and `last-modified`; `stale-while-revalidate` and `stale-if-error` (RFC 5861) hold, and
 //! [`Cache::stale_if_error`] is for servers that say nothing. A request says what it wants by `cache-control`:
 //! `no-cache`, `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached` (answered 504 without an answer).
-//! A method that changes something removes what was kept of its URL (RFC 9111 §4.4). Requests with a `range`, a `host` or
-//! conditions of their own pass it by; 206 is not kept. What is kept is a body that came whole and was read to its end;
-//! one that is larger than an eighth of the cache, or 8 MiB, is not.
+//! A method that changes something removes what was kept of its URL (RFC 9111 §4.4). Requests with a `range`, a `host`
+//! or conditions of their own pass it by; 206 is not kept. What is kept is a body that came whole and was read to its
+//! end; one that is larger than an eighth of the cache, or 8 MiB, is not.
 
 mod control;
 mod folder;

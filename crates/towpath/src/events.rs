@@ -10,10 +10,11 @@
 //! ```
 //!
 //! A stream that ends or breaks is asked for again, with `last-event-id` where the server gave one, until the server
-//! answers 204 or something that is no event stream. One that broke is asked for at once, one that the server ended after
-//! a second, or after what it said (`retry`), which holds for both; each attempt that fails doubles the pause, up to 30 s,
-//! drawn from the upper half. 429 and 500, 502, 503 and 504 count as failed attempts, as does everything else that may
-//! go well the next time; where the platform says that there is no network an attempt waits for one. A connection on which nothing came for
+//! answers 204 or something that is no event stream. One that broke is asked for at once, one that the server ended
+//! after a second, or after what it said (`retry`), which holds for both; each attempt that fails doubles the pause, up
+//! to 30 s, drawn from the upper half. 429 and 500, 502, 503 and 504 count as failed attempts, as does everything else
+//! that may go well the next time; where the platform says that there is no network an attempt waits for one. A
+//! connection on which nothing came for
 //! 90 s ([`Request::gap_timeout`] is another time) is taken for broken: servers send comments in between.
 
 mod parser;

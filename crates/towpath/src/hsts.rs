@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A host is learned from the `strict-transport-security` field of an answer over `https`, addresses never. A request
-//! to it by `http`, from the app or from a redirect, goes by `https` then, from port 80 to 443 and from any other to the
-//! same (§8.3). No list of hosts comes with the library: [`Hosts::add`] takes those that an app knows.
+//! to it by `http`, from the app or from a redirect, goes by `https` then, from port 80 to 443 and from any other to
+//! the same (§8.3). No list of hosts comes with the library: [`Hosts::add`] takes those that an app knows.
 
 use std::collections::HashMap;
 use std::fmt;

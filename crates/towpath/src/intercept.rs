@@ -28,11 +28,11 @@
 //! | [`Client::intercept`] | application interceptors | once for what the app asks, before cookies, caches and redirects; its answer is the last one, decoded |
 //! | [`Client::intercept_network`] | network interceptors | for each request that goes to a server, with all its fields; its answer is as it came, before caches and decoding, and 304s are among them |
 //!
-//! Neither sees the engine's repetitions, hedges and resumptions, which are one request here. Requests pass in the order
-//! in which interceptors were added, answers in the other. One that answers by itself is heard by those before it, and
-//! not by those behind it. They are called on the thread that sends, or on the engine's, and must not block. A panic is
-//! [`Error::Handler`]. What they answer to a body in pieces of [`Request::upload`] is an error. Requests of an outbox have
-//! those of [`outbox::Builder::client`](crate::outbox::Builder::client).
+//! Neither sees the engine's repetitions, hedges and resumptions, which are one request here. Requests pass in the
+//! order in which interceptors were added, answers in the other. One that answers by itself is heard by those before
+//! it, and not by those behind it. They are called on the thread that sends, or on the engine's, and must not block. A
+//! panic is [`Error::Handler`]. What they answer to a body in pieces of [`Request::upload`] is an error. Requests of an
+//! outbox have those of [`outbox::Builder::client`](crate::outbox::Builder::client).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -176,7 +176,8 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"limits\":[],\"rests\":[],\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"limits\":[],\
+             \"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

@@ -71,8 +71,8 @@ impl Watching {
     /// Tells the engine what there is, and from then on what becomes of it.
     pub(crate) fn start(shared: Arc<Shared>, belief: Belief) -> io::Result<Self> {
         let (watcher, stop) = Watcher::open()?;
-        let mut standing = Standing::of(&watcher.picture()?, belief);
-        let _ = shared.network_changed(standing.change());
+        let mut state = NetworkState::of(&watcher.picture()?, belief);
+        let _ = shared.network_changed(state.change());
         let watch = move || {
             while let Ok(Woken::Changed) = watcher.wait() {
                 if belief == Belief::Changes && shared.network.app_tells.load(Ordering::Acquire) {
@@ -80,14 +80,14 @@ impl Watching {
                 }
                 // What cannot be read now is read after the next change.
                 let Ok(picture) = watcher.picture() else { continue };
-                let new = Standing::of(&picture, belief);
-                let told = if new.differs_from(&standing) {
+                let new = NetworkState::of(&picture, belief);
+                let told = if new.differs_from(&state) {
                     shared.network_changed(new.change())
                 } else {
                     Ok(())
                 };
                 match told {
-                    Ok(()) => standing = new,
+                    Ok(()) => state = new,
                     Err(Error::Stopped) => return,
                     // It has no room for messages: it is told with the next change.
                     Err(_) => {}
@@ -101,7 +101,7 @@ impl Watching {
 
 /// What an app needs to know of a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Standing {
+struct NetworkState {
     label: String,
     kind: NetworkKind,
     online: bool,
@@ -109,7 +109,7 @@ struct Standing {
     addresses: Vec<IpAddr>,
 }
 
-impl Standing {
+impl NetworkState {
     fn of(picture: &Picture, belief: Belief) -> Self {
         let name = |index: u32| {
             let link = picture.links.iter().find(|link| link.index == index);
@@ -188,57 +188,56 @@ mod tests {
         }
     }
 
-    fn standing(change: impl FnOnce(&mut Picture)) -> Standing {
+    fn state(change: impl FnOnce(&mut Picture)) -> NetworkState {
         let mut picture = home();
         change(&mut picture);
-        Standing::of(&picture, Belief::All)
+        NetworkState::of(&picture, Belief::All)
     }
 
     #[test]
     fn the_label_is_the_default_route_s_interface_and_router() {
-        let home = Standing::of(&home(), Belief::All);
+        let home = NetworkState::of(&home(), Belief::All);
         assert_eq!((home.label.as_str(), home.online), ("eth0 10.0.0.1", true));
         assert_eq!(home.kind, NetworkKind::Fixed);
-        let mobile = standing(|picture| picture.links[1].running = false);
+        let mobile = state(|picture| picture.links[1].running = false);
         assert_eq!((mobile.label.as_str(), mobile.kind), ("wwan0 10.0.0.9", NetworkKind::Mobile));
-        let six = standing(|picture| {
+        let six = state(|picture| {
             picture.routes.push(DefaultRoute { link: 2, six: true, gateway: None, metric: 1 });
         });
         assert_eq!(six.label, home.label);
-        let local = standing(|picture| picture.routes.clear());
+        let local = state(|picture| picture.routes.clear());
         assert_eq!((local.label.as_str(), local.online), ("eth0", true), "only its own net");
     }
 
     #[test]
     fn there_is_no_network_without_route_and_address() {
-        let routed = standing(|picture| picture.addresses.clear());
+        let routed = state(|picture| picture.addresses.clear());
         assert!(routed.online);
-        let none = standing(|picture| {
+        let none = state(|picture| {
             picture.addresses.clear();
             picture.routes.clear();
         });
         assert_eq!((none.label.as_str(), none.online), ("", false));
-        let down = standing(|picture| {
+        let down = state(|picture| {
             picture.links[1].running = false;
             picture.links[2].running = false;
         });
         assert!(!down.online);
-        assert!(!Standing::of(&Picture::default(), Belief::All).online);
-        let guessed = Standing::of(&Picture::default(), Belief::Changes);
-        assert!(guessed.online && guessed.differs_from(&Standing::of(&home(), Belief::Changes)));
+        assert!(!NetworkState::of(&Picture::default(), Belief::All).online);
+        let guessed = NetworkState::of(&Picture::default(), Belief::Changes);
+        assert!(
+            guessed.online && guessed.differs_from(&NetworkState::of(&home(), Belief::Changes))
+        );
     }
 
     #[test]
     fn what_is_there_in_addition_is_no_change() {
-        let home = Standing::of(&home(), Belief::All);
+        let home = NetworkState::of(&home(), Belief::All);
         assert!(!home.differs_from(&home));
-        assert!(!standing(|picture| picture.addresses.push(address(2, 7))).differs_from(&home));
-        assert!(standing(|picture| picture.addresses.clear()).differs_from(&home));
-        assert!(
-            !standing(|picture| picture.addresses.truncate(1)).differs_from(&home),
-            "not its own"
-        );
-        assert!(standing(|picture| picture.routes[1] = route(2, 8, 100)).differs_from(&home));
-        assert!(!standing(|picture| picture.routes.retain(|it| it.link == 2)).differs_from(&home));
+        assert!(!state(|picture| picture.addresses.push(address(2, 7))).differs_from(&home));
+        assert!(state(|picture| picture.addresses.clear()).differs_from(&home));
+        assert!(!state(|picture| picture.addresses.truncate(1)).differs_from(&home), "not its own");
+        assert!(state(|picture| picture.routes[1] = route(2, 8, 100)).differs_from(&home));
+        assert!(!state(|picture| picture.routes.retain(|it| it.link == 2)).differs_from(&home));
     }
 }

@@ -93,8 +93,8 @@ impl Response {
         Self { head, body, redirects: Vec::new(), history: Vec::new() }
     }
 
-    /// One that no server gave, for [`interceptors`](crate::intercept). Its body, whose length it says, is here as a whole.
-    /// Feature `interceptors`.
+    /// One that no server gave, for [`interceptors`](crate::intercept). Its body, whose length it says, is here as a
+    /// whole. Feature `interceptors`.
     ///
     /// # Errors
     /// When the status is not 200 to 599, or a field's name is no token. Ends of lines in values become spaces.

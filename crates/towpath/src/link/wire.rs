@@ -384,7 +384,7 @@ impl Wire {
     }
 
     /// Records for a connection in its handshake.
-    fn shake_hands(&mut self, connection: ConnectionId, chunk: &[u8], now: Instant) {
+    fn handshake(&mut self, connection: ConnectionId, chunk: &[u8], now: Instant) {
         let (Phase::Dialling(dial), Some(security)) = (&mut self.phase, &self.security) else {
             return;
         };
@@ -684,7 +684,7 @@ impl Machine for Wire {
             }
             Input::Received { connection, chunk } => match &self.phase {
                 Phase::Up(up) if up.connection == connection => self.received(chunk, now),
-                Phase::Dialling(_) => self.shake_hands(connection, &chunk, now),
+                Phase::Dialling(_) => self.handshake(connection, &chunk, now),
                 Phase::Up(_) | Phase::Offline | Phase::Pausing(_) => {}
             },
             Input::Sent { connection, bytes } => match &mut self.phase {
