@@ -277,7 +277,8 @@ fn from_maven(peer: &Peer, group: &str, artifact: &str, bare: &[&str]) -> Result
     fs::write(
         &pom,
         format!(
-            "<project><modelVersion>4.0.0</modelVersion><groupId>peers</groupId><artifactId>peers</artifactId><version>1</version>\
+            "<project><modelVersion>4.0.0</modelVersion><groupId>peers</groupId>\
+             <artifactId>peers</artifactId><version>1</version>\
              <dependencies>{wanted}</dependencies></project>\n"
         ),
     )?;

@@ -97,7 +97,8 @@ impl Listeners {
         Self::default()
     }
 
-    /// Binds an address ahead of the shards, so that it is known whether that can be done before anything depends on it.
+    /// Binds an address ahead of the shards, so that it is known whether that can be done before anything depends on
+    /// it.
     ///
     /// A listener that has an address to itself (a unix socket, or TCP without `SO_REUSEPORT`) may give it to another
     /// one with the same options: both have the same socket.

@@ -204,8 +204,8 @@ pub(crate) fn copy_few(room: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// Whether two texts of eight bytes or more are the same; shorter ones are not looked at and count as different. Most are
-/// short: a call of `memcmp` costs more than they do.
+/// Whether two texts of eight bytes or more are the same; shorter ones are not looked at and count as different. Most
+/// are short: a call of `memcmp` costs more than they do.
 #[inline(always)]
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     match one.len() {

@@ -81,7 +81,12 @@ macro_rules! probe_with {
     ($function:ident, $name:literal, $($option:ident),*) => {
         #[cold]
         #[inline(never)]
-        #[cfg(all(target_os = "linux", target_endian = "little", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+        #[cfg(all(
+            target_os = "linux",
+            target_endian = "little",
+            any(target_arch = "x86_64", target_arch = "aarch64"),
+            not(miri)
+        ))]
         pub(crate) fn $function(name: &str, a: u64, b: u64) {
             // SAFETY: the instruction does nothing; the rest are notes outside the program's memory. The operands
             // are only read, by the tool that is attached.
@@ -119,7 +124,12 @@ macro_rules! probe_with {
             }
         }
 
-        #[cfg(not(all(target_os = "linux", target_endian = "little", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+        #[cfg(not(all(
+            target_os = "linux",
+            target_endian = "little",
+            any(target_arch = "x86_64", target_arch = "aarch64"),
+            not(miri)
+        )))]
         pub(crate) fn $function(_name: &str, _a: u64, _b: u64) {}
     };
 }

@@ -122,7 +122,8 @@ fn chart(straight: &Totals, through: &Totals) -> String {
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 220.0;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color:#222}\
+const STYLE: &str = "\
+body{font:15px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1{font-size:1.4rem}.big{font-size:1.2rem;font-weight:600}table{border-collapse:collapse;margin:1rem 0}\
 td,th{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #ddd}th:first-child{text-align:left}\
 svg line{stroke:#ddd}svg text{font-size:11px;fill:#666}polyline{fill:none;stroke-width:2}\

@@ -146,7 +146,8 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict, within: f64) ->
         format!("System calls of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n")
     });
     format!(
-        "{fields}{}{syscalls}CPU per request of the server, this generator against {other}: {:.3} ({:.3} to {:.3}), {words}\n",
+        "{fields}{}{syscalls}CPU per request of the server, this generator against {other}: \
+         {:.3} ({:.3} to {:.3}), {words}\n",
         rounds.collect::<String>(),
         ratio.estimate,
         ratio.low,

@@ -66,7 +66,8 @@ pub struct Compare {
     #[arg(long, conflicts_with_all = ["experiment", "report", "markdown"])]
     self_test: bool,
     /// How often the self-test compares the server with itself
-    #[arg(long, conflicts_with = "experiment", requires = "self_test", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, conflicts_with = "experiment", requires = "self_test", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     comparisons: u16,
     /// Pairs, whatever the file says
     #[arg(long)]

@@ -151,7 +151,8 @@ mod tests {
 
     fn vegeta(rate: f64, p99_ms: f64) -> Figures {
         let text = format!(
-            "{{\"latencies\":{{\"mean\":1000000,\"50th\":900000,\"99th\":{}}},\"requests\":1000,\"throughput\":{rate},\"success\":1}}",
+            "{{\"latencies\":{{\"mean\":1000000,\"50th\":900000,\"99th\":{}}},\
+             \"requests\":1000,\"throughput\":{rate},\"success\":1}}",
             p99_ms * 1e6
         );
         results::read(&text).unwrap()

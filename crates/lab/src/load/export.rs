@@ -28,7 +28,8 @@ impl Outcome {
             }
             seen += step.count_since_last_iteration();
             let end = seconds(step.value_iterated_to().min(histogram.max()) as f64);
-            data.push(json!({"Start": start, "End": end, "Percent": seen as f64 / count * 100.0, "Count": step.count_since_last_iteration()}));
+            let (percent, step) = (seen as f64 / count * 100.0, step.count_since_last_iteration());
+            data.push(json!({"Start": start, "End": end, "Percent": percent, "Count": step}));
             start = end;
         }
         let percentiles: Vec<Value> = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9]
@@ -132,7 +133,8 @@ impl Outcome {
                 show_bytes(target.cost.rss_bytes),
                 show_bytes(target.cost.pss_bytes),
                 show_bytes(target.cost.peak_bytes),
-                (target.cost.voluntary_switches + target.cost.involuntary_switches) as f64 / target.answered.max(1) as f64
+                (target.cost.voluntary_switches + target.cost.involuntary_switches) as f64
+                    / target.answered.max(1) as f64
             ));
         }
         self.add_agents(&mut page);

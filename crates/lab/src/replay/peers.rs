@@ -142,7 +142,8 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
                 "      - name: towpath.filters.network.bolt_proxy\n        typed_config:\n          \
                  \"@type\": type.googleapis.com/xds.type.v3.TypedStruct\n          \
                  type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProxy\n          \
-                 value: {{stat_prefix: f{at}, routes: [{{match: {{service: {{exact: \"{SERVICE}\"}}}}, route: {{cluster: c{at}}}}}]}}\n"
+                 value: {{stat_prefix: f{at}, routes: [{{match: {{service: {{exact: \"{SERVICE}\"}}}}, \
+                 route: {{cluster: c{at}}}}}]}}\n"
             ),
             Layer::Http => format!(
                 "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \

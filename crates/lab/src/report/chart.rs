@@ -124,7 +124,8 @@ impl Bars {
                 );
                 let _ = write!(
                     svg,
-                    "<rect data-series=\"{part}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"18\" fill=\"{}\"><title>{}</title></rect>",
+                    "<rect data-series=\"{part}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"18\" \
+                     fill=\"{}\"><title>{}</title></rect>",
                     color(part),
                     escape(&tip)
                 );
@@ -192,7 +193,8 @@ impl Curves {
             let x = x_at(*value);
             let _ = write!(
                 svg,
-                "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"var(--bad)\" stroke-dasharray=\"4 3\"/>"
+                "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"var(--bad)\" \
+                 stroke-dasharray=\"4 3\"/>"
             );
             let is_right = x + 8.0 + name.chars().count() as f64 * LETTER > whole;
             let (x, anchor) = if is_right { (x - 4.0, "end") } else { (x + 4.0, "start") };
@@ -210,7 +212,8 @@ impl Curves {
                     points.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect();
                 let _ = write!(
                     svg,
-                    "<path data-series=\"{at}\" d=\"{dots}\" stroke=\"{}\" stroke-width=\"6\" stroke-linecap=\"round\" fill=\"none\"/>",
+                    "<path data-series=\"{at}\" d=\"{dots}\" stroke=\"{}\" stroke-width=\"6\" \
+                     stroke-linecap=\"round\" fill=\"none\"/>",
                     color(at)
                 );
             } else {
@@ -376,7 +379,8 @@ fn bins(dots: &[f64], seconds: f64, count: f64) -> Vec<(f64, usize)> {
 
 pub(super) fn open(screen: Screen, height: f64, title: &str) -> String {
     format!(
-        "<svg class=\"{}\" viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"{}\" xmlns=\"http://www.w3.org/2000/svg\">",
+        "<svg class=\"{}\" viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"{}\" \
+         xmlns=\"http://www.w3.org/2000/svg\">",
         if screen == Screen::Wide { "wide" } else { "narrow" },
         screen.width(),
         escape(title)

@@ -123,12 +123,14 @@ impl Dots {
         let _ = if mark.subject < COLORS {
             write!(
                 svg,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{paint}\" stroke-width=\"1.5\"/></g>"
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{paint}\" \
+                 stroke-width=\"1.5\"/></g>"
             )
         } else {
             write!(
                 svg,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\" fill=\"{fill}\" stroke=\"{paint}\" stroke-width=\"1.5\"/></g>",
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\" fill=\"{fill}\" stroke=\"{paint}\" \
+                 stroke-width=\"1.5\"/></g>",
                 x - 3.5,
                 y - 3.5
             )

@@ -230,7 +230,8 @@ fn failures_are_counted_and_missing_latencies_stay_missing() {
     assert!(wrk2.percentile(100.0).is_some_and(|s| (s - 0.00641).abs() < 1e-9));
     let fortio = read(
         r#"{"ActualQPS":999.5,"ActualDuration":2000000000,"NumThreads":4,"RetCodes":{"200":1990,"503":8,"-1":1},
-            "DurationHistogram":{"Count":1999,"Avg":0.001,"Max":0.02,"Percentiles":[{"Percentile":99,"Value":0.004}]}}"#,
+            "DurationHistogram":{"Count":1999,"Avg":0.001,"Max":0.02,
+            "Percentiles":[{"Percentile":99,"Value":0.004}]}}"#,
     )
     .unwrap();
     assert_eq!(

@@ -87,7 +87,8 @@ const SURVEY: &str = r#"(() => {
       const size = it.getBBox();
       return size.x < -1 || size.x + size.width > box.width + 1 || size.y + size.height > box.height + 1;
     }).map(it => it.textContent);
-    return { title: svg.getAttribute('aria-label'), width: svg.getBoundingClientRect().width, marks: drawn.length, outside };
+    return { title: svg.getAttribute('aria-label'), width: svg.getBoundingClientRect().width,
+             marks: drawn.length, outside };
   });
   const key = [...document.querySelectorAll('svg [data-key]')].find(key => key.checkVisibility());
   const name = key.getAttribute('data-key');

@@ -1,8 +1,9 @@
 //! What of a client's first message decides how it is served: the name that it asks for and the protocols that it
 //! offers (RFC 8446 §4.1.2; the form is the same in TLS 1.2).
 //!
-//! Arrives: the records of a connection from its first byte. Leaves: an [`Offer`], empty when they are no `ClientHello`.
-//! Whether the message is fit is not judged here: the TLS library reads it again and refuses it with the right alert.
+//! Arrives: the records of a connection from its first byte. Leaves: an [`Offer`], empty when they are no
+//! `ClientHello`. Whether the message is fit is not judged here: the TLS library reads it again and refuses it with the
+//! right alert.
 
 /// What a connection's first bytes say of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub enum Greeting {
 }
 
 impl Greeting {
-    /// Reads all that has arrived since a connection's first byte. As long as a record is not whole, that costs nothing.
+    /// Reads all that has arrived since a connection's first byte. As long as a record is not whole, that costs
+    /// nothing.
     #[must_use]
     pub fn read(records: &[u8]) -> Self {
         match HelloReader::default().read(records) {

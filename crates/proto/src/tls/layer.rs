@@ -203,8 +203,8 @@ impl Layer {
         self.common()?.alpn_protocol()
     }
 
-    /// The name by which the client asked for this server (RFC 6066 §3), as it wrote it; on the server's side only, once
-    /// its first message is there.
+    /// The name by which the client asked for this server (RFC 6066 §3), as it wrote it; on the server's side only,
+    /// once its first message is there.
     #[must_use]
     pub fn server_name(&self) -> Option<&str> {
         match &self.side {
