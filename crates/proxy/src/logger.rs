@@ -22,7 +22,8 @@ macro_rules! log {
     ($component:ident, $level:ident, $($message:tt)+) => {{
         let component = $crate::logger::Component::$component;
         if $crate::logger::enabled(component, $crate::logger::Level::$level) {
-            $crate::logger::write(component, $crate::logger::Level::$level, file!(), line!(), format_args!($($message)+));
+            let level = $crate::logger::Level::$level;
+            $crate::logger::write(component, level, file!(), line!(), format_args!($($message)+));
         }
     }};
 }

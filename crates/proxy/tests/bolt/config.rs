@@ -86,6 +86,7 @@ pub(crate) fn cluster(name: &str, address: SocketAddr, rest: &str) -> String {
     load_assignment:
       cluster_name: {name}
       endpoints: [ \
-      {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]"
+      {{ lb_endpoints: [ {{ endpoint: {{ address: \
+      {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]"
     )
 }

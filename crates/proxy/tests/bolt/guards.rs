@@ -148,7 +148,8 @@ fn a_line_has_what_the_frames_say_whoever_answered() {
     let line = "%REQ(:METHOD)% %REQ(:PATH)% %REQ(x-tenant)% %REQ(User-Agent)% %REQ(gone?x-tenant)% %RESP(x-of)% \
         %PROTOCOL% %RESPONSE_CODE% %RESPONSE_FLAGS% %ROUTE_NAME% %BYTES_RECEIVED% %BYTES_SENT%";
     let access_log = format!(
-        r#"{{ name: file, filter: {{ header_filter: {{ header: {{ name: x-tenant, present_match: true }} }} }}, typed_config: {{
+        r#"{{ name: file, filter: {{ header_filter: {{ header: {{ name: x-tenant, present_match: true }} }} }},
+            typed_config: {{
             "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: {},
             log_format: {{ text_format_source: {{ inline_string: "{line}\n" }} }} }} }}"#,
         log.display()

@@ -16,7 +16,8 @@ fn sofarpc_is_routed_by_service_and_method_and_logged() {
     let access_log = format!(
         r#"{{ name: file, typed_config: {{
             "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: {},
-            log_format: {{ text_format_source: {{ inline_string: "%REQ(:PATH)% %REQ(sofa_head_method_name)% %RESPONSE_CODE% %RESP(none)%\n" }} }} }} }}"#,
+            log_format: {{ text_format_source: {{
+              inline_string: "%REQ(:PATH)% %REQ(sofa_head_method_name)% %RESPONSE_CODE% %RESP(none)%\n" }} }} }} }}"#,
         log.display()
     );
     let absent = server("empty", origin.address, "", "");

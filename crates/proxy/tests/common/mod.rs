@@ -77,7 +77,8 @@ static_resources:
     CLUSTER_TYPE
     load_assignment:
       cluster_name: origin
-      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {}, port_value: {} }} }} }} }} ] }} ]
+      endpoints:
+      - lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {}, port_value: {} }} }} }} }} ]
 "#,
         origin.ip(),
         origin.port()

@@ -8,7 +8,10 @@ use std::path::Path;
 use crate::case::Suite;
 use crate::secure;
 
-const CONNECTION_MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const CONNECTION_MANAGER: &str = concat!(
+    "type.googleapis.com/envoy.extensions.filters.network.",
+    "http_connection_manager.v3.HttpConnectionManager"
+);
 const TCP_PROXY: &str =
     "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const FILE_LOG: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";

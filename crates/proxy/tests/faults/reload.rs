@@ -113,7 +113,8 @@ const MORE: &str = "  clusters:\n";
 /// [`bootstrap`] with one more TCP listener.
 fn with_listener(config: &str, name: &str, address: &str, options: &str) -> String {
     let listener = format!(
-        "  - name: {name}\n    address: {{ {address} }}\n{options}    filter_chains:\n    - filters:\n      - name: tcp\n        \
+        "  - name: {name}\n    address: {{ {address} }}\n{options}    filter_chains:\n    \
+         - filters:\n      - name: tcp\n        \
          typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, \
          stat_prefix: extra, cluster: origin }}\n{MORE}"
     );
@@ -247,7 +248,8 @@ fn turn(base: &str, turn: u32) -> String {
         config = config.replace("connect_timeout: 1s", "connect_timeout: 2s");
     }
     let cluster = format!(
-        "  - {{ name: extra-{turn}, type: STATIC, health_checks: [ {{ timeout: 1s, interval: 1s, unhealthy_threshold: 1, \
+        "  - {{ name: extra-{turn}, type: STATIC, health_checks: [ {{ timeout: 1s, interval: 1s, \
+         unhealthy_threshold: 1, \
          healthy_threshold: 1, tcp_health_check: {{}} }} ], load_assignment: \
          {{ cluster_name: e, endpoints: [ {{ lb_endpoints: [ \
          {{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 9 }} }} }} }} ] }} ] }} }}\n"
