@@ -8,11 +8,11 @@
 //! counts as outstanding until the app has used it.
 
 pub(crate) mod avalanche;
+pub(crate) mod back_off;
 pub(crate) mod finder;
 pub mod message;
 pub(crate) mod origin;
 pub mod report;
-pub(crate) mod rest;
 
 use std::collections::HashMap;
 
@@ -115,7 +115,7 @@ pub(crate) struct Call {
     /// The one beside it, with the same number.
     pub(crate) duplicate: Option<ConnectionId>,
     /// The app hears nothing of it: its duplicate is the request, or was.
-    pub(crate) mute: bool,
+    pub(crate) secondary: bool,
     /// Its response can go on on another connection.
     pub(crate) resume: Option<Box<Resume>>,
     /// How much the kernel had sent for good when its connection was last looked at.
@@ -140,7 +140,7 @@ impl Call {
             standby: None,
             silent_asked: false,
             duplicate: None,
-            mute: false,
+            secondary: false,
             resume: None,
             untaken: 0,
         }

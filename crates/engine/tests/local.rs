@@ -7,14 +7,14 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "local/back_off.rs"]
+mod back_off;
 #[path = "local/flow.rs"]
 mod flow;
 #[path = "local/hedge.rs"]
 mod hedge;
 #[path = "local/priority.rs"]
 mod priority;
-#[path = "local/rest.rs"]
-mod rest;
 #[path = "local/resume.rs"]
 mod resume;
 mod scene;
@@ -515,9 +515,12 @@ fn an_answer_that_comes_after_an_outage_counts_where_the_one_asked_anew_does_not
         assert_eq!(state.received, pattern(&state.id, 500));
         let report = state.report();
         assert_eq!((report.redone, report.hedges, report.tries.len()), (1, 0, 2), "{report:?}");
-        let troubles: Vec<&str> = report.tries.iter().map(|each| each.trouble).collect();
-        let late = "the other one answered first";
-        assert!(troubles == ["", late] || troubles == [late, ""], "{troubles:?} {report:?}");
+        let reset_reasons: Vec<&str> = report.tries.iter().map(|each| each.reset_reason).collect();
+        let late = "another attempt answered first";
+        assert!(
+            reset_reasons == ["", late] || reset_reasons == [late, ""],
+            "{reset_reasons:?} {report:?}"
+        );
         assert_eq!(log.borrow().times[&state.id], 2);
         app.run(Duration::from_secs(1));
         assert_eq!(app.world.machine::<Worker>(app.worker).streams(), 0);

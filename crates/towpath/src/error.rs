@@ -100,8 +100,8 @@ impl Cause {
             Some((attempt.ended?, cause))
         });
         // What ended the last one is the limit itself.
-        let ended = report.tries.windows(2).filter(|pair| !pair[0].trouble.is_empty());
-        let tries = ended.map(|pair| (pair[1].began, Self::Attempt(pair[0].trouble)));
+        let ended = report.tries.windows(2).filter(|pair| !pair[0].reset_reason.is_empty());
+        let tries = ended.map(|pair| (pair[1].began, Self::Attempt(pair[0].reset_reason)));
         let all = lookups.chain(attempts).chain(tries);
         all.max_by_key(|(at, _): &(Instant, Self)| *at).map(|(_, cause)| cause)
     }

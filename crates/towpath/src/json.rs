@@ -20,7 +20,7 @@ use towpath_proto::{FlowLimit, Instant};
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
-/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `hedge` (beside another), `trouble` |
+/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `hedge` (beside another), `reset_reason` |
 /// | `retries`, `redone` | repetitions after a failure; on a standby connection |
 /// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
@@ -89,13 +89,13 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!(
-        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"hedge\":{},\"trouble\":{}}}",
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"hedge\":{},\"reset_reason\":{}}}",
         at(one.began),
         Text(&one.peer.to_string()),
         one.connection,
         one.reused,
         one.hedge,
-        Text(one.trouble)
+        Text(one.reset_reason)
     )
 }
 

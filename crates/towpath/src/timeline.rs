@@ -77,12 +77,12 @@ pub fn entries(report: &Report) -> Vec<Entry> {
             each.began,
             format!("{again} on connection {} to {} ({reused})", each.connection, each.peer),
         );
-        if each.trouble == OTHER_FIRST {
+        if each.reset_reason == OTHER_FIRST {
             let at = record.upstream_first_received.or(record.end).unwrap_or(each.began);
             add(at, format!("given up on connection {}: {OTHER_FIRST}", each.connection));
-        } else if !each.trouble.is_empty() {
+        } else if !each.reset_reason.is_empty() {
             let next = report.tries.get(number + 1).map(|next| next.began).or(record.end);
-            add(next.unwrap_or(each.began), format!("given up there: {}", each.trouble));
+            add(next.unwrap_or(each.began), format!("given up there: {}", each.reset_reason));
         }
     }
     for resumed in &report.resumed {

@@ -20,13 +20,13 @@
 
 pub mod answers;
 pub mod avalanche;
+pub mod back_off;
 pub mod budget;
 pub mod heartbeat;
 pub mod memory;
 pub mod priority;
 pub mod progress;
 pub mod race;
-pub mod rest;
 pub mod resume;
 pub mod retry_after;
 pub mod slow_start;

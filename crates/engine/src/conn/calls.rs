@@ -18,7 +18,7 @@ impl Connections {
     }
 
     /// Tells a client that understands it to send its next calls elsewhere.
-    pub(crate) fn bid_farewell(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
+    pub(crate) fn send_go_away(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
         let Some(connection) = self.table.get_mut(id) else { return };
         // Nothing goes out behind our FIN.
         let Role::Downstream(_) = &connection.role else { return };

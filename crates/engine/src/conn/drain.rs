@@ -12,7 +12,7 @@ impl Connections {
     /// its way at this moment is still answered.
     pub(crate) fn close_quiet(&mut self, env: &mut Env, now: Instant) {
         for id in self.table.ids() {
-            self.bid_farewell(id, env, now);
+            self.send_go_away(id, env, now);
             self.close_when_quiet(id, env, now);
         }
     }
@@ -27,7 +27,7 @@ impl Connections {
 
     /// One connection goes away in good order: with the response under way or the next one, or when it has been quiet.
     pub(crate) fn drain(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
-        self.bid_farewell(id, env, now);
+        self.send_go_away(id, env, now);
         self.close_after_response(id);
         self.close_when_quiet(id, env, now);
     }

@@ -262,7 +262,7 @@ impl Connection {
 
     /// Whether no further stream can begin on it, whatever its mux says.
     pub(crate) fn is_spent(&self) -> bool {
-        self.ended || self.gone || self.tls.as_ref().is_some_and(|layer| layer.is_worn())
+        self.ended || self.gone || self.tls.as_ref().is_some_and(|layer| layer.is_exhausted())
     }
 
     /// Whether further streams may begin on an upstream connection, now or when others are over.

@@ -103,7 +103,7 @@ impl Connections {
     }
 
     /// Tells the peer of a connection under TLS that nothing more comes, behind all that was encoded for it.
-    pub(crate) fn say_goodbye(&mut self, id: ConnectionId, env: &mut Env) {
+    pub(crate) fn send_close_notify(&mut self, id: ConnectionId, env: &mut Env) {
         if self.table.get(id).is_none_or(|connection| connection.tls.is_none()) {
             return;
         }
@@ -113,7 +113,7 @@ impl Connections {
         let Some(connection) = self.table.get_mut(id) else { return };
         let Some(layer) = &mut connection.tls else { return };
         let sealed = &mut self.handshakes.sealed;
-        layer.say_goodbye(sealed);
+        layer.send_close_notify(sealed);
         let records = sealed.split().freeze();
         if !records.is_empty() {
             connection.outstanding += records.len();

@@ -132,7 +132,7 @@ impl Connections {
             self.flush_out(env);
         }
         if how == Close::Flush {
-            self.say_goodbye(id, env);
+            self.send_close_notify(id, env);
         }
         if self.table.remove(id).is_some() {
             env.timers.clear(TimerSlot::of_connection(id));

@@ -64,7 +64,7 @@ impl Listeners {
             self.check_drained(env);
             return;
         }
-        conns.say_goodbye(id, env);
+        conns.send_close_notify(id, env);
         conns.push(Output::Close { connection: id, how: Close::Half }, env);
         self.begin_closing(id, Hold { wait, closer, refused: false }, conns, env, now);
         self.check_drained(env);

@@ -177,7 +177,7 @@ impl Exchange {
     /// `connect_timeout` has passed.
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
         let Some(id) = self.upstreams.attempts.in_slot(slot) else { return };
-        self.upstreams.take_back(id, &mut self.conns, &mut self.env);
+        self.upstreams.cancel_connect(id, &mut self.conns, &mut self.env);
         let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
             return;
         };

@@ -14,7 +14,7 @@ use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 use crate::conn::mux::{Arrival, Mux, Part, Violation};
 use crate::conn::{Connection, Reading, Role};
 use crate::exchange::Exchange;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::record::{Flags, details};
@@ -146,7 +146,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.touch(index, now, &mut self.env.timers);
         account(stream, side, &item, now);
-        if stream.call.crossing != Crossing::None {
+        if stream.call.bridging != Bridging::None {
             return self.cross(index, side, item, now);
         }
         self.pass(index, side, item, now);
@@ -162,7 +162,7 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let leaves_as_it_is = stream.call.crossing == Crossing::None && stream.kind != Kind::App;
+        let leaves_as_it_is = stream.call.bridging == Bridging::None && stream.kind != Kind::App;
         if side == Side::Response && leaves_as_it_is {
             return self.end_response(index, chunk, now);
         }
@@ -254,7 +254,7 @@ impl Exchange {
                 connection.mux.send(number, Part::End, out);
                 if connection.mux.is_opaque() {
                     connection.ended_last = connection.ended;
-                    self.conns.say_goodbye(id, &mut self.env);
+                    self.conns.send_close_notify(id, &mut self.env);
                     self.conns
                         .push(Output::Close { connection: id, how: Close::Half }, &mut self.env);
                 }
@@ -414,11 +414,11 @@ impl Exchange {
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                     // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
-                        || stream.call.crossing == Crossing::Collecting
+                        || stream.call.bridging == Bridging::Collecting
                 }
             },
             Role::Upstream(_) => {
-                stream.call.crossing == Crossing::ToHttp || self.conns.has_room(stream.downstream)
+                stream.call.bridging == Bridging::ToHttp || self.conns.has_room(stream.downstream)
             }
             Role::Arriving(_) | Role::Closing(_) => true,
         }

@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
 use crate::exchange::router::{SHORTEST_WAIT, choose_host, timeouts_from_headers};
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
@@ -202,7 +202,7 @@ fn is_plain_cluster(cluster: &ClusterState) -> bool {
 fn is_plain(stream: &Stream) -> bool {
     stream.is_complete()
         && stream.upgrade == Upgrade::No
-        && stream.call.crossing == Crossing::None
+        && stream.call.bridging == Bridging::None
         && matches!(stream.kind, Kind::Http(_))
 }
 

@@ -15,7 +15,7 @@ use crate::env::Env;
 use crate::exchange::edge::Origin;
 use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{
     Direction, RouteRef, Routed, Stream, Streams, Upgrade, UpstreamState,
@@ -453,7 +453,7 @@ impl Exchange {
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // A call that stays one leaves as its frame.
-        let is_call = matches!(stream.kind, Kind::Rpc(_)) && stream.call.crossing == Crossing::None;
+        let is_call = matches!(stream.kind, Kind::Rpc(_)) && stream.call.bridging == Bridging::None;
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }

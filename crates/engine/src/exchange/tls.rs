@@ -215,7 +215,8 @@ impl Exchange {
         self.open_client(id, now);
     }
 
-    /// A client's handshake came to nothing, or what it sends afterwards is no TLS: the alert goes out, and that is all.
+    /// A client's handshake came to nothing, or what it sends afterwards is no TLS: the alert goes out, and that is
+    /// all.
     fn on_client_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
         let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
             return;

@@ -13,7 +13,7 @@ use crate::conn::spans::Part as Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
@@ -552,7 +552,7 @@ impl Streams {
 fn is_whole_request(stream: &Stream) -> bool {
     stream.request_end == Direction::Ended
         && stream.upgrade == Upgrade::No
-        && stream.call.crossing == Crossing::None
+        && stream.call.bridging == Bridging::None
         && matches!(stream.kind, Kind::Http(_))
 }
 

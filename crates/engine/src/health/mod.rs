@@ -501,7 +501,7 @@ impl Monitor {
                 let mut goodbye = bytes::BytesMut::new();
                 if let Some(layer) = line.tls.as_mut().filter(|_| how == Close::Flush) {
                     goodbye.extend_from_slice(&layer.take_output());
-                    layer.say_goodbye(&mut goodbye);
+                    layer.send_close_notify(&mut goodbye);
                 }
                 if !goodbye.is_empty() {
                     let chunk = goodbye.freeze();

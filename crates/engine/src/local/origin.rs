@@ -14,9 +14,9 @@ use std::time::Duration;
 use towpath_proto::tls::ServerName;
 use towpath_proto::{Address, AttemptId, Instant, QueryId, http1};
 
+use crate::client::back_off::BackOffs;
 use crate::client::progress::connect_options;
 use crate::client::race::Race;
-use crate::client::rest::Rests;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
 use crate::env::{Env, TimerSlot};
 use crate::local::message::{Origin, Outcome, Transport};
@@ -40,7 +40,7 @@ pub(crate) struct OriginState {
     pub(crate) lookups: VecDeque<Lookup>,
     /// How long the first byte took, by the size of the request.
     pub(crate) first_byte: [Quantiles; SIZE_CLASSES],
-    pub(crate) rests: Rests,
+    pub(crate) rests: BackOffs,
 }
 
 /// Where an origin's addresses come from.
@@ -73,7 +73,7 @@ impl OriginState {
             attempts: VecDeque::new(),
             lookups: VecDeque::new(),
             first_byte: Default::default(),
-            rests: Rests::default(),
+            rests: BackOffs::default(),
         }
     }
 

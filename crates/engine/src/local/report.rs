@@ -86,8 +86,8 @@ pub enum AttemptOutcome {
     GivenUp,
 }
 
-/// The [`Try::trouble`] of one that another beside it was quicker than: it went on until then.
-pub const OTHER_FIRST: &str = "the other one answered first";
+/// The [`Try::reset_reason`] of one that another beside it was quicker than: it went on until then.
+pub const OTHER_FIRST: &str = "another attempt answered first";
 
 /// One time that a request was given to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub struct Try {
     /// It was begun beside another, which had no answer yet.
     pub hedge: bool,
     /// Why it ended without an answer; empty if it did not.
-    pub trouble: &'static str,
+    pub reset_reason: &'static str,
 }
 
 /// A response that went on where it had stopped.

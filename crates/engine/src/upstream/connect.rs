@@ -166,14 +166,14 @@ impl Upstreams {
         env: &mut Env,
         _now: Instant,
     ) {
-        self.take_back(id, conns, env);
+        self.cancel_connect(id, conns, env);
         if let Some(attempt) = self.end_attempt(id, Closer::Local, env) {
             self.clusters.drop_if_unused(attempt.pool_key);
         }
     }
 
     /// Tells the driver that a connect, or the handshake that follows it, is given up.
-    pub(crate) fn take_back(&mut self, id: AttemptId, conns: &mut Connections, env: &mut Env) {
+    pub(crate) fn cancel_connect(&mut self, id: AttemptId, conns: &mut Connections, env: &mut Env) {
         match self.attempts.get(id).and_then(|attempt| attempt.securing) {
             Some(connection) => conns.cancel_handshake(connection, env),
             None => conns.push(Output::CancelConnect { attempt: id }, env),

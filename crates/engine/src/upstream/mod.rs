@@ -53,7 +53,7 @@ impl Upstreams {
     ) {
         let gone = conns.table.get(id).is_none_or(|connection| connection.gone);
         if how == Close::Flush && !gone {
-            conns.say_goodbye(id, env);
+            conns.send_close_notify(id, env);
         }
         self.forget_upstream(id, conns, env, now);
         if !gone {

@@ -29,8 +29,8 @@ fn the_second_answer_counts_where_the_first_does_not_come() {
         assert_eq!(state.received, pattern(&state.id, 500));
         let report = state.report();
         assert_eq!((report.hedges, report.retries, report.tries.len()), (1, 0, 2), "{report:?}");
-        assert_eq!(report.tries[0].trouble, "the other one answered first");
-        assert!(report.tries[1].hedge && report.tries[1].trouble.is_empty());
+        assert_eq!(report.tries[0].reset_reason, "another attempt answered first");
+        assert!(report.tries[1].hedge && report.tries[1].reset_reason.is_empty());
         let waited = report.tries[1].began - report.tries[0].began;
         assert!(waited >= Duration::from_millis(50), "{waited:?}");
         assert!(state.ended_at() - report.record.start < Duration::from_millis(500), "{report:?}");
@@ -83,8 +83,9 @@ fn a_second_one_that_answers_with_an_error_does_not_win() {
         let state = &app.calls[&call];
         assert_eq!(state.outcome(), Outcome::Failed(Error::TimedOut(Layer::FirstByte)));
         assert!(state.head.is_none());
-        let troubles: Vec<&str> = state.report().tries.iter().map(|each| each.trouble).collect();
-        assert!(troubles.contains(&"the answer was an error"), "{troubles:?}");
+        let reset_reasons: Vec<&str> =
+            state.report().tries.iter().map(|each| each.reset_reason).collect();
+        assert!(reset_reasons.contains(&"the answer was an error"), "{reset_reasons:?}");
     });
 }
 

@@ -141,7 +141,7 @@ impl Layer {
     }
 
     /// Tells the peer that nothing more comes (`close_notify`), once; nothing when the handshake is not over.
-    pub fn say_goodbye(&mut self, out: &mut BytesMut) {
+    pub fn send_close_notify(&mut self, out: &mut BytesMut) {
         if self.is_established() && !std::mem::replace(&mut self.said_goodbye, true) {
             // Without it the peer takes the end for a cut, which is all that is left then.
             let _ = self.write(Wish::Goodbye, out);
@@ -175,7 +175,7 @@ impl Layer {
     /// Whether its key has sealed so much that a connection which can be spared should end: TLS 1.2 cannot change it,
     /// and after 2^24 records it would have to stop in the middle (RFC 8446 §5.5 has the figures).
     #[must_use]
-    pub fn is_worn(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.sealed_records > MOST_SEALED_RECORDS && self.version() == Some(Version::Tls12)
     }
 

@@ -48,11 +48,11 @@ fn bytes_pass_both_ways_and_the_end_is_told() {
         // Half-closed: our direction still works, until we say goodbye.
         sealed.clear();
         layer.seal(b"more", &mut sealed).unwrap();
-        layer.say_goodbye(&mut sealed);
+        layer.send_close_notify(&mut sealed);
         assert_eq!(served(&mut server, &sealed), b"more");
         assert_eq!(layer.seal(b"too late", &mut sealed), Err(Fault::Internal));
         let len = sealed.len();
-        layer.say_goodbye(&mut sealed);
+        layer.send_close_notify(&mut sealed);
         assert_eq!(sealed.len(), len, "once");
     }
 }

@@ -1,8 +1,8 @@
 //! A second try beside the first, where the first takes longer than its origin usually does.
 //!
 //! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its duplicate, a stream of its own that
-//! is mute: the app hears nothing of it until its answer comes first, or the first one fails. From then on it is the
-//! request.
+//! is secondary: the app hears nothing of it until its answer comes first, or the first one fails. From then on it is
+//! the request.
 //!
 //! One of the two is always the request (`Local::calls` knows which), and only that one tells the app anything, so that
 //! there is one end. The other is given up, and what it went through is told in the report of the one that stays.
@@ -50,7 +50,7 @@ impl Exchange {
         let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
             return false;
         };
-        !call.mute
+        !call.secondary
             && call.duplicate.is_none()
             && call.resume.is_none()
             && stream.request_end == Direction::Ended
@@ -74,8 +74,8 @@ impl Exchange {
         self.place_stream(second, now);
     }
 
-    /// The network was away, and is back: the request begins anew, and the one that is out is its mute duplicate from
-    /// here on. The server may have had that one, and its kernel may be about to repeat the answer.
+    /// The network was away, and is back: the request begins anew, and the one that is out is its secondary duplicate
+    /// from here on. The server may have had that one, and its kernel may be about to repeat the answer.
     pub(crate) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
         if !self.may_have_twin(index) {
             return None;
@@ -103,7 +103,7 @@ impl Exchange {
         let downstream = stream.downstream.connection;
         let first = self.call_mut(index)?;
         // Should the new one fail, the old one may find out once more that there is no network.
-        (first.mute, first.silent_asked) = (true, false);
+        (first.secondary, first.silent_asked) = (true, false);
         let waited = first.waited_until;
         let mut report = std::mem::take(&mut first.report);
         let (id, network) = (first.id, std::sync::Arc::clone(&report.network));
@@ -111,7 +111,7 @@ impl Exchange {
         // What becomes of the last try is the old one's to tell.
         first.report.tries.extend(report.tries.pop());
         let call = self.call_mut(second)?;
-        (call.mute, call.report, call.waited_until) = (false, report, waited);
+        (call.secondary, call.report, call.waited_until) = (false, report, waited);
         self.upstreams.app.calls.insert(id, downstream);
         Some(second)
     }
@@ -128,7 +128,7 @@ impl Exchange {
         let (id, began) = (call.id, call.began);
         let first = self.streams.get(index)?.downstream.connection;
         let mut duplicate = Call::new(id, options, report, began);
-        (duplicate.mute, duplicate.duplicate) = (true, Some(first));
+        (duplicate.secondary, duplicate.duplicate) = (true, Some(first));
         let second = self.open_local_stream(duplicate, now)?;
         self.streams.copy_request(index, second, &mut self.env);
         self.prepare_retries(second);
@@ -152,19 +152,19 @@ impl Exchange {
         if call.duplicate.is_none() {
             return true;
         }
-        let (status, downstream, mute, id) =
-            (stream.response.status(), stream.downstream.connection, call.mute, call.id);
-        if mute && (status >= 500 || status == 429) {
+        let (status, downstream, secondary, id) =
+            (stream.response.status(), stream.downstream.connection, call.secondary, call.id);
+        if secondary && (status >= 500 || status == 429) {
             // The first may still do better, and if not its own answer is as good.
             self.blame_last_try(index, "the answer was an error");
             self.fail_call(index, Error::Disconnected, now);
             return false;
         }
         self.drop_twin(index, now);
-        if mute {
+        if secondary {
             self.upstreams.app.calls.insert(id, downstream);
             if let Some(call) = self.call_mut(index) {
-                call.mute = false;
+                call.secondary = false;
             }
         }
         true
@@ -182,7 +182,7 @@ impl Exchange {
         };
         self.blame_last_try(other, OTHER_FIRST);
         let Some(call) = self.call_mut(other) else { return };
-        (call.duplicate, call.mute) = (None, true);
+        (call.duplicate, call.secondary) = (None, true);
         let (report, waited) = (std::mem::take(&mut call.report), call.waited_until);
         if let Some(call) = self.call_mut(index) {
             call.merge(report, waited);
@@ -190,7 +190,7 @@ impl Exchange {
         self.fail_call(other, Error::Cancelled, now);
     }
 
-    /// A mute request is over: the one that is left knows of it.
+    /// A secondary request is over: the one that is left knows of it.
     pub(crate) fn end_mute(&mut self, call: &mut Call) {
         let Some(first) = call.duplicate.take() else { return };
         let report = std::mem::take(&mut call.report);
@@ -224,7 +224,7 @@ impl Exchange {
             self.fail_call(index, Error::Cancelled, now);
             return false;
         }
-        other.mute = false;
+        other.secondary = false;
         other.merge(std::mem::take(&mut call.report), call.waited_until);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.retries.remaining = retries;
@@ -235,8 +235,8 @@ impl Exchange {
 
     pub(crate) fn blame_last_try(&mut self, index: StreamIndex, why: &'static str) {
         let last = self.call_mut(index).and_then(|call| call.report.tries.last_mut());
-        if let Some(last) = last.filter(|last| last.trouble.is_empty()) {
-            last.trouble = why;
+        if let Some(last) = last.filter(|last| last.reset_reason.is_empty()) {
+            last.reset_reason = why;
         }
     }
 }

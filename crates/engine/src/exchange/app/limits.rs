@@ -10,7 +10,7 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, PathFacts};
 use crate::client::timeouts::{Layers, Size};
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
-use crate::exchange::app::redo::AGAIN;
+use crate::exchange::app::retry::AGAIN;
 use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
 use crate::ids::{Leg, ResetReason, StreamIndex};
@@ -26,14 +26,14 @@ impl Exchange {
         let reused = stream.retries.reused;
         let Some(connection) = self.conns.table.get(id) else { return };
         let opened = connection.opened;
-        let hedge = self.call(index).is_some_and(|call| call.mute);
+        let hedge = self.call(index).is_some_and(|call| call.secondary);
         let began = Try {
             hedge,
             began: now,
             peer: connection.peer.clone(),
             connection: stream.record.upstream_connection,
             reused,
-            trouble: "",
+            reset_reason: "",
         };
         let Some(call) = self.call_mut(index) else { return };
         if opened >= call.began {

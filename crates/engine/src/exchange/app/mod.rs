@@ -1,14 +1,14 @@
 //! Streams of the app in this process, from its commands to its events.
 
 pub(crate) mod avalanche;
+pub(crate) mod back_off;
 pub(crate) mod flow;
 pub(crate) mod hedge;
 pub(crate) mod limits;
 pub(crate) mod origin;
 pub(crate) mod queue;
-pub(crate) mod redo;
-pub(crate) mod rest;
 pub(crate) mod resume;
+pub(crate) mod retry;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -246,7 +246,7 @@ impl Exchange {
         let id = stream.downstream.connection;
         let Some(mut connection) = self.conns.table.remove(id) else { return };
         let Mux::App(call) = &mut connection.mux else { return };
-        if call.mute {
+        if call.secondary {
             return self.end_mute(call);
         }
         self.upstreams.app.calls.remove(&call.id);

@@ -10,7 +10,7 @@ use towpath_proto::Instant;
 
 use crate::client::resume::Resumable;
 use crate::exchange::Exchange;
-use crate::exchange::app::redo::{AGAIN, SILENT_AFTER};
+use crate::exchange::app::retry::{AGAIN, SILENT_AFTER};
 use crate::exchange::stream::Direction;
 use crate::ids::StreamIndex;
 use crate::local::message::Error;
@@ -82,7 +82,7 @@ impl Exchange {
         let Some(error) = resume.asked else { return false };
         if !resume.what.continues(&stream.response, received) {
             if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
-                last.trouble = "the answer is not the rest";
+                last.reset_reason = "the answer is not the rest";
             }
             self.fail_call(index, error, now);
             return true;

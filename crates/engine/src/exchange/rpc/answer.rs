@@ -6,7 +6,7 @@ use towpath_proto::{Close, Instant};
 use crate::conn::spans::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Direction, Streams};
 use crate::ids::{Leg, StreamIndex};
@@ -26,7 +26,7 @@ impl Exchange {
     /// Passes the upstream's answer on.
     pub(crate) fn send_answer(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.call.crossing == Crossing::ToHttp {
+        if stream.call.bridging == Bridging::ToHttp {
             return self.hold_answer(index, now);
         }
         stream.record.status = stream.response.status();

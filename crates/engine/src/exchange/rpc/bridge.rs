@@ -16,7 +16,7 @@ use towpath_proto::name::Name;
 use crate::env::Env;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::parse_number;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams};
 use crate::exchange::{Exchange, edge};
 use crate::ids::{Leg, Side, StreamIndex};
@@ -43,7 +43,7 @@ impl Exchange {
     /// Places a stream on a host, if all of it is here that must be.
     pub(crate) fn place_crossing(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let collecting = stream.call.crossing == Crossing::Collecting;
+        let collecting = stream.call.bridging == Bridging::Collecting;
         if collecting && (stream.request_end != Direction::Ended || !self.become_call(index, now)) {
             return;
         }
@@ -52,7 +52,7 @@ impl Exchange {
 
     /// The request of a stream is complete: one that was collected can go.
     pub(crate) fn end_collecting(&mut self, index: StreamIndex, now: Instant) {
-        let collecting = |stream: &Stream| stream.call.crossing == Crossing::Collecting;
+        let collecting = |stream: &Stream| stream.call.bridging == Bridging::Collecting;
         if self.streams.get(index).is_some_and(collecting) {
             self.place_crossing(index, now);
         }
@@ -61,8 +61,8 @@ impl Exchange {
     /// One piece of a stream that changes its protocol.
     pub(crate) fn cross(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        match (stream.call.crossing, side) {
-            (Crossing::Collecting, Side::Request) => {
+        match (stream.call.bridging, side) {
+            (Bridging::Collecting, Side::Request) => {
                 let added = if let Item::Data(chunk) = &item { chunk.len() } else { 0 };
                 let limit = to_bolt(stream).map_or(0, |bridge| bridge.max_request);
                 if stream.body.len + added > limit {
@@ -71,10 +71,10 @@ impl Exchange {
                     self.pass(index, side, item, now);
                 }
             }
-            (Crossing::ToHttp, Side::Response) => self.collect_answer(index, item, now),
-            (Crossing::None | Crossing::ToBolt, _)
-            | (Crossing::Collecting, Side::Response)
-            | (Crossing::ToHttp, Side::Request) => self.pass(index, side, item, now),
+            (Bridging::ToHttp, Side::Response) => self.collect_answer(index, item, now),
+            (Bridging::None | Bridging::ToBolt, _)
+            | (Bridging::Collecting, Side::Response)
+            | (Bridging::ToHttp, Side::Request) => self.pass(index, side, item, now),
         }
     }
 
@@ -106,7 +106,7 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        stream.call.crossing = Crossing::Collecting;
+        stream.call.bridging = Bridging::Collecting;
         if edge::wanted_upgrade(&stream.request).is_some() {
             self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
             return false;
@@ -128,7 +128,7 @@ impl Exchange {
     /// Makes the frame of a request that is all here; false if that cannot be.
     pub(crate) fn become_call(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        stream.call.crossing = Crossing::ToBolt;
+        stream.call.bridging = Bridging::ToBolt;
         let content = take_body(stream);
         stream.body.whole = true;
         let Some(bridge) = to_bolt(stream) else { return false };
@@ -175,7 +175,7 @@ impl Exchange {
             self.local_reply(index, 404, b"", details::NO_SERVICE, now);
             return false;
         };
-        stream.call.crossing = Crossing::ToHttp;
+        stream.call.bridging = Bridging::ToHttp;
         let mut head = self.env.heads.take();
         let name =
             self.upstreams.clusters.get(stream.cluster).map(|cluster| cluster.config.name.clone());
@@ -280,7 +280,7 @@ impl Streams {
     /// The answer to a call that began as an HTTP request becomes a response; whether it has a body.
     pub(crate) fn become_response(&mut self, index: StreamIndex, env: &mut Env) -> bool {
         let Some(stream) = self.get_mut(index) else { return false };
-        if stream.call.crossing != Crossing::ToBolt {
+        if stream.call.bridging != Bridging::ToBolt {
             self.fill_answer_head(index, env);
             return false;
         }

@@ -148,7 +148,7 @@ impl Exchange {
         {
             return;
         }
-        self.conns.bid_farewell(id, &mut self.env, now);
+        self.conns.send_go_away(id, &mut self.env, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         if connection.mux.had_notice(now)
             && let Some(downstream) = connection.downstream_mut()

@@ -32,12 +32,12 @@ pub(crate) struct Call {
     pub(crate) frame: Option<Frame>,
     /// The upstream's answer, until it is written.
     pub(crate) answer: Option<Frame>,
-    pub(crate) crossing: Crossing,
+    pub(crate) bridging: Bridging,
 }
 
 /// Whether a stream changes its protocol on the way, and how far it is with that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Crossing {
+pub(crate) enum Bridging {
     /// Both sides speak the same.
     #[default]
     None,

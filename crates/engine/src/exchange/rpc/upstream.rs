@@ -8,7 +8,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::ConnectionTimer;
 use crate::conn::mux::{Liveness, bolt_client};
 use crate::exchange::Exchange;
-use crate::exchange::rpc::Crossing;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, UpstreamState};
 use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::record::Record;
@@ -90,7 +90,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let sent = matches!(stream.upstream, UpstreamState::Active(_));
         // HTTP has an answer to everything, and its connection serves again when it has come.
-        if !stream.call.is_oneway || !sent || stream.call.crossing == Crossing::ToHttp {
+        if !stream.call.is_oneway || !sent || stream.call.bridging == Bridging::ToHttp {
             return;
         }
         stream.response_end = Direction::Ended;

@@ -32,7 +32,7 @@ fn bytes_pass_both_ways_whichever_way_they_are_cut() {
             assert_eq!(ours.buffered(), 0, "nothing is kept at rest");
 
             let (mut sealed, mut plain) = (BytesMut::new(), BytesMut::new());
-            theirs.say_goodbye(&mut sealed);
+            theirs.send_close_notify(&mut sealed);
             ours.receive(&sealed, &mut plain).unwrap();
             assert!(ours.is_ended() && plain.is_empty());
         }
@@ -340,7 +340,7 @@ fn a_layer_that_has_read_nothing_says_nothing() {
     assert!(!layer.is_established() && !layer.is_ended() && layer.take_output().is_empty());
     assert_eq!(layer.version(), None);
     assert_eq!(layer.seal(b"early", &mut out), Err(Fault::Internal));
-    layer.say_goodbye(&mut out);
+    layer.send_close_notify(&mut out);
     assert!(out.is_empty());
     assert!(size_of::<Layer>() <= 1280, "{}", size_of::<Layer>());
 }

@@ -17,13 +17,13 @@ use towpath_proto::Instant;
 
 /// The rests of an origin's targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rests {
+pub struct BackOffs {
     /// By a number that stands for the target; the one that was last answered so comes last.
-    targets: VecDeque<(u64, Rest)>,
+    targets: VecDeque<(u64, BackOff)>,
 }
 
-impl Rests {
-    /// As [`Rest::begin`], for a target.
+impl BackOffs {
+    /// As [`BackOff::begin`], for a target.
     pub fn begin(
         &mut self,
         target: u64,
@@ -42,7 +42,7 @@ impl Rests {
         self.targets.push_back((target, rest));
     }
 
-    /// As [`Rest::recovered`], for a target.
+    /// As [`BackOff::recovered`], for a target.
     pub fn recovered(&mut self, target: u64, sent: Instant) {
         if let Some((_, rest)) = self.targets.iter_mut().find(|(other, _)| *other == target) {
             rest.recovered(sent);
@@ -52,7 +52,7 @@ impl Rests {
     /// The rest that holds up a request to a target: its own, or, where several targets rest, the one of them that
     /// ends last.
     #[must_use]
-    pub fn of(&self, target: u64, now: Instant) -> Option<&Rest> {
+    pub fn of(&self, target: u64, now: Instant) -> Option<&BackOff> {
         let resting = || self.targets.iter().filter(|(_, rest)| now < rest.until);
         let own = resting().find(|(other, _)| *other == target);
         let shared = || {
@@ -65,7 +65,7 @@ impl Rests {
 
 /// One target's rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct BackOff {
     began: Instant,
     until: Instant,
     /// Delays behind its end are drawn below this.
@@ -75,7 +75,7 @@ pub struct Rest {
     asked: bool,
 }
 
-impl Rest {
+impl BackOff {
     /// A request that was sent at `sent` was answered 429 or 503; `asked` is what `Retry-After` said. No rest is longer
     /// than `most`. `random` is any number.
     pub fn begin(
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_the_server_names_holds_and_everybody_comes_a_little_later() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         assert_eq!(rest.wait(HIGH, at(0)), None);
         rest.begin(at(900), Some(ms(8_000)), MOST, HIGH, at(1_000));
         assert!(rest.is_asked());
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn one_target_holds_up_itself_and_several_hold_up_all() {
-        let mut rests = Rests::default();
-        let begin = |rests: &mut Rests, target: u64, wait| {
+        let mut rests = BackOffs::default();
+        let begin = |rests: &mut BackOffs, target: u64, wait| {
             rests.begin(target, at(0), Some(ms(wait)), MOST, 0, at(0));
         };
         begin(&mut rests, 1, 1_000);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_targets_that_are_known_are_bounded_and_the_oldest_goes_first() {
-        let mut rests = Rests::default();
+        let mut rests = BackOffs::default();
         for target in 0..=MOST_TARGETS as u64 {
             rests.begin(target, at(0), Some(ms(target + 1)), MOST, 0, at(0));
         }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn no_rest_is_longer_than_the_limit() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         rest.begin(at(0), Some(Duration::MAX), MOST, 0, at(0));
         assert_eq!(rest.wait(0, at(0)), Some(Instant::ZERO + MOST));
         assert!(rest.wait(HIGH, at(0)).unwrap() <= Instant::ZERO + MOST + MOST_SPREAD);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn without_a_word_the_bound_doubles_up_to_its_limit_and_starts_again_after_an_answer() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         let mut waits = Vec::new();
         let mut now = at(0);
         for _ in 0..9 {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_wait_is_drawn_over_the_whole_range() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         rest.begin(at(0), None, MOST, 0, at(0));
         assert_eq!(rest.wait(0, at(0)), None, "a draw of nothing is no wait");
         rest.begin(at(1), None, MOST, HIGH / 2, at(1));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn answers_to_what_was_under_way_neither_raise_the_bound_nor_end_the_row() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         rest.begin(at(100), None, MOST, HIGH, at(200));
         for _ in 0..5 {
             rest.begin(at(150), None, MOST, HIGH, at(210));
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_shorter_rest_does_not_end_a_longer_one() {
-        let mut rest = Rest::default();
+        let mut rest = BackOff::default();
         rest.begin(at(0), Some(ms(10_000)), MOST, 0, at(0));
         rest.begin(at(0), Some(ms(1_000)), MOST, 0, at(10));
         assert_eq!(rest.wait(0, at(20)), Some(at(10_000)));

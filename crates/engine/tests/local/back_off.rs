@@ -28,7 +28,7 @@ fn a_request_that_may_be_repeated_is_sent_again_when_the_rest_is_over() {
         assert_eq!(state.head.as_ref().unwrap().status(), 200);
         let report = state.report();
         assert_eq!((report.retries, report.tries.len(), report.rests.len()), (1, 2, 1));
-        assert_eq!(report.tries[0].trouble, "the server has too much to do");
+        assert_eq!(report.tries[0].reset_reason, "the server has too much to do");
         let rest = report.rests[0];
         assert_eq!((rest.asked, rest.status), (true, Some(503)));
         let wait = rest.until - rest.began;

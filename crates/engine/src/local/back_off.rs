@@ -9,13 +9,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 
-use crate::client::rest::Rest;
+use crate::client::back_off::BackOff;
 use crate::local::Local;
 use crate::snapshot::ClusterId;
 
 impl Local {
     /// The rest that holds up a request to an origin.
-    pub(crate) fn rest_of(&self, cluster: ClusterId, request: &Head, now: Instant) -> Option<Rest> {
+    pub(crate) fn back_off_of(
+        &self,
+        cluster: ClusterId,
+        request: &Head,
+        now: Instant,
+    ) -> Option<BackOff> {
         self.origins.get(&cluster)?.rests.of(target(request), now).copied()
     }
 }

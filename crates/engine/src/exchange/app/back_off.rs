@@ -3,16 +3,16 @@
 use towpath_proto::Instant;
 use towpath_proto::name::Name;
 
-use crate::client::rest::Rest;
+use crate::client::back_off::BackOff;
 use crate::client::retry_after;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
 use crate::ids::{Leg, PoolKey, StreamIndex};
+use crate::local::back_off::target;
 use crate::local::message::Error;
 use crate::local::report::Rested;
-use crate::local::rest::target;
 use crate::snapshot::ClusterId;
 
 impl Exchange {
@@ -26,7 +26,7 @@ impl Exchange {
             return self.fail_call(index, Error::Offline, now);
         }
         let fails = call.options.fails_at_rest;
-        let Some((until, asked)) = self.end_of_rest(index, now) else {
+        let Some((until, asked)) = self.end_of_back_off(index, now) else {
             return self.place_stream(index, now);
         };
         if fails || !self.is_in_time(index, until) {
@@ -43,15 +43,15 @@ impl Exchange {
         status: u16,
         now: Instant,
     ) -> bool {
-        if !asks_for_rest(status) || self.upstreams.app.settings.max_rest.is_zero() {
+        if !asks_for_back_off(status) || self.upstreams.app.settings.max_rest.is_zero() {
             return false;
         }
-        self.begin_rest(index, now);
+        self.begin_back_off(index, now);
         let Some(stream) = self.streams.get(index) else { return false };
         let (cluster, retries) = (stream.cluster, &stream.retries);
         let may_repeat = stream.body.whole && retries.repeatable && retries.remaining > 0;
         let fails = self.call(index).is_none_or(|call| call.options.fails_at_rest);
-        let (until, asked) = self.end_of_rest(index, now).unwrap_or((now, false));
+        let (until, asked) = self.end_of_back_off(index, now).unwrap_or((now, false));
         if !may_repeat
             || fails
             || !self.is_in_time(index, until)
@@ -64,7 +64,7 @@ impl Exchange {
         if let Some(call) = self.call_mut(index) {
             call.report.retries += 1;
             if let Some(last) = call.report.tries.last_mut() {
-                last.trouble = "the server has too much to do";
+                last.reset_reason = "the server has too much to do";
             }
         }
         if let Some(stream) = self.streams.get_mut(index) {
@@ -78,7 +78,7 @@ impl Exchange {
         true
     }
 
-    pub(crate) fn begin_rest(&mut self, index: StreamIndex, now: Instant) {
+    pub(crate) fn begin_back_off(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         let response = &stream.response;
         let unix_s = self.env.clock.since_1970(now).as_secs();
@@ -97,7 +97,7 @@ impl Exchange {
     pub(crate) fn note_answer(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
         let (Some(sent), false) =
-            (stream.record.upstream_first_sent, asks_for_rest(stream.response.status()))
+            (stream.record.upstream_first_sent, asks_for_back_off(stream.response.status()))
         else {
             return;
         };
@@ -108,17 +108,17 @@ impl Exchange {
 
     /// Whether requests like this one are to be held back.
     pub(crate) fn is_resting(&self, index: StreamIndex, now: Instant) -> bool {
-        self.rest_of(index, now).is_some()
+        self.back_off_of(index, now).is_some()
     }
 
-    fn rest_of(&self, index: StreamIndex, now: Instant) -> Option<Rest> {
+    fn back_off_of(&self, index: StreamIndex, now: Instant) -> Option<BackOff> {
         let stream = self.streams.get(index)?;
-        self.upstreams.app.rest_of(stream.cluster, &stream.request, now)
+        self.upstreams.app.back_off_of(stream.cluster, &stream.request, now)
     }
 
     /// When a request that is held back may begin, drawn for each, and whether the origin named the time.
-    fn end_of_rest(&mut self, index: StreamIndex, now: Instant) -> Option<(Instant, bool)> {
-        let rest = self.rest_of(index, now)?;
+    fn end_of_back_off(&mut self, index: StreamIndex, now: Instant) -> Option<(Instant, bool)> {
+        let rest = self.back_off_of(index, now)?;
         Some((rest.wait(self.env.random.next(), now)?, rest.is_asked()))
     }
 
@@ -167,7 +167,7 @@ impl Exchange {
     }
 }
 
-pub(crate) const fn asks_for_rest(status: u16) -> bool {
+pub(crate) const fn asks_for_back_off(status: u16) -> bool {
     matches!(status, 429 | 503)
 }
 

@@ -120,8 +120,9 @@ impl Exchange {
 
     pub(crate) fn note_trouble(&mut self, index: StreamIndex, reason: ResetReason) {
         let Some(call) = self.call_mut(index) else { return };
-        if let Some(last) = call.report.tries.last_mut().filter(|last| last.trouble.is_empty()) {
-            last.trouble = reason.reset().reason();
+        if let Some(last) = call.report.tries.last_mut().filter(|last| last.reset_reason.is_empty())
+        {
+            last.reset_reason = reason.reset().reason();
         }
     }
 
@@ -240,8 +241,8 @@ impl Exchange {
             }
             return;
         }
-        // One that is mute has a better one beside it.
-        let asked_before = (call.silent_asked || call.mute) && reason == StandbyReason::Silent;
+        // One that is the secondary request has a better one beside it.
+        let asked_before = (call.silent_asked || call.secondary) && reason == StandbyReason::Silent;
         let rests = self.is_resting(index, now);
         if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
             return;
@@ -305,7 +306,7 @@ impl Exchange {
             return Some(again);
         }
         if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
-            last.trouble = match standby.reason {
+            last.reset_reason = match standby.reason {
                 StandbyReason::Stuck => "nothing was acknowledged",
                 StandbyReason::Silent => "the network was away",
             };
