@@ -44,8 +44,15 @@ enum Unsafety {
 
 const FLOORS: &[Floor] = &[
     Floor {
-        name: "towpath-trace",
+        name: "towpath-trace-macros",
         may: &[],
+        tests_may: &[],
+        runtime: Runtime::None,
+        unsafety: Unsafety::Forbidden,
+    },
+    Floor {
+        name: "towpath-trace",
+        may: &["towpath-trace-macros"],
         tests_may: &[],
         runtime: Runtime::None,
         // Besides ring and clock: a probe that debuggers attach to, system calls about threads, and Android's own C

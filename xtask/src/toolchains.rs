@@ -66,7 +66,8 @@ pub(crate) fn check(share: Share) -> Result<usize> {
     Ok(absent)
 }
 
-const CHECK: [&str; 6] = ["check", "--quiet", "-p", "towpath-trace", "--features", "layer"];
+const CHECK: [&str; 6] =
+    ["check", "--quiet", "-p", "towpath-trace", "--features", "attribute,layer"];
 
 /// Where apps that use the tracing crate run.
 const SYSTEMS: [&str; 5] = [

@@ -89,6 +89,34 @@ pub use layer::TraceLayer;
 pub use span::{AsyncSpan, Span, Track};
 #[cfg(feature = "tracing")]
 pub use subscriber::TraceSubscriber;
+/// A span for a whole function (feature `attribute`), with what [`span!`] takes behind the category; the name is the
+/// function's unless given, and values may use its arguments. That of an `async fn` is on a track of its own, and ends
+/// with the function or when its future is dropped.
+///
+/// ```
+/// use towpath_trace::{Category, traced};
+///
+/// #[traced(Category::NETWORK, "send", bytes = data.len())]
+/// async fn send(data: &[u8]) {}
+///
+/// #[traced(Category::APP)]
+/// fn render() {}
+/// # render();
+/// ```
+///
+/// What has no body to be timed, or runs in the compiler, is refused:
+///
+/// ```compile_fail
+/// #[towpath_trace::traced(towpath_trace::Category::APP)]
+/// const fn three() -> u32 { 3 }
+/// ```
+///
+/// ```compile_fail
+/// #[towpath_trace::traced]
+/// fn without_category() {}
+/// ```
+#[cfg(feature = "attribute")]
+pub use towpath_trace_macros::traced;
 pub use value::{Flow, INTERNED_BYTES, INTERNED_LIMIT, TEXT_LIMIT, Text, Value, intern};
 
 /// What the macros call, for code that keeps its own [`Callsite`]s.
