@@ -71,7 +71,7 @@ impl Exchange {
         let is_http2 = stream.request.version() == Version::Http2;
         let changes = is_http2 && wanted_upgrade(&stream.request).is_some();
         if is_http2 && is_last {
-            self.conns.bid_farewell(leg.connection, &mut self.env, now);
+            self.conns.send_go_away(leg.connection, &mut self.env, now);
         }
         if changes {
             return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
@@ -306,7 +306,7 @@ impl Exchange {
                 if stream.is_none() {
                     self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
                 } else {
-                    self.conns.bid_farewell(id, &mut self.env, now);
+                    self.conns.send_go_away(id, &mut self.env, now);
                 }
             }
             (
