@@ -292,6 +292,9 @@ impl Exchange {
                 UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
             ) => return,
         };
+        if self.conns.table.get(source.connection).is_some_and(|it| it.mux.is_http2()) {
+            self.conns.encode_for(source.connection, &mut self.env);
+        }
         self.take_more(index, source);
         self.update_reading(source.connection);
     }
@@ -306,7 +309,10 @@ impl Exchange {
         if !self.has_room(stream, connection) {
             return;
         }
-        self.conns.encode_for(source.connection, &mut self.env);
+        // HTTP/2 keeps what it has to say until it is flushed: what is encoded for the other side goes on.
+        if !connection.mux.is_http2() {
+            self.conns.encode_for(source.connection, &mut self.env);
+        }
         if let Some(connection) = self.conns.table.get_mut(source.connection) {
             connection.mux.consumed(source.number, &mut self.conns.out);
         }
