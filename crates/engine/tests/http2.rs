@@ -14,21 +14,27 @@ use std::time::Duration;
 
 use towpath_engine::message::{Drain, Message, ToWorker};
 use towpath_engine::snapshot::Http2;
+use towpath_engine::snapshot::http2::Http2Keepalive;
 use towpath_engine::stats::Registry;
-use towpath_proto::http2::Options;
-use towpath_sim::{Random, World, for_each_seed};
+use towpath_proto::head::HeadPool;
+use towpath_proto::http2::{Connection, Options};
+use towpath_proto::{Input, Out};
+use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
 #[path = "http2/client.rs"]
 mod many;
 #[path = "http2/origin.rs"]
 mod multi;
 mod scene;
+#[path = "scene/secure.rs"]
+mod secure;
 
 use many::{Manner, Seen};
 use multi::Habits;
 use scene::client::{Ending, Endings, asks, client};
 use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin};
 use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
+use secure::{Certificates, Goodbye};
 
 /// What speaks HTTP/2 on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,4 +290,92 @@ fn connections_end_in_good_order_after_so_many_requests() {
         let reached = outcome.number("http.in.downstream_cx_max_requests_reached");
         assert_eq!(reached, CLIENTS as u64);
     });
+}
+
+#[test]
+fn a_handshake_chooses_http2_on_both_sides() {
+    let certificates = Certificates::new();
+    for_each_seed(6, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        let (origins, plain) = (Rc::default(), Log::default());
+        let first = multi::origin(origin_address(1), seed, Habits::default(), Rc::clone(&origins));
+        world.add(certificates.speaking(b"h2").around(first, Goodbye::Said));
+        let second = plain_origin(origin_address(2), Rc::clone(&plain), PlainHabits::default());
+        world.add(certificates.speaking(b"http/1.1").around(second, Goodbye::Said));
+        let mut plan = Plan::new(2);
+        plan.cluster.http2 = http2(false, small());
+        plan.cluster.tls = Some(certificates.upstream_offering("app.test", &[b"h2", b"http/1.1"]));
+        plan.tls = Some(certificates.downstream(&[b"h2", b"http/1.1"]));
+        plan.adjust_http = |http| http.http2 = http2(false, small());
+        let registry = Arc::new(Registry::default());
+        let worker = add_counted_worker(&mut world, seed, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let (mut random, endings) = (Random::new(seed), Endings::default());
+        for number in 0..CLIENTS {
+            let asks = asks(&mut random, number, REQUESTS, 10_000);
+            let (target, endings) = (address(HTTP), Rc::clone(&endings));
+            if number % 2 == 0 {
+                let manner = Manner::default();
+                let script = many::client(target, asks, manner, seed, endings, Rc::default());
+                world.add(certificates.speaking(b"h2").around(script, Goodbye::Said));
+            } else {
+                let script = client(target, asks, endings);
+                world.add(certificates.speaking(b"http/1.1").around(script, Goodbye::Said));
+            }
+        }
+        world.run_for(Duration::from_secs(600));
+        drain_and_check(&mut world, worker);
+        let answered = [Ending::Answered { status: 200, from_origin: true }];
+        let endings = endings.borrow();
+        assert_eq!(endings.len(), ALL);
+        assert!(endings.values().all(|endings| **endings == answered), "{endings:?}");
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        assert_eq!(number("http.in.downstream_cx_http2_total"), CLIENTS as u64 / 2);
+        assert!(!origins.borrow().times.is_empty() && !plain.borrow().times.is_empty());
+    });
+}
+
+#[test]
+fn a_connection_that_does_not_answer_a_ping_ends() {
+    for answers in [true, false] {
+        let mut world: World<Message> = World::new(1);
+        let mut plan = Plan::new(1);
+        plan.adjust_http = |http| {
+            let keepalive = Http2Keepalive {
+                interval: Duration::from_secs(5),
+                timeout: Duration::from_secs(2),
+            };
+            let options = Arc::new(Options::default());
+            http.http2 =
+                Some(Arc::new(Http2 { options, always: true, keepalive: Some(keepalive) }));
+        };
+        let registry = Arc::new(Registry::default());
+        add_counted_worker(&mut world, 1, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let mut http2 = Connection::client(Arc::new(Options::default()));
+        let mut heads = HeadPool::default();
+        world.add(Script::new(
+            |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
+            move |input, orders: &mut Orders<Message>, _| {
+                let connection = match input {
+                    Input::Connected { connection, .. } => connection,
+                    Input::Received { connection, chunk } if answers => {
+                        http2.receive(chunk);
+                        assert!(http2.poll(&mut heads).unwrap().is_none());
+                        connection
+                    }
+                    _ => return,
+                };
+                let mut out = Out::new();
+                http2.flush(&mut out);
+                out.drain().for_each(|chunk| orders.send(connection, chunk));
+            },
+        ));
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        world.run_for(Duration::from_secs(4));
+        assert_eq!(number("http.in.downstream_cx_http2_active"), 1);
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(answers));
+        assert_eq!(number("http2.keepalive_timeout"), u64::from(!answers));
+    }
 }

@@ -283,7 +283,7 @@ impl Exchange {
         }
         let Some(http) = context.http() else { return };
         match (timer, stream) {
-            (ConnectionTimer::Heartbeat, _) => {}
+            (ConnectionTimer::Heartbeat, _) => self.on_heartbeat_deadline(id, now),
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
                 http.stats.downstream_cx_idle_timeout.inc();
                 self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);

@@ -253,6 +253,7 @@ stats! {
         Counter inbound_empty_frames_flood;
         Counter inbound_priority_frames_flood;
         Counter inbound_window_update_frames_flood;
+        Counter keepalive_timeout;
         Counter outbound_control_flood;
         Counter outbound_flood;
         Counter rx_messaging_error;

@@ -4,10 +4,11 @@ use towpath_proto::{ConnectionId, Instant};
 
 use crate::conn::{ConnectionTimer, Connections};
 use crate::env::Env;
+use crate::snapshot::bolt::Heartbeat;
 use crate::upstream::Upstreams;
 
 impl Upstreams {
-    /// Starts to look after a connection, if its cluster asks for that.
+    /// Starts to look after a connection, if its cluster or its listener asks for that.
     pub(crate) fn begin_pulse(
         &mut self,
         id: ConnectionId,
@@ -25,12 +26,20 @@ impl Upstreams {
         }
     }
 
-    pub(crate) fn heartbeat_of(
-        &self,
-        id: ConnectionId,
-        conns: &Connections,
-    ) -> Option<crate::snapshot::bolt::Heartbeat> {
-        let pool_key = conns.table.get(id)?.upstream()?.pool_key;
-        self.clusters.get(pool_key.cluster)?.config.bolt.as_ref()?.heartbeat
+    pub(crate) fn heartbeat_of(&self, id: ConnectionId, conns: &Connections) -> Option<Heartbeat> {
+        let connection = conns.table.get(id)?;
+        let http2 = match connection.upstream() {
+            Some(upstream) => {
+                let config = &self.clusters.get(upstream.pool_key.cluster)?.config;
+                if let Some(bolt) = &config.bolt {
+                    return bolt.heartbeat;
+                }
+                &config.http2
+            }
+            None => &connection.downstream()?.context.http()?.config.http2,
+        };
+        let keepalive = http2.as_ref().filter(|_| connection.mux.is_http2())?.keepalive?;
+        let (interval, timeout) = (keepalive.interval, keepalive.timeout);
+        Some(Heartbeat { interval, timeout, misses: 1 })
     }
 }

@@ -13,7 +13,7 @@ use towpath_proto::head::HeadPool;
 use towpath_proto::http2::{self, Code, Connection, Error};
 use towpath_proto::{Instant, Out};
 
-use super::{Arrival, Part};
+use super::{Arrival, Liveness, Part};
 use crate::snapshot::Http2 as Config;
 use crate::stats::Http2Stats;
 
@@ -28,19 +28,27 @@ pub(crate) struct Http2 {
     active: u32,
     /// When the peer was told that it should go elsewhere.
     told: Option<Instant>,
+    /// Bytes received when it was last looked at.
+    seen: u64,
+    /// It was quiet then, and asked for a sign of life.
+    asked: bool,
 }
 
 impl Http2 {
     /// Towards a client.
     pub(crate) fn server(config: &Config, stats: Arc<Http2Stats>) -> Self {
         let connection = Connection::server(Arc::clone(&config.options));
-        Self { connection, stats, code: Code::INTERNAL_ERROR, active: 0, told: None }
+        Self::new(connection, stats, Code::INTERNAL_ERROR)
     }
 
     /// Towards a server.
     pub(crate) fn client(config: &Config, stats: Arc<Http2Stats>) -> Self {
         let connection = Connection::client(Arc::clone(&config.options));
-        Self { connection, stats, code: Code::CANCEL, active: 0, told: None }
+        Self::new(connection, stats, Code::CANCEL)
+    }
+
+    fn new(connection: Connection, stats: Arc<Http2Stats>, code: Code) -> Self {
+        Self { connection, stats, code, active: 0, told: None, seen: 0, asked: false }
     }
 
     pub(crate) fn receive(&mut self, chunk: Bytes) {
@@ -141,6 +149,25 @@ impl Http2 {
     /// Whether a client that was told has had the time to hear it.
     pub(crate) fn had_notice(&self, now: Instant) -> bool {
         self.connection.has_gone_away() || self.told.is_some_and(|told| now >= told + NOTICE)
+    }
+
+    /// Looks for a sign of life since the last look.
+    pub(crate) fn check_liveness(&mut self, received: u64) -> Liveness {
+        if received > std::mem::replace(&mut self.seen, received) {
+            self.asked = false;
+            return Liveness::Alive;
+        }
+        if std::mem::replace(&mut self.asked, true) {
+            self.stats.keepalive_timeout.inc();
+            return Liveness::Dead;
+        }
+        Liveness::Ask { missed: false }
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) fn ask(&mut self, out: &mut Out) {
+        self.connection.ask();
+        self.flush(out);
     }
 
     pub(crate) fn capacity(&self) -> u32 {

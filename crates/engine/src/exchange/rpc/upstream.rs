@@ -6,11 +6,11 @@
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
-use crate::conn::mux::{Liveness, bolt_client};
+use crate::conn::mux::Liveness;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, UpstreamState};
-use crate::ids::{Leg, ResetReason, StreamIndex};
+use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
 use crate::record::Record;
 
 impl Exchange {
@@ -72,11 +72,16 @@ impl Exchange {
                 stats.heartbeats.inc();
             }
         }
+        if dead && pool_key.is_none() {
+            return self.drop_client(id, Close::Abort, Closer::Local, now);
+        }
         if dead {
             return self.fail_upstream(id, ResetReason::Terminated, Close::Abort, now);
         }
         self.conns.encode_for(id, &mut self.env);
-        bolt_client::Client::ping(&mut self.conns.out);
+        if let Some(connection) = self.conns.table.get_mut(id) {
+            connection.mux.ask(&mut self.conns.out);
+        }
         self.conns.set_connection_timer(
             id,
             ConnectionTimer::Heartbeat,
