@@ -13,6 +13,10 @@ use crate::message::Message;
 
 /// Whether the engine speaks HTTP/2. Without it options are read and checked, and what asks for HTTP/2 is refused.
 pub(super) const HTTP2_IS_SPOKEN: bool = false;
+/// Whether the engine sends PINGs at intervals.
+const PINGS_ARE_SENT: bool = false;
+/// Whether the engine takes extended CONNECT (RFC 8441).
+const CONNECT_IS_EXTENDED: bool = false;
 
 impl Converter<'_> {
     /// How clients of a connection manager may speak HTTP/2. What both protocols have in common is as for HTTP/1.
@@ -24,24 +28,27 @@ impl Converter<'_> {
         let codec = manager.choice("codec_type");
         let options = manager.message("http2_protocol_options");
         let fallback = manager.wrapped_flag("stream_error_on_invalid_http_message");
-        let http2 = self.http2(options, http1, fallback, codec == "HTTP2");
         if let Some(options) = options
             && (!HTTP2_IS_SPOKEN || codec == "HTTP1")
         {
             let text = "no HTTP/2 comes in; see codec_type";
             self.report.finding(&options.at, Rank::Harmless, text);
         }
-        (HTTP2_IS_SPOKEN && codec != "HTTP1").then_some(http2)
+        if codec == "HTTP1" {
+            return None;
+        }
+        self.http2(options, http1, fallback, codec == "HTTP2")
     }
 
-    /// Options of a codec. `fallback` is what the connection manager says of errors where these options do not.
+    /// Options of a codec; nothing where HTTP/2 is not spoken. `fallback` is what the connection manager says of errors
+    /// where these options do not.
     pub(super) fn http2(
         &mut self,
         options: Option<&Message>,
         http1: &http1::Options,
         fallback: Option<bool>,
         always: bool,
-    ) -> Arc<Http2> {
+    ) -> Option<Arc<Http2>> {
         let number = |name| options.and_then(|options| options.number32(name));
         let flag = |name| options.is_some_and(|options| options.flag(name));
         let own_errors = options.and_then(|options| {
@@ -74,11 +81,23 @@ impl Converter<'_> {
             ..defaults
         };
         let keepalive = options.and_then(|options| options.message("connection_keepalive"));
-        Arc::new(Http2 {
-            options: Arc::new(codec),
-            always,
-            keepalive: keepalive.and_then(keepalive_of),
-        })
+        let http2 =
+            Http2 { options: Arc::new(codec), always, keepalive: keepalive.and_then(keepalive_of) };
+        self.http2_gaps(options, &http2);
+        HTTP2_IS_SPOKEN.then(|| Arc::new(http2))
+    }
+
+    /// What of HTTP/2 is not there yet.
+    fn http2_gaps(&mut self, options: Option<&Message>, http2: &Http2) {
+        let Some(options) = options.filter(|_| HTTP2_IS_SPOKEN) else { return };
+        if http2.keepalive.is_some() && !PINGS_ARE_SENT {
+            let text = "no PING is sent at intervals";
+            self.report.unsupported(options.at("connection_keepalive"), text);
+        }
+        if http2.options.allow_connect && !CONNECT_IS_EXTENDED {
+            let text = "WebSockets and other upgrades do not go over HTTP/2";
+            self.report.unsupported(options.at("allow_connect"), text);
+        }
     }
 }
 

@@ -44,13 +44,13 @@ impl Converter<'_> {
         http1.max_head_bytes = head_bytes(DEFAULT_HTTP2_HEADERS_KB);
         let http2 = chosen
             .http2
-            .map(|Chosen2 { options, always }| self.http2(options, &http1, None, always));
+            .and_then(|Chosen2 { options, always }| self.http2(options, &http1, None, always));
         http1.max_head_bytes = head_bytes(DEFAULT_RESPONSE_HEADERS_KB);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
         Upstream {
             http1,
-            http2: http2.filter(|_| HTTP2_IS_SPOKEN),
+            http2,
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
             max_requests_per_connection: requests
