@@ -321,6 +321,12 @@ impl Link {
             conditions.duplicate =
                 self.duplicate.map_or(conditions.duplicate, |share| share.pick(is_down));
         }
+        let may_get_a_rate = self.control.is_some() || !self.change.is_empty();
+        let has_rate = !matches!((&down.rate, &up.rate), (Rate::Unlimited, Rate::Unlimited));
+        if (self.aqm.is_some() || self.queue.is_some()) && !has_rate && !may_get_a_rate {
+            let words = "without --rate, --trace or a --profile with a rate nothing ever waits in the queue";
+            return Err(super::usage(words.to_owned()));
+        }
         Ok((down, up))
     }
 
@@ -719,6 +725,25 @@ fn parse_change(text: &str) -> Result<(Duration, &'static Profile), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        link: Link,
+    }
+
+    #[test]
+    fn a_queue_without_a_rate_is_refused() {
+        let refused = |words: &[&str]| {
+            let words = ["link"].iter().chain(words).chain(&["--", "true"]);
+            let it = <Words as clap::Parser>::try_parse_from(words).unwrap();
+            it.link.conditions().is_err()
+        };
+        assert!(refused(&["--aqm", "codel"]) && refused(&["--queue", "10", "--delay", "5"]));
+        assert!(!refused(&["--aqm", "codel", "--rate", "1mbit"]));
+        assert!(!refused(&["--aqm", "pie", "--profile", "3g"]));
+        assert!(!refused(&["--queue", "10", "--control", "/tmp/link"]), "a rate may come later");
+    }
 
     #[test]
     fn values_may_differ_by_direction() {
