@@ -2,6 +2,7 @@
 
 mod content;
 mod options;
+mod progress;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use towpath::{Cache, Error, Redirect, Response};
 
 use content::Content;
 use options::{ConnectOptions, RequestOptions};
+use progress::Progress;
 
 /// Make one request and say what happened to it.
 #[derive(Debug, Args)]
@@ -72,6 +74,9 @@ pub(crate) struct Get {
     /// Read server-sent events, so many (0: all), and write each as a line of JSON; goes on when its connection breaks
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "each", "count", "output"])]
     events: Option<u64>,
+    /// Say on the standard error how much of the body came, how fast, and how long the remainder takes
+    #[arg(short = '#', long, conflicts_with_all = ["each", "events"])]
+    progress_bar: bool,
     /// Milliseconds from the start of one request to the next
     #[arg(long, value_name = "MS", default_value_t = 0)]
     interval_ms: u64,
@@ -198,7 +203,7 @@ impl Get {
 
     fn one(&self, request: &towpath::Request) -> Done {
         let started = std::time::Instant::now();
-        let done = Done::of(request);
+        let done = Done::of(request, self.progress_bar.then(Progress::new));
         if self.each {
             let milliseconds = started.elapsed().as_secs_f64() * 1e3;
             let outcome = if done.is_success() { "ok" } else { "fail" };
@@ -268,9 +273,9 @@ impl Done {
         self.error.is_none() && self.status.is_some_and(|status| status < 400)
     }
 
-    fn of(request: &towpath::Request) -> Self {
+    fn of(request: &towpath::Request, progress: Option<Progress>) -> Self {
         match request.clone().send() {
-            Ok(response) => Self::read(response),
+            Ok(response) => Self::read(response, progress),
             Err(error) => Self {
                 redirects: Vec::new(),
                 history: Vec::new(),
@@ -283,7 +288,7 @@ impl Done {
         }
     }
 
-    fn read(mut response: Response) -> Self {
+    fn read(mut response: Response, mut progress: Option<Progress>) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let fields = response.headers().map(|(name, value)| (text(name), text(value))).collect();
         let status = Some(response.status());
@@ -296,7 +301,13 @@ impl Done {
                 Ok(None) => break None,
                 Err(error) => break Some(error),
             }
+            if let Some(progress) = &mut progress {
+                progress.tell(response.body().received(), response.body().expected());
+            }
         };
+        if let Some(progress) = progress {
+            progress.end(response.body().received(), response.body().expected());
+        }
         let report = response.body().report().cloned();
         Self { redirects, history, status, fields, body, report, error }
     }

@@ -61,6 +61,21 @@ fn the_body_goes_out_and_the_timeline_beside_it() {
 }
 
 #[test]
+fn how_much_came_can_be_told() {
+    let address = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let output = get(&["-#", &format!("http://{address}/")]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "hello".to_owned()));
+    let told = text(&output.stderr);
+    assert!(told.starts_with(&format!("{} 100 %        5 B", "#".repeat(26))), "{told:?}");
+    assert_eq!(told.lines().count(), 1, "no terminal, no redrawing: {told:?}");
+    // Half of what was promised.
+    let address = serve("HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nhello");
+    let output = get(&["--progress-bar", "--no-resume", &format!("http://{address}/")]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("  50 %        5 B"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_report_is_json() {
     let address = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     let output = get(&["--json", &format!("http://{address}/")]);
