@@ -278,6 +278,8 @@ fn an_upgrade_turns_the_connection_raw() {
     let request = head(server.poll(&mut pool), true);
     assert_eq!(request.get(Name::Upgrade), Some(&b"websocket"[..]));
     assert!(server.wants_upgrade());
+    server.receive(" and ".into());
+    server.receive("more".into());
     let mut out = Out::new();
     let mut answer = Head::response(101);
     answer.append(Name::Upgrade, b"websocket");
@@ -286,7 +288,7 @@ fn an_upgrade_turns_the_connection_raw() {
         collect(&mut out),
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
     );
-    assert_eq!(server.upgraded(), "early");
+    assert_eq!(server.upgraded(), "early and more");
     server.receive("later".into());
     assert!(matches!(server.poll(&mut pool), Ok(Some(Event::Data(data))) if data == "later"));
     server.encode_data("down".into(), &mut out);
