@@ -260,7 +260,7 @@ main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
 .t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:normal}.i{white-space:nowrap}\
 .won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}\
-figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{display:block}}figcaption{color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
+figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{display:block}th,td{padding:.28rem .4rem}td:first-child{white-space:normal;min-width:7rem}}figcaption{color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
 pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";
 
 /// Clicking a series' name hides it; without a script everything is shown.

@@ -179,7 +179,12 @@ fn several_requests_are_drawn_filled_in_and_checked() {
     let different =
         paths.iter().filter(|path| path.starts_with("/found/") && *path != "/found/x").count();
     assert_eq!(numbered, different, "no number twice");
-    assert_eq!(outcome.to_json()["requests"][1]["name"], "missing");
+    let json = outcome.to_json();
+    assert_eq!(json["requests"][1]["name"], "missing");
+    assert_eq!(json["requests"][2]["latency_ns"], serde_json::Value::Null, "of nothing");
+    let page = outcome.to_page(&plan, "again").to_markdown();
+    let line = format!("| wrong | 0 | {} | – | – | – |", counts[2].1);
+    assert!(page.contains("### Requests") && page.contains(&line), "{page}");
 }
 
 /// Answers /found with a chunked body that has a needle across two chunks, anything else with 404.

@@ -10,7 +10,9 @@ use towpath_proto::bolt::Version;
 
 use super::conditions::{self, Condition};
 use super::live::Live;
-use super::units::{parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns};
+use super::units::{
+    parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns, show_quantile,
+};
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
 use crate::load::tls::{Tls, Trusted};
@@ -470,14 +472,6 @@ fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> 
         write!(text, " {:>10}", show_quantile(histogram, share))?;
     }
     writeln!(text)
-}
-
-/// A dash where nothing was counted.
-fn show_quantile(histogram: &Nanoseconds, share: f64) -> String {
-    match histogram.count() {
-        0 => "–".to_owned(),
-        _ => show_ns(histogram.quantile(share) as f64),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::histogram::Nanoseconds;
+
 /// `10`, `2.5s`, `300ms`, `50us`, `1m`, `2h`: seconds unless said otherwise.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     parse_duration(text, 1e9)
@@ -40,6 +42,14 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate * factor),
         Ok(_) | Err(_) => Err(format!("'{text}' is not a rate above zero")),
+    }
+}
+
+/// What is below this share of all, in the unit that suits it; a dash where nothing was counted.
+pub fn show_quantile(histogram: &Nanoseconds, share: f64) -> String {
+    match histogram.count() {
+        0 => "–".to_owned(),
+        _ => show_ns(histogram.quantile(share) as f64),
     }
 }
 

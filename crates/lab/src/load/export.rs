@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, Plan, Point, series};
 use crate::about::{Machine, rfc3339};
-use crate::cli::units::{show_bytes, show_count, show_ns};
+use crate::cli::units::{show_bytes, show_count, show_ns, show_quantile};
 use crate::histogram::Nanoseconds;
 use crate::report::{Axis, Bars, Curves, Page, Scale, Series, Table};
 
@@ -87,12 +87,11 @@ impl Outcome {
 
     /// The run as a page.
     pub fn to_page(&self, plan: &Plan, command: &str) -> Page {
-        let percentiles = self.latency.percentiles();
         let verdict = format!(
             "{} requests/s, {} of them in {} or less from their intended start, {} errors",
             show_count(self.achieved_rps() as u64),
             "99 %",
-            show_ns(percentiles.p99 as f64),
+            show_quantile(&self.latency, 0.99),
             show_count(self.errors.total())
         );
         let mut page = Page::new(format!("Load on {}", plan.target), verdict);
@@ -117,12 +116,11 @@ impl Outcome {
             ("service time", &self.service),
             ("sent late by", &self.generator.send_lateness),
         ] {
-            let it = histogram.percentiles();
-            let values = [it.p50, it.p90, it.p95, it.p99, it.p999, it.max]
-                .map(|value| show_ns(value as f64));
+            let values = [0.5, 0.9, 0.95, 0.99, 0.999, 1.0].map(|it| show_quantile(histogram, it));
             table.row(std::iter::once(name.to_owned()).chain(values));
         }
         page.table(table);
+        self.add_requests(&mut page);
         self.add_series(&mut page);
         page.heading("Cost per request");
         page.bars("CPU time for each answer, by who spent it.", &self.cost_bars());
@@ -208,6 +206,21 @@ impl Outcome {
         );
     }
 
+    /// Of several requests, what each got.
+    fn add_requests(&self, page: &mut Page) {
+        if self.entries.is_empty() {
+            return;
+        }
+        let mut table = Table::new(&["request", "answered", "wrong", "p50", "p99", "max"]);
+        for it in &self.entries {
+            let latency = [0.5, 0.99, 1.0].map(|share| show_quantile(&it.latency, share));
+            let counts = [show_count(it.latency.count()), show_count(it.errors)];
+            table.row([it.name.clone()].into_iter().chain(counts).chain(latency));
+        }
+        page.heading("Requests");
+        page.table(table);
+    }
+
     fn add_agents(&self, page: &mut Page) {
         if self.agents.is_empty() {
             return;
@@ -253,11 +266,13 @@ impl Outcome {
         for (name, cost) in target.into_iter().chain(payers) {
             bars.push((name, parts(cost.cpu_ns, cost.split())));
         }
-        let mut parts = vec!["user".to_owned(), "kernel".to_owned(), "user and kernel".to_owned()];
-        if bars.iter().all(|(_, values)| values[2] == 0.0) {
-            parts.pop();
-            bars.iter_mut().for_each(|(_, values)| values.truncate(2));
+        let names = ["user", "kernel", "user and kernel"];
+        let used: Vec<usize> =
+            (0..names.len()).filter(|&at| bars.iter().any(|(_, parts)| parts[at] > 0.0)).collect();
+        for (_, parts) in &mut bars {
+            *parts = used.iter().map(|&at| parts[at]).collect();
         }
+        let parts = used.iter().map(|&at| names[at].to_owned()).collect();
         Bars { unit: "µs".to_owned(), parts, bars, ..Bars::default() }
     }
 }
