@@ -1,5 +1,5 @@
-//! `#[traced]`: a span of `towpath-trace` for a whole function. Programs use it as `towpath_trace::traced`, whose page has
-//! an example.
+//! `#[traced]`: a span of `towpath-trace` for a whole function. Programs use it as `towpath_trace::traced`, whose page
+//! has an example.
 //!
 //! A function is taken apart no further than into what stands before its body, and its body: no parser of the language,
 //! and no dependency, is needed for that.
@@ -8,10 +8,11 @@
 use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 
 /// Makes a span of each call of a function: `#[traced(CATEGORY)]`, with what follows the category in `span!`:
-/// `#[traced(CATEGORY, "name", key = value, …)]`. The name is the function's unless given; values may use its arguments.
+/// `#[traced(CATEGORY, "name", key = value, …)]`. The name is the function's unless given; values may use its
+/// arguments.
 ///
-/// The span of an `async fn` begins with its first poll, is on a track of its own, and ends when the function does or its
-/// future is dropped.
+/// The span of an `async fn` begins with its first poll, is on a track of its own, and ends when the function does or
+/// its future is dropped.
 #[proc_macro_attribute]
 pub fn traced(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item).unwrap_or_else(|(why, at)| {

@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How a body comes. On a terminal its line is drawn anew, ten times a second at most; elsewhere only its last is written.
+/// How a body comes. On a terminal its line is drawn anew, ten times a second at most; elsewhere only its last is
+/// written.
 pub(super) struct Progress {
     begun: Instant,
     drawn: Option<Instant>,
