@@ -260,8 +260,7 @@ pub(super) fn put_request(encoder: &mut Encoder, head: &Head, upgrade: bool, out
     let method = if upgrade { b"CONNECT" } else { head.method_bytes() };
     pseudo(Pseudo::Method, method);
     if upgrade || head.method() != Method::Connect {
-        let scheme = head.scheme();
-        pseudo(Pseudo::Scheme, if scheme.is_empty() { b"http" } else { scheme });
+        pseudo(Pseudo::Scheme, scheme_of(head));
     }
     pseudo(Pseudo::Authority, head.authority());
     if upgrade || head.method() != Method::Connect {
@@ -272,6 +271,15 @@ pub(super) fn put_request(encoder: &mut Encoder, head: &Head, upgrade: bool, out
         pseudo(Pseudo::Protocol, head.get(Name::Upgrade).unwrap_or_default());
     }
     put_fields(encoder, head, Section::Request, out);
+}
+
+/// What came without a scheme, as by HTTP/1, came by what is said of its client.
+fn scheme_of(head: &Head) -> &[u8] {
+    match (head.scheme(), head.get(Name::XForwardedProto)) {
+        (b"", Some(b"https")) => b"https",
+        (b"", _) => b"http",
+        (scheme, _) => scheme,
+    }
 }
 
 /// Writes the block of a response.

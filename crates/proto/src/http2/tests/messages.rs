@@ -313,3 +313,20 @@ fn a_long_block_leaves_in_continuations_and_comes_back_whole() {
     let arrived = scene.feed(&bytes).unwrap();
     assert_eq!(arrived, [format!("0 GET http a.test / x-long={} end", value.escape_ascii())]);
 }
+
+#[test]
+fn a_request_without_a_scheme_has_that_of_its_client() {
+    for (forwarded, scheme) in [(None, "http"), (Some("https"), "https"), (Some("ftp"), "http")] {
+        let mut client = Scene::client(Options::default());
+        let mut head = Head::request(b"GET", b"", b"a.test", b"/");
+        if let Some(forwarded) = forwarded {
+            head.append(Name::XForwardedProto, forwarded.as_bytes());
+        }
+        let number = client.connection.open().unwrap();
+        let mut out = Out::new();
+        client.connection.send_head(number, &head, true, &mut out);
+        let frames = client.frames(&mut out);
+        let block = frames.last().map(|(.., payload)| payload.clone()).unwrap();
+        assert!(client.fields(&block).contains(&format!(":scheme={scheme}")));
+    }
+}
