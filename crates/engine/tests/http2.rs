@@ -7,6 +7,7 @@
     reason = "these are tests, and a script answers to what it cares about"
 )]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use towpath_engine::message::{Drain, Message, ToWorker};
 use towpath_engine::snapshot::Http2;
 use towpath_engine::snapshot::http2::Http2Keepalive;
 use towpath_engine::stats::Registry;
-use towpath_proto::head::HeadPool;
-use towpath_proto::http2::{Connection, Options};
-use towpath_proto::{Input, Out};
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http2::{Arrival, Connection, Options};
+use towpath_proto::{Event, Input, Out};
 use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
 #[path = "http2/client.rs"]
@@ -32,7 +33,7 @@ mod secure;
 use many::{Manner, Seen};
 use multi::Habits;
 use scene::client::{Ending, Endings, asks, client};
-use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin};
+use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin, pattern};
 use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
 use secure::{Certificates, Goodbye};
 
@@ -378,4 +379,62 @@ fn a_connection_that_does_not_answer_a_ping_ends() {
         assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(answers));
         assert_eq!(number("http2.keepalive_timeout"), u64::from(!answers));
     }
+}
+
+#[test]
+fn a_client_that_expects_it_is_told_to_continue() {
+    let mut world: World<Message> = World::new(1);
+    world.add(plain_origin(origin_address(1), Log::default(), PlainHabits::default()));
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| http.http2 = http2(true, Options::default());
+    add_counted_worker(&mut world, 1, plan, &Arc::default());
+    world.run_for(Duration::from_millis(1));
+    let mut client = Connection::client(Arc::new(Options::default()));
+    let (mut heads, statuses) = (HeadPool::default(), Rc::new(RefCell::new(Vec::new())));
+    let seen = Rc::clone(&statuses);
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
+        move |input, orders: &mut Orders<Message>, _| {
+            let mut out = Out::new();
+            let connection = match input {
+                Input::Connected { connection, .. } => {
+                    let mut head = Head::request(b"POST", b"http", b"app.test", b"/");
+                    for (name, value) in [
+                        ("expect", "100-continue"),
+                        ("x-id", "one"),
+                        ("x-size", "3"),
+                        ("x-body", "2"),
+                        ("x-chunked", "0"),
+                    ] {
+                        head.append_bytes(name.as_bytes(), value.as_bytes());
+                    }
+                    let number = client.open().unwrap();
+                    client.send_head(number, &head, false, &mut out);
+                    connection
+                }
+                Input::Received { connection, chunk } => {
+                    client.receive(chunk);
+                    while let Some((number, arrival)) = client.poll(&mut heads).unwrap() {
+                        match arrival {
+                            Arrival::Part(Event::Informational(head)) => {
+                                seen.borrow_mut().push(head.status());
+                                client.send_data(number, pattern("one", 2));
+                                client.send_end(number);
+                            }
+                            Arrival::Part(Event::Head { head, .. }) => {
+                                seen.borrow_mut().push(head.status());
+                            }
+                            _ => {}
+                        }
+                    }
+                    connection
+                }
+                _ => return,
+            };
+            client.flush(&mut out);
+            out.drain().for_each(|chunk| orders.send(connection, chunk));
+        },
+    ));
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(*statuses.borrow(), [100, 200]);
 }

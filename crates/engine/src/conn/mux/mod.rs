@@ -550,9 +550,17 @@ impl Mux {
         matches!(self, Self::Http1Client(client) if client.response_started())
     }
 
-    /// Whether a client waits for `100 Continue`.
+    /// Whether a client that expects `100 Continue` waits for it.
     pub(crate) fn wants_continue(&self) -> bool {
-        matches!(self, Self::Http1Server(server) if server.wants_continue())
+        match self {
+            Self::Http1Server(server) => server.wants_continue(),
+            // Who says that it expects it waits for it.
+            Self::Http2(_) => true,
+            Self::Http1Client(_) | Self::Raw(_) | Self::App(_) | Self::Undecided(_) => false,
+            Self::BoltServer(_) | Self::BoltClient(_) => false,
+            #[cfg(test)]
+            Self::Toy(_) => false,
+        }
     }
 
     /// The response that is written next is to be the last; false if a client cannot be told that with a response.
