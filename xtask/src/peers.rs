@@ -123,7 +123,7 @@ const PEERS: &[Peer] = &[
     },
     Peer {
         name: "python",
-        source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1"] },
+        source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1", "hpack==4.2.0"] },
         version: "3.",
     },
     Peer {
