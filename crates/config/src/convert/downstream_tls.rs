@@ -158,9 +158,9 @@ impl Converter<'_> {
         {
             let at = common.at("alpn_protocols");
             if names.is_empty() {
-                self.report.unsupported(at, "HTTP/2 is not there");
+                self.report.unsupported(at, "HTTP/2 does not come in; see codec_type");
             } else {
-                let reason = "HTTP/2 is not there; clients that offer HTTP/1.1 too speak that";
+                let reason = "HTTP/2 does not come in (see codec_type); HTTP/1.1 is chosen";
                 self.report.finding(at, Rank::Harmless, reason);
             }
         }

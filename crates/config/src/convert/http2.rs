@@ -12,7 +12,7 @@ use crate::error::Rank;
 use crate::message::Message;
 
 /// Whether the engine speaks HTTP/2. Without it options are read and checked, and what asks for HTTP/2 is refused.
-pub(super) const HTTP2_IS_SPOKEN: bool = false;
+pub(super) const HTTP2_IS_SPOKEN: bool = true;
 /// Whether the engine sends PINGs at intervals.
 const PINGS_ARE_SENT: bool = false;
 /// Whether the engine takes extended CONNECT (RFC 8441).

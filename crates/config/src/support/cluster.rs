@@ -312,7 +312,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
         ],
         changes: &[
-            ("grpc_health_check", "HTTP/2 is not spoken to clusters"),
+            ("grpc_health_check", "checks are not made over gRPC"),
             ("event_log_path", "there is no log of health checks"),
             ("event_logger", "there is no log of health checks"),
             ("event_service", "there is no log of health checks"),

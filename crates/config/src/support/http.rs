@@ -50,7 +50,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         harmless: &[
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
-            ("drain_timeout", "HTTP/1 has no GOAWAY to wait after"),
+            ("drain_timeout", "clients have 1 s between the two GOAWAYs of a drain"),
             ("drain_timeout_jitter", "drains have no jitter"),
             (
                 "set_current_client_cert_details",
