@@ -71,6 +71,8 @@ impl Table {
     pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
         self.evict(max);
+        self.trim();
+        self.entries.shrink_to(max / OVERHEAD);
     }
 
     /// Begins a field with a name that stands in the block; `more` is how much room its value may take.
@@ -215,7 +217,7 @@ impl Table {
         self.room.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Gives back room that was only needed for a long string.
+    /// Gives back room that was only needed for a long string or a larger table.
     pub(super) fn trim(&mut self) {
         if self.room.len() > 2 * self.max + MOST_SLACK {
             self.relocate(self.end - self.start());

@@ -311,3 +311,23 @@ fn an_ordinary_connection_holds_little_and_a_long_field_nothing_for_good() {
     let after = exchange("cookie", &"x".repeat(100_000));
     assert!(after <= ordinary + 4096, "{after} bytes");
 }
+
+#[test]
+fn a_table_that_becomes_smaller_gives_its_memory_back() {
+    let (mut encoder, mut decoder) = (Encoder::new(1 << 20), Decoder::new(1 << 20));
+    encoder.set_max_size(1 << 20);
+    for number in 0..1000 {
+        let (mut out, name) = (BytesMut::new(), format!("{number:0>500}"));
+        encoder.begin(&mut out);
+        encoder.field(FieldName::Other(name.as_bytes()), b"a", false, &mut out);
+        decoded(&mut decoder, &out).unwrap();
+    }
+    assert_eq!((kept(&encoder.table).len(), decoder.table.size()), (1000, 1000 * 533));
+    let before = encoder.capacity() + decoder.capacity();
+    encoder.set_max_size(100);
+    let mut out = BytesMut::new();
+    encoder.begin(&mut out);
+    decoded(&mut decoder, &out).unwrap();
+    let after = encoder.capacity() + decoder.capacity();
+    assert!(before > 1_000_000 && after < 10_000, "{before} to {after}");
+}
