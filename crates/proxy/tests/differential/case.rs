@@ -131,6 +131,9 @@ pub(crate) struct Case {
     /// Connections of OpenSSL's client, by its options; each asks `ask`.
     #[serde(default)]
     pub(crate) openssl: Vec<String>,
+    /// Runs of curl, by their options.
+    #[serde(default)]
+    pub(crate) curl: Vec<String>,
     /// What the client does instead.
     #[serde(default)]
     pub(crate) talk: Vec<String>,

@@ -12,6 +12,7 @@
 mod bootstrap;
 mod case;
 mod client;
+mod curl;
 mod openssl;
 mod outcome;
 mod peer;
@@ -69,6 +70,7 @@ suites!(
     statistics,
     tls,
     tls_downstream,
+    http2,
     health,
     outliers,
     balancing

@@ -9,6 +9,7 @@ use regex::{Captures, Regex};
 
 use crate::case::{Case, Difference, Suite};
 use crate::client::{self, Heard};
+use crate::curl;
 use crate::openssl;
 use crate::peer::Peer;
 
@@ -25,9 +26,10 @@ pub(crate) fn differences(
     for peer in [&*envoy, &*towpath] {
         peer.upstreams.begin(&case.upstream);
     }
-    let talk = |peer: &Peer| match case.openssl.is_empty() {
-        true => client::talk(peer.address(&case.to), case),
-        false => openssl::talk(peer.address(&case.to), case, &peer.folder),
+    let talk = |peer: &Peer| match (case.openssl.is_empty(), case.curl.is_empty()) {
+        (false, _) => openssl::talk(peer.address(&case.to), case, &peer.folder),
+        (true, false) => curl::talk(peer.address(&case.to), case),
+        (true, true) => client::talk(peer.address(&case.to), case),
     };
     let heard = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| talk(envoy));
