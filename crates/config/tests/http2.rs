@@ -75,8 +75,10 @@ fn every_option_arrives() {
             max_outbound_control_frames: 3
             max_consecutive_inbound_frames_with_empty_payload: 0
             max_inbound_priority_frames_per_stream: 4
-            max_inbound_window_update_frames_per_data_frame_sent: 5",
-    );
+            max_inbound_window_update_frames_per_data_frame_sent: 5
+            connection_keepalive: {interval: 3s, timeout: 0.5s}",
+    )
+    .unwrap();
     let expected = http2::Options {
         header_table_size: 0,
         max_concurrent_streams: 1,
@@ -92,7 +94,13 @@ fn every_option_arrives() {
         underscores: Underscores::Drop,
         ..http2::Options::default()
     };
-    assert_eq!(*http2.unwrap().options, expected);
+    assert_eq!(*http2.options, expected);
+    let keepalive = http2.keepalive.unwrap();
+    let [interval, timeout] = [keepalive.interval, keepalive.timeout].map(|it| it.as_millis());
+    assert_eq!((interval, timeout), (3000, 500));
+    let at_no_interval =
+        of_clients("http2_protocol_options: {connection_keepalive: {timeout: 1s}}");
+    assert_eq!(at_no_interval.unwrap().keepalive, None);
 }
 
 /// Its own word counts most, then the connection manager's, then the one of old.

@@ -13,8 +13,6 @@ use crate::message::Message;
 
 /// Whether the engine speaks HTTP/2. Without it options are read and checked, and what asks for HTTP/2 is refused.
 pub(super) const HTTP2_IS_SPOKEN: bool = true;
-/// Whether the engine sends PINGs at intervals.
-const PINGS_ARE_SENT: bool = false;
 /// Whether the engine takes extended CONNECT (RFC 8441).
 const CONNECT_IS_EXTENDED: bool = false;
 
@@ -90,10 +88,6 @@ impl Converter<'_> {
     /// What of HTTP/2 is not there yet.
     fn http2_gaps(&mut self, options: Option<&Message>, http2: &Http2) {
         let Some(options) = options.filter(|_| HTTP2_IS_SPOKEN) else { return };
-        if http2.keepalive.is_some() && !PINGS_ARE_SENT {
-            let text = "no PING is sent at intervals";
-            self.report.unsupported(options.at("connection_keepalive"), text);
-        }
         if http2.options.allow_connect && !CONNECT_IS_EXTENDED {
             let text = "WebSockets and other upgrades do not go over HTTP/2";
             self.report.unsupported(options.at("allow_connect"), text);
