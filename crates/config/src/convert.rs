@@ -31,6 +31,7 @@ mod route;
 mod route_action;
 mod route_table;
 mod runtime;
+mod secret;
 mod tcp_proxy;
 mod tls;
 mod upstream;
@@ -60,9 +61,11 @@ pub(crate) struct Converter<'a> {
     /// Ids that new names may take.
     pub(crate) free: Vec<ClusterId>,
     pub(crate) prints: Prints,
-    /// A digest of the files that were read for the cluster or listener at hand.
+    /// A digest of what files and other sources held for the cluster or listener at hand.
     pub(crate) files: u64,
-    /// A digest of the secrets that all may name.
+    /// Secrets that all may name.
+    pub(crate) named_secrets: Vec<&'a Message>,
+    /// A digest of them.
     pub(crate) secrets: u64,
     /// Some cluster is spoken to under TLS.
     pub(crate) upstream_tls: bool,

@@ -188,6 +188,10 @@ fn convert(
         free: base.free.clone(),
         prints: Prints::default(),
         files: 0,
+        named_secrets: message
+            .message("static_resources")
+            .map(|resources| resources.messages("secrets").collect())
+            .unwrap_or_default(),
         secrets: 0,
         upstream_tls: false,
         downstream_tls: false,

@@ -31,9 +31,9 @@ impl Converter<'_> {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }
         if let Some(resources) = message.message("static_resources") {
-            let secrets: Vec<_> = resources.messages("secrets").collect();
-            self.secrets =
-                secrets.into_iter().map(|secret| self.print(secret)).fold(0, u64::wrapping_add);
+            self.check_secrets();
+            let prints = self.named_secrets.iter().map(|secret| self.print(secret));
+            self.secrets = prints.fold(0, u64::wrapping_add);
             self.name_clusters(resources);
             self.downstream_tls = resources.messages("listeners").any(serves_under_tls);
             self.listeners(resources);

@@ -12,12 +12,7 @@ impl Converter<'_> {
         let field = source.oneof("specifier")?;
         let bytes = match (field.descriptor.name(), &field.value) {
             ("filename", Value::String(path)) => match read_file(path, limit) {
-                Ok(bytes) => {
-                    let mut hasher = DefaultHasher::new();
-                    (self.files, &bytes).hash(&mut hasher);
-                    self.files = hasher.finish();
-                    bytes
-                }
+                Ok(bytes) => bytes,
                 Err(error) => {
                     self.report.problem(&field.at, format!("{path}: {error}"));
                     return None;
@@ -40,6 +35,10 @@ impl Converter<'_> {
                 .problem(&field.at, format!("has {} bytes; the limit is {limit}", bytes.len()));
             return None;
         }
+        // Also of what stands in the file itself: keys are left out where a part of it is looked at as JSON.
+        let mut hasher = DefaultHasher::new();
+        (self.files, &bytes).hash(&mut hasher);
+        self.files = hasher.finish();
         Some(bytes)
     }
 

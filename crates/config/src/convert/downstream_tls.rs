@@ -8,6 +8,7 @@ use towpath_proto::tls::{Identity, Names, ServerSettings, TicketKey, Tickets, Tr
 
 use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
+use super::secret::TICKET_KEYS;
 use super::tls::{RAW_BUFFER, alpn};
 use crate::error::Rank;
 use crate::message::{At, Message};
@@ -98,8 +99,10 @@ impl Converter<'_> {
         config: &Message,
         common: Option<&Message>,
     ) -> Option<Vec<Identity>> {
-        let certificates: Vec<_> =
-            common.into_iter().flat_map(|common| common.messages("tls_certificates")).collect();
+        let certificates = match common {
+            Some(common) => self.certificates(common)?,
+            None => Vec::new(),
+        };
         let is_elsewhere =
             common.is_some_and(|common| ELSEWHERE.iter().any(|field| common.has(field)));
         if certificates.is_empty() && !is_elsewhere {
@@ -124,12 +127,9 @@ impl Converter<'_> {
         config: &Message,
         common: Option<&Message>,
     ) -> Option<ClientCertificates> {
-        let context = common.and_then(|common| common.message("validation_context"));
+        let contexts = self.validation_contexts(common)?;
         let is_required = config.flag("require_client_certificate");
-        let trust = match context {
-            Some(context) => self.trust(context)?,
-            None => Trust::default(),
-        };
+        let trust = self.trust(&contexts)?;
         let pins = trust.spki_sha256.len() + trust.certificate_sha256.len();
         let is_particular = pins > 0 || !matches!(trust.names, Names::Any);
         let is_asked = trust.roots.is_some() || is_particular || trust.accept_untrusted;
@@ -144,7 +144,7 @@ impl Converter<'_> {
         Some(ClientCertificates {
             trust: is_asked.then_some(trust),
             are_required,
-            hides_roots: context.is_some_and(|context| context.flag("suppress_client_ca_list")),
+            hides_roots: contexts.iter().any(|context| context.flag("suppress_client_ca_list")),
         })
     }
 
@@ -171,7 +171,13 @@ impl Converter<'_> {
         if config.flag("disable_stateless_session_resumption") {
             return Some(Tickets::None);
         }
-        let Some(given) = config.message("session_ticket_keys") else { return Some(Tickets::Own) };
+        let own = config.message("session_ticket_keys");
+        let named = config.message("session_ticket_keys_sds_secret_config");
+        let given = match (own, named) {
+            (Some(own), _) => own,
+            (None, Some(named)) => self.secret(named, TICKET_KEYS)?,
+            (None, None) => return Some(Tickets::Own),
+        };
         let mut keys = Vec::new();
         for source in given.messages("keys") {
             let bytes = self.data(source, MAX_KEY_BYTES)?;
@@ -199,8 +205,7 @@ pub(super) fn serves_under_tls(listener: &Message) -> bool {
 }
 
 /// Where certificates may be beside `tls_certificates`; all of it is refused by the table of support.
-const ELSEWHERE: [&str; 5] = [
-    "tls_certificate_sds_secret_configs",
+const ELSEWHERE: [&str; 4] = [
     "tls_certificate_provider_instance",
     "tls_certificate_certificate_provider",
     "tls_certificate_certificate_provider_instance",

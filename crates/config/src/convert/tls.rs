@@ -92,48 +92,51 @@ impl Converter<'_> {
         common: Option<&Message>,
         sni: &str,
     ) -> Option<Trust> {
-        let context = common.and_then(|common| common.message("validation_context"));
+        let contexts = self.validation_contexts(common)?;
         let by_sni = config.flag("auto_sni_san_validation");
-        if by_sni && context.is_none_or(|context| context.message("trusted_ca").is_none()) {
+        if by_sni && contexts.iter().all(|context| context.message("trusted_ca").is_none()) {
             self.report.problem(
                 config.at("auto_sni_san_validation"),
                 "'auto_sni_san_validation' was configured without configuring a trusted CA",
             );
         }
-        let Some(context) = context else { return Some(Trust::default()) };
-        let trust = self.trust(context)?;
+        let trust = self.trust(&contexts)?;
         // Envoy: with `auto_sni_san_validation` the name that is sent replaces all matchers, if one is sent.
         let sends_name = !sni.is_empty() || config.flag("auto_host_sni");
         let names = if by_sni && sends_name { Names::Server } else { trust.names };
         Some(Trust { names, ..trust })
     }
 
-    /// What a `CertificateValidationContext` says.
-    pub(super) fn trust(&mut self, context: &Message) -> Option<Trust> {
-        let roots = match context.message("trusted_ca") {
+    /// What these `CertificateValidationContext`s say together: of one value the last, of lists all.
+    pub(super) fn trust(&mut self, contexts: &[&Message]) -> Option<Trust> {
+        let source = contexts.iter().rev().find_map(|context| context.message("trusted_ca"));
+        let roots = match source {
             None => None,
             Some(source) => Some(self.roots(source)?),
         };
-        let matchers = self.name_matchers(context)?;
-        if !matchers.is_empty() && roots.is_none() {
+        let mut trust = Trust { roots, ..Trust::default() };
+        let mut matchers = Vec::new();
+        for context in contexts {
+            matchers.extend(self.name_matchers(context)?);
+            let spki = self.digests(context, "verify_certificate_spki", "base64", from_base64)?;
+            trust.spki_sha256.extend(spki);
+            let hashes = self.digests(context, "verify_certificate_hash", "hex", from_hex)?;
+            trust.certificate_sha256.extend(hashes);
+            trust.accept_untrusted |=
+                context.choice("trust_chain_verification") == "ACCEPT_UNTRUSTED";
+        }
+        if let Some(context) = contexts.first().filter(|_| !matchers.is_empty())
+            && trust.roots.is_none()
+        {
             self.report.problem(
                 &context.at,
                 "SAN-based verification of peer certificates without trusted CA is insecure and not allowed",
             );
         }
-        let names = if matchers.is_empty() { Names::Any } else { Names::Matching(matchers) };
-        Some(Trust {
-            roots,
-            names,
-            spki_sha256: self.digests(context, "verify_certificate_spki", "base64", from_base64)?,
-            certificate_sha256: self.digests(
-                context,
-                "verify_certificate_hash",
-                "hex",
-                from_hex,
-            )?,
-            accept_untrusted: context.choice("trust_chain_verification") == "ACCEPT_UNTRUSTED",
-        })
+        if !matchers.is_empty() {
+            trust.names = Names::Matching(matchers);
+        }
+        Some(trust)
     }
 
     fn roots(&mut self, source: &Message) -> Option<Roots> {
@@ -279,16 +282,17 @@ impl Converter<'_> {
     }
 
     fn identity(&mut self, common: &Message) -> Option<Option<Identity>> {
-        let mut certificates = common.messages("tls_certificates");
-        let Some(certificate) = certificates.next() else { return Some(None) };
-        if certificates.next().is_some() {
-            self.report.problem(
-                common.at("tls_certificates"),
-                "Multiple TLS certificates are not supported for client contexts",
-            );
-            return None;
+        match &*self.certificates(common)? {
+            [] => Some(None),
+            [certificate] => self.identity_of(certificate).map(Some),
+            [_, second, ..] => {
+                self.report.problem(
+                    &second.at,
+                    "Multiple TLS certificates are not supported for client contexts",
+                );
+                None
+            }
         }
-        self.identity_of(certificate).map(Some)
     }
 
     /// What a `TlsCertificate` says.

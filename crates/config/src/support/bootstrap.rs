@@ -53,9 +53,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.Bootstrap.StaticResources",
-        honoured: &["listeners", "clusters"],
+        honoured: &["listeners", "clusters", "secrets"],
         harmless: &[],
-        changes: &[("secrets", "secrets are written where they are used")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager",

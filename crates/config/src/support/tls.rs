@@ -24,6 +24,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "common_tls_context",
             "require_client_certificate",
             "session_ticket_keys",
+            "session_ticket_keys_sds_secret_config",
             "disable_stateless_session_resumption",
             "disable_stateful_session_resumption",
             "session_timeout",
@@ -32,10 +33,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "prefer_client_ciphers",
         ],
         harmless: &[],
-        changes: &[
-            ("require_sni", "reserved in Envoy's API: no version of Envoy reads it"),
-            ("session_ticket_keys_sds_secret_config", SDS),
-        ],
+        changes: &[("require_sni", "reserved in Envoy's API: no version of Envoy reads it")],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys",
@@ -45,12 +43,17 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext",
-        honoured: &["tls_params", "tls_certificates", "validation_context", "alpn_protocols"],
+        honoured: &[
+            "tls_params",
+            "tls_certificates",
+            "tls_certificate_sds_secret_configs",
+            "validation_context",
+            "validation_context_sds_secret_config",
+            "combined_validation_context",
+            "alpn_protocols",
+        ],
         harmless: &[],
         changes: &[
-            ("tls_certificate_sds_secret_configs", SDS),
-            ("validation_context_sds_secret_config", SDS),
-            ("combined_validation_context", SDS),
             ("tls_certificate_provider_instance", PROVIDER),
             ("tls_certificate_certificate_provider", PROVIDER),
             ("tls_certificate_certificate_provider_instance", PROVIDER),
@@ -60,6 +63,27 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("custom_handshaker", "TLS extensions are not there"),
             ("key_log", "keys are never written"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext",
+        honoured: &["default_validation_context", "validation_context_sds_secret_config"],
+        harmless: &[],
+        changes: &[
+            ("validation_context_certificate_provider", PROVIDER),
+            ("validation_context_certificate_provider_instance", PROVIDER),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig",
+        honoured: &["name"],
+        harmless: &[],
+        changes: &[("sds_config", SDS)],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.Secret",
+        honoured: &["name", "tls_certificate", "session_ticket_keys", "validation_context"],
+        harmless: &[("generic_secret", "nothing here reads one")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsParameters",
@@ -126,5 +150,5 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
 ];
 
-const SDS: &str = "SDS is not there; write files or text";
+const SDS: &str = "SDS is not there; name a secret of static_resources, or write files or text";
 const PROVIDER: &str = "certificate providers are not there";

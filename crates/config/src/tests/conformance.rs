@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use crate::base::Base;
 use crate::error::{Error, Location};
-use crate::load::{Options, converted, load};
+use crate::load::{Options, converted, load, reload};
 use crate::message::{Message, Value};
 use crate::source::{Source, Sources};
 use crate::support::{self, Support};
@@ -93,6 +94,23 @@ const NOTHING_TO_READ: [&str; 4] =
     ["cluster_name", "round_robin_lb_config", "dns_resolver_options", "json_format_options"];
 
 /// The fields that were read, as pairs of message and field.
+/// A key is not shown, and yet it is part of what a listener is.
+#[test]
+fn another_key_in_the_file_itself_makes_another_listener() {
+    let secrets = root().join("cases/secrets.yaml");
+    let text = certificates(&fs::read_to_string(secrets).unwrap());
+    let (mut base, mut listeners) = (Base::default(), Vec::new());
+    for digits in ["1234567890", "1234567890", "1234567891"] {
+        let text = text.replace("1234567890", digits);
+        let sources = Sources::file(Source::yaml("t", &text));
+        let loaded = reload(&sources, &Options::default(), &base).unwrap();
+        listeners.push(Arc::clone(&loaded.snapshot.listeners[0]));
+        base = Base { snapshot: loaded.snapshot.into(), prints: loaded.prints, free: Vec::new() };
+    }
+    assert!(Arc::ptr_eq(&listeners[0], &listeners[1]));
+    assert!(!Arc::ptr_eq(&listeners[1], &listeners[2]));
+}
+
 fn collect(message: &Message, read: &mut BTreeSet<(String, String)>) {
     for field in &message.fields {
         if field.read.get() {

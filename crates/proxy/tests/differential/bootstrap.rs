@@ -68,6 +68,10 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         text.push_str(&indented(&tcp.proxy, 10));
         text.push_str(&access_log(&format!("{name} {TCP_LOG}"), 10));
     }
+    if !suite.secrets.is_empty() {
+        text.push_str("  secrets:\n");
+        text.push_str(&indented(&suite.secrets, 2));
+    }
     text.push_str("  clusters:\n");
     for (name, cluster) in &suite.cluster {
         let _ = writeln!(text, "  - name: {name}");

@@ -20,6 +20,9 @@ pub(crate) struct Suite {
     /// Further fields of the bootstrap.
     #[serde(default)]
     pub(crate) bootstrap: String,
+    /// Secrets that TLS contexts name, a list.
+    #[serde(default)]
+    pub(crate) secrets: String,
     /// What differs on purpose in any case of the suite.
     #[serde(default)]
     pub(crate) differs: Vec<Difference>,

@@ -1,0 +1,84 @@
+//! Secrets of the bootstrap, which TLS contexts may name.
+
+use std::collections::HashSet;
+
+use super::Converter;
+use crate::message::Message;
+
+/// What of a `Secret` is read, as its field and as Envoy says it.
+const KINDS: [(&str, &str); 3] = [
+    (CERTIFICATE, "TlsCertificate"),
+    (VALIDATION, "CertificateValidationContext"),
+    (TICKET_KEYS, "TlsSessionTicketKeys"),
+];
+pub(super) const CERTIFICATE: &str = "tls_certificate";
+pub(super) const VALIDATION: &str = "validation_context";
+pub(super) const TICKET_KEYS: &str = "session_ticket_keys";
+
+impl<'a> Converter<'a> {
+    /// Each secret holds something, and each name is given once for a kind.
+    pub(super) fn check_secrets(&mut self) {
+        let mut known = HashSet::new();
+        for secret in &self.named_secrets {
+            if !secret.fields.iter().any(|field| field.descriptor.containing_oneof().is_some()) {
+                self.report.problem(&secret.at, "Secret type not implemented");
+            }
+            let held = KINDS.iter().find(|(field, _)| secret.has(field));
+            let Some((field, kind)) = held else { continue };
+            let name = secret.text("name");
+            if !known.insert((field, name)) {
+                let text = format!("Duplicate static {kind} secret name {name}");
+                self.report.problem(&secret.at, text);
+            }
+        }
+    }
+
+    /// What a `SdsSecretConfig` names, which has to be of this kind. One that says where to ask for it is refused by the
+    /// table of support.
+    pub(super) fn secret(&mut self, named: &Message, kind: &str) -> Option<&'a Message> {
+        if named.has("sds_config") {
+            return None;
+        }
+        let name = named.text("name");
+        let mut secrets = self.named_secrets.iter().filter(|secret| secret.text("name") == name);
+        let found = secrets.find_map(|secret| secret.message(kind));
+        if found.is_none() {
+            self.report.problem(&named.at, format!("no secret `{name}` has a `{kind}`"));
+        }
+        found
+    }
+
+    /// The certificates of a TLS context: its own, else those that it names.
+    pub(super) fn certificates<'m>(&mut self, common: &'m Message) -> Option<Vec<&'m Message>>
+    where
+        'a: 'm,
+    {
+        let own: Vec<_> = common.messages("tls_certificates").collect();
+        if !own.is_empty() {
+            return Some(own);
+        }
+        let named = common.messages("tls_certificate_sds_secret_configs");
+        named.map(|named| self.secret(named, CERTIFICATE).map(|it| it as &Message)).collect()
+    }
+
+    /// What peers' certificates are judged by: a context of its own or one that is named; or both, of which the named one
+    /// says more.
+    pub(super) fn validation_contexts<'m>(
+        &mut self,
+        common: Option<&'m Message>,
+    ) -> Option<Vec<&'m Message>>
+    where
+        'a: 'm,
+    {
+        let Some(common) = common else { return Some(Vec::new()) };
+        let combined = common.message("combined_validation_context");
+        let own = common.message("validation_context");
+        let default = combined.and_then(|it| it.message("default_validation_context"));
+        let mut contexts: Vec<&Message> = own.or(default).into_iter().collect();
+        let named = combined.unwrap_or(common).message("validation_context_sds_secret_config");
+        if let Some(named) = named {
+            contexts.push(self.secret(named, VALIDATION)?);
+        }
+        Some(contexts)
+    }
+}
