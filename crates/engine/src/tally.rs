@@ -1,7 +1,7 @@
 //! How the tries on hosts ended, for comparing hosts with each other.
 //!
 //! Each worker counts for itself, in a [`Tally`] for each of its pools; the monitor takes what all of them counted, once
-//! in an interval, and leaves what came of the comparison for whoever shows it.
+//! in an interval, and leaves what came of the comparison for `/clusters`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

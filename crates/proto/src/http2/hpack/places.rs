@@ -4,7 +4,7 @@ use super::field::FieldName;
 use super::table::Table;
 
 /// The numbers that fields have in a table ([`Table::numbered`]), by hashes. Fields that share a place displace each
-/// other, which costs a few octets and no more: whoever asks looks at the field itself.
+/// other, which costs a few octets and no more: the field itself is looked at as well.
 #[derive(Debug)]
 pub(super) struct Places {
     /// The last two of each place.
