@@ -153,9 +153,6 @@ impl Decoder<'_> {
             "google.protobuf.Any" => {
                 return self.any(node, at).map(|any: Any| Value::Any(Box::new(any)));
             }
-            "google.protobuf.Duration" if matches!(&node.value, Tree::Map(entries) if entries.is_empty()) => {
-                Ok(Value::Duration(super::Nanos(0)))
-            }
             "google.protobuf.Duration" => scalar::duration(node).map(Value::Duration),
             "google.protobuf.Struct" if !matches!(node.value, Tree::Map(_)) => {
                 Err(format!("must be a map, not {}", node.kind()))
@@ -172,7 +169,11 @@ impl Decoder<'_> {
             },
             name if is_wrapper(name) => {
                 let kind = descriptor.get_field(1)?.kind();
-                scalar::scalar(&kind, node).map(|value| Value::Wrapper(Box::new(value)))
+                let value = match &node.value {
+                    Tree::Map(entries) => scalar::wrapped(&kind, entries),
+                    _ => scalar::scalar(&kind, node),
+                };
+                value.map(|value| Value::Wrapper(Box::new(value)))
             }
             _ => return self.message(descriptor, node, at).map(Value::Message),
         };

@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost_reflect::{EnumDescriptor, Kind};
 
 use super::{Nanos, Value};
-use crate::tree::{Node, Value as Tree};
+use crate::tree::{Key, Node, Pos, Value as Tree};
 
 /// Reads a scalar of this kind. The error says what is wrong.
 pub(super) fn scalar(kind: &Kind, node: &Node) -> Result<Value, String> {
@@ -128,9 +128,47 @@ fn names(descriptor: &EnumDescriptor) -> String {
     descriptor.values().map(|value| value.name().to_owned()).collect::<Vec<_>>().join(", ")
 }
 
+/// A wrapper by the field of its message, which Envoy takes too: `{value: 1}`, or its default when empty.
+pub(super) fn wrapped(kind: &Kind, entries: &[(Key, Node)]) -> Result<Value, String> {
+    match entries {
+        [] => scalar(kind, &Node { pos: Pos::default(), value: default_of(kind) }),
+        [(key, node)] if key.name == "value" => scalar(kind, node),
+        _ => Err("must be a value, or a map with `value` alone".to_owned()),
+    }
+}
+
+fn default_of(kind: &Kind) -> Tree {
+    match kind {
+        Kind::Bool => Tree::Bool(false),
+        Kind::String | Kind::Bytes => Tree::String(String::new()),
+        _ => Tree::Number("0".to_owned()),
+    }
+}
+
+/// 10,000 years.
+const MAX_SECONDS: i128 = 315_576_000_000;
+
+/// A duration by the fields of its message, which Envoy takes too: `{seconds: 1, nanos: 500000000}`.
+fn duration_fields(entries: &[(Key, Node)]) -> Result<Nanos, String> {
+    let (mut seconds, mut nanos) = (0, 0);
+    for (key, node) in entries {
+        match &*key.name {
+            "seconds" => seconds = integer(node, -MAX_SECONDS, MAX_SECONDS)?,
+            "nanos" => nanos = integer(node, -999_999_999, 999_999_999)?,
+            other => return Err(format!("a duration has `seconds` and `nanos`, not `{other}`")),
+        }
+    }
+    if seconds.signum() * nanos.signum() < 0 {
+        return Err("`seconds` and `nanos` must have the same sign".to_owned());
+    }
+    Ok(Nanos(seconds * 1_000_000_000 + nanos))
+}
+
 /// `"1.5s"`: seconds with up to nine decimals, at most 10,000 years either way.
 pub(super) fn duration(node: &Node) -> Result<Nanos, String> {
-    const MAX_SECONDS: i128 = 315_576_000_000;
+    if let Tree::Map(entries) = &node.value {
+        return duration_fields(entries);
+    }
     let text = node
         .text()
         .ok_or_else(|| format!("must be a duration such as \"1.5s\", not {}", node.kind()))?;
