@@ -1,6 +1,6 @@
 //! How the tries on hosts ended, for comparing hosts with each other.
 //!
-//! Each worker counts for itself, in a [`Tally`] for each of its pools; the monitor takes what all of them counted, once
+//! Each worker counts for itself, in a `Tally` for each of its pools; the monitor takes what all of them counted, once
 //! in an interval, and leaves what came of the comparison for `/clusters`.
 
 use std::collections::HashMap;

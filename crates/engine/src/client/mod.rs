@@ -11,7 +11,7 @@
 //! | [`heartbeat`] | how long a connection may be silent before the network forgets it |
 //! | [`priority`] | which request gets the next connection |
 //! | [`progress`] | whether a connection has stopped to move anything |
-//! | [`rest`] | how long an origin that has too much to do is left alone |
+//! | [`back_off`] | how long an origin that has too much to do is left alone |
 //! | [`resume`] | whether a response that broke off can go on where it stopped |
 //! | [`retry_after`] | how long it asked for |
 //! | [`slow_start`] | how much a slow path is given at first |
