@@ -11,6 +11,7 @@ const KINDS: [(&str, &str); 3] = [
     (VALIDATION, "CertificateValidationContext"),
     (TICKET_KEYS, "TlsSessionTicketKeys"),
 ];
+const NOTHING: &str = "a secret holds one of tls_certificate, session_ticket_keys, validation_context, generic_secret";
 pub(super) const CERTIFICATE: &str = "tls_certificate";
 pub(super) const VALIDATION: &str = "validation_context";
 pub(super) const TICKET_KEYS: &str = "session_ticket_keys";
@@ -21,7 +22,7 @@ impl<'a> Converter<'a> {
         let mut known = HashSet::new();
         for secret in &self.named_secrets {
             if !secret.fields.iter().any(|field| field.descriptor.containing_oneof().is_some()) {
-                self.report.problem(&secret.at, "Secret type not implemented");
+                self.report.problem(&secret.at, NOTHING);
             }
             let held = KINDS.iter().find(|(field, _)| secret.has(field));
             let Some((field, kind)) = held else { continue };
