@@ -25,7 +25,8 @@ use shell::Result;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--quick]                    all that must hold before a change lands; --quick without fuzzing and peers
+  test [--quick | --long]           all that must hold before a change lands; --quick without fuzzing and peers, \
+  --long for a night: thousands of seeds
   tidy                              the house rules that a machine can check: floors, names, lengths, unsafe
   bindings [python|jvm]             the client library in other languages, tested where it is used
   bindings python|jvm bench [--quick]

@@ -5,14 +5,16 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::shell::{Result, Share, cargo, output, run as run_command};
-use crate::{bindings, fuzz, instructions, peers, sanitize, tidy, toolchains};
+use crate::{bindings, fuzz, instructions, marks, peers, sanitize, tidy, toolchains};
 
-/// `[--quick]` leaves out fuzzing and the peers.
+/// `--quick` leaves out fuzzing and the peers; `--long` tries more seeds, reloads and inputs than a change waits for.
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    let quick = match words {
-        [] => false,
-        [word] if word == "--quick" => true,
-        _ => return Err("usage: cargo xtask test [--quick]".into()),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (quick, long) = match words[..] {
+        [] => (false, false),
+        ["--quick"] => (true, false),
+        ["--long"] => (false, true),
+        _ => return Err("usage: cargo xtask test [--quick | --long]".into()),
     };
     step("format", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
     step("tidy", || tidy::run(&[]))?;
@@ -32,13 +34,35 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         build()?;
         fetched.finish()?;
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
+        if long {
+            step("long", more_seeds)?;
+        }
         step("peers", with_peers)?;
         step("bindings", || bindings::run(&[]))?;
         doc()?;
         step("sanitize", || sanitize::run(&[]))?;
         spare.finish()
     })?;
-    step("fuzz", || fuzz::run(&["--seconds".to_owned(), "10".to_owned()]))
+    let seconds = if long { "300" } else { "10" };
+    step("fuzz", || fuzz::run(&["--seconds".to_owned(), seconds.to_owned()]))
+}
+
+/// What is drawn at random, drawn more often; and a thousand changes of configuration with real sockets.
+fn more_seeds() -> Result<()> {
+    let mut simulations = cargo();
+    simulations.env("TOWPATH_SIM_SEEDS", "4000");
+    let crates = ["-p", "towpath-engine", "-p", "towpath-proto", "-p", "towpath"];
+    run_command(simulations.arg("test").args(crates).args(["--lib", "--tests", "--no-fail-fast"]))?;
+    let mut reloads = cargo();
+    reloads.env("TOWPATH_RELOADS", "1000").args([
+        "test",
+        "-p",
+        "towpath-proxy",
+        "--test",
+        "faults",
+    ]);
+    run_command(reloads.args(["reload", "--no-fail-fast"]))?;
+    marks::run(&["10_000_000".to_owned()])
 }
 
 fn clippy() -> Result<()> {

@@ -42,7 +42,7 @@ const JOBS: &[&str] = &["http", "tcp", "stream", "open", "idle"];
 const HELP: &str = "\
 cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle] [--only floor,towpath,nginx,haproxy,envoy]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
-cargo xtask versus --count [--jobs plain,edge,log,fields,large] [--only towpath,nginx,haproxy,envoy] [--no-build]
+cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp] [--only towpath,nginx,haproxy,envoy] [--no-build]
                    user instructions of the whole process for one request, by callgrind";
 
 impl Plan {

@@ -19,18 +19,20 @@ use crate::shell::{Result, cargo, run as run_command, target, terminate};
 /// What every request or answer has more than the plain ones.
 pub(super) struct Job {
     pub(super) name: &'static str,
+    kind: Kind,
     edge: bool,
     log: bool,
     fields: usize,
     content: usize,
 }
 
-pub(super) const JOBS: [Job; 5] = [
-    Job { name: "plain", edge: false, log: false, fields: 0, content: 1024 },
-    Job { name: "edge", edge: true, log: false, fields: 0, content: 1024 },
-    Job { name: "log", edge: false, log: true, fields: 0, content: 1024 },
-    Job { name: "fields", edge: false, log: false, fields: 10, content: 1024 },
-    Job { name: "large", edge: false, log: false, fields: 0, content: 4096 },
+pub(super) const JOBS: [Job; 6] = [
+    Job { name: "plain", kind: Kind::Http, edge: false, log: false, fields: 0, content: 1024 },
+    Job { name: "edge", kind: Kind::Http, edge: true, log: false, fields: 0, content: 1024 },
+    Job { name: "log", kind: Kind::Http, edge: false, log: true, fields: 0, content: 1024 },
+    Job { name: "fields", kind: Kind::Http, edge: false, log: false, fields: 10, content: 1024 },
+    Job { name: "large", kind: Kind::Http, edge: false, log: false, fields: 0, content: 4096 },
+    Job { name: "tcp", kind: Kind::Tcp, edge: false, log: false, fields: 0, content: 1024 },
 ];
 
 const CONNECTIONS: usize = 16;
@@ -113,7 +115,7 @@ fn total(contender: &Contender, job: &Job, rounds: usize) -> Result<u64> {
     let logs = UdpSocket::bind("127.0.0.1:0")?;
     let log = Log { file: folder.join("access.log"), port: logs.local_addr()?.port() };
     let extras = Extras { edge: job.edge, log: job.log.then_some(log) };
-    let (port, mut words) = contender.command(Kind::Http, &extras, origin, &folder)?;
+    let (port, mut words) = contender.command(job.kind, &extras, origin, &folder)?;
     if contender.name == "nginx" {
         words.extend(["-g".to_owned(), "master_process off;".to_owned()]);
     }
