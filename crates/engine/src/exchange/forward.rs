@@ -84,13 +84,15 @@ impl Exchange {
                     self.on_informational(stream, head, now)
                 }
                 (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
-                    let ends = connection.mux.take_end();
-                    if ends {
+                    let has_windows = connection.mux.has_windows();
+                    if connection.mux.take_end() {
                         self.forward_last(stream, side, chunk, leg, now);
                         break;
                     }
                     self.forward(stream, side, Item::Data(chunk), now);
-                    self.take_more(stream, leg);
+                    if has_windows {
+                        self.take_more(stream, leg);
+                    }
                 }
                 (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
                     self.forward(stream, side, Item::Trailers(head), now);
