@@ -71,7 +71,7 @@ pub(crate) enum Share {
     /// As much as others.
     Fair,
     /// What others leave.
-    Spare,
+    Idle,
 }
 
 impl Share {
@@ -79,7 +79,7 @@ impl Share {
     pub(crate) fn of(self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self {
             Self::Fair => Command::new(program),
-            Self::Spare => {
+            Self::Idle => {
                 let mut nice = Command::new("nice");
                 nice.args(["-n", "19"]).arg(program);
                 nice

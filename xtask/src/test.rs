@@ -30,7 +30,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             Aside::start(scope, "fetch peers", || peers::run(&[]).and_then(|()| bindings::fetch()));
         clippy()?;
         // A build's last links and nearly all tests leave processors idle.
-        let spare = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
+        let aside = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
         build()?;
         fetched.finish()?;
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
@@ -41,7 +41,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         step("bindings", || bindings::run(&[]))?;
         doc()?;
         step("sanitize", || sanitize::run(&[]))?;
-        spare.finish()
+        aside.finish()
     })?;
     let seconds = if long { "300" } else { "10" };
     step("fuzz", || fuzz::run(&["--seconds".to_owned(), seconds.to_owned()]))
@@ -87,9 +87,9 @@ const WORKSPACE: [&str; 2] = ["test", "--workspace"];
 
 /// What has target folders of its own, and whose outcome does not depend on how long it takes.
 fn in_spare_time() -> Result<()> {
-    toolchains::check(Share::Spare)?;
-    fuzz::build(Share::Spare)?;
-    instructions::check(false, Share::Spare)
+    toolchains::check(Share::Idle)?;
+    fuzz::build(Share::Idle)?;
+    instructions::check(false, Share::Idle)
 }
 
 /// Work on a thread of its own.

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secure::{Certificates, Goodbye};
+use secure::{Certificates, CloseNotify};
 use towpath_engine::snapshot::health::{
     BoltProbe, Comparison, HealthFlags, HttpProbe, OutlierDetection, Probe, Rule, TcpProbe,
 };
@@ -209,14 +209,14 @@ fn a_heartbeat_asks_a_host_that_speaks_bolt() {
 fn checks_are_made_under_tls_as_the_cluster_has_it() {
     let certificates = Certificates::new();
     for (name, is_well) in [("app.test", true), ("other.test", false)] {
-        for goodbye in [Goodbye::Said, Goodbye::Unsaid] {
-            let tls = (&certificates, name, goodbye);
+        for close_notify in [CloseNotify::Sent, CloseNotify::Missing] {
+            let tls = (&certificates, name, close_notify);
             let mut setup = HealthWorld::under_tls(3, 2, check(http()), tls);
             setup.run(ENOUGH);
-            assert_eq!(setup.well(), [is_well; 2], "{name} {goodbye:?}");
+            assert_eq!(setup.well(), [is_well; 2], "{name} {close_notify:?}");
             setup.set_behaviour(1, Behaviour::Closing);
             setup.run(ENOUGH);
-            assert_eq!(setup.well(), [false, is_well], "{name} {goodbye:?}");
+            assert_eq!(setup.well(), [false, is_well], "{name} {close_notify:?}");
             setup.counters_add_up();
         }
     }

@@ -35,7 +35,7 @@ use multi::Habits;
 use scene::client::{Ending, Endings, asks, client};
 use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin, pattern};
 use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
-use secure::{Certificates, Goodbye};
+use secure::{Certificates, CloseNotify};
 
 /// What speaks HTTP/2 on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,9 +300,9 @@ fn a_handshake_chooses_http2_on_both_sides() {
         let mut world: World<Message> = World::new(seed);
         let (origins, plain) = (Rc::default(), Log::default());
         let first = multi::origin(origin_address(1), seed, Habits::default(), Rc::clone(&origins));
-        world.add(certificates.speaking(b"h2").around(first, Goodbye::Said));
+        world.add(certificates.speaking(b"h2").around(first, CloseNotify::Sent));
         let second = plain_origin(origin_address(2), Rc::clone(&plain), PlainHabits::default());
-        world.add(certificates.speaking(b"http/1.1").around(second, Goodbye::Said));
+        world.add(certificates.speaking(b"http/1.1").around(second, CloseNotify::Sent));
         let mut plan = Plan::new(2);
         plan.cluster.http2 = http2(false, small());
         plan.cluster.tls = Some(certificates.upstream_offering("app.test", &[b"h2", b"http/1.1"]));
@@ -318,10 +318,10 @@ fn a_handshake_chooses_http2_on_both_sides() {
             if number % 2 == 0 {
                 let manner = Manner::default();
                 let script = many::client(target, asks, manner, seed, endings, Rc::default());
-                world.add(certificates.speaking(b"h2").around(script, Goodbye::Said));
+                world.add(certificates.speaking(b"h2").around(script, CloseNotify::Sent));
             } else {
                 let script = client(target, asks, endings);
-                world.add(certificates.speaking(b"http/1.1").around(script, Goodbye::Said));
+                world.add(certificates.speaking(b"http/1.1").around(script, CloseNotify::Sent));
             }
         }
         world.run_for(Duration::from_secs(600));

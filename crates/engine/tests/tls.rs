@@ -24,7 +24,7 @@ use scene::origin::{Habits, Log, origin, pattern};
 use scene::{
     HTTP, Plan, TCP, add_counted_worker, address, drain_and_check, endpoint, origin_address,
 };
-use secure::{Certificates, Goodbye};
+use secure::{Certificates, CloseNotify};
 use towpath_engine::message::Message;
 use towpath_engine::stats::{Reading, Registry};
 use towpath_proto::{Address, Close, Input, Instant};
@@ -48,7 +48,7 @@ fn run(
     seed: u64,
     faults: Faults,
     habits: Habits,
-    goodbye: Goodbye,
+    close_notify: CloseNotify,
     certificates: &Certificates,
     adjust: fn(&mut Plan),
 ) -> Outcome {
@@ -61,7 +61,7 @@ fn run(
     for number in 1..=2 {
         let at = origin_address(number);
         world.set_faults_to(at.clone(), faults.clone());
-        world.add(certificates.around(origin(at, Rc::clone(&log), habits), goodbye));
+        world.add(certificates.around(origin(at, Rc::clone(&log), habits), close_notify));
     }
     world.set_faults(faults);
     let registry = Arc::new(Registry::default());
@@ -92,9 +92,10 @@ const ANSWERED: Ending = Ending::Answered { status: 200, from_origin: true };
 fn everything_is_answered_when_nothing_breaks() {
     let certificates = Certificates::new();
     for_each_seed(40, |seed| {
-        // A whole answer needs no goodbye.
-        let goodbye = if seed % 2 == 0 { Goodbye::Said } else { Goodbye::Unsaid };
-        let outcome = run(seed, Faults::none(), Habits::default(), goodbye, &certificates, |_| {});
+        // A whole answer needs no close_notify.
+        let close_notify = if seed % 2 == 0 { CloseNotify::Sent } else { CloseNotify::Missing };
+        let outcome =
+            run(seed, Faults::none(), Habits::default(), close_notify, &certificates, |_| {});
         for ask in &outcome.asked {
             assert_eq!(outcome.endings[&ask.id][0], ANSWERED, "{ask:?}");
             assert_eq!(outcome.log.borrow().times[&ask.id], 1);
@@ -110,7 +111,7 @@ fn a_second_connection_resumes() {
     let certificates = Certificates::new();
     for_each_seed(20, |seed| {
         let habits = Habits { close_after: Some(1), ..Habits::default() };
-        let outcome = run(seed, Faults::none(), habits, Goodbye::Said, &certificates, |plan| {
+        let outcome = run(seed, Faults::none(), habits, CloseNotify::Sent, &certificates, |plan| {
             plan.cluster.limits.connections = 1;
         });
         let (all, resumed) =
@@ -130,8 +131,8 @@ fn nothing_is_lost_twice_or_left_when_the_network_breaks() {
             ..Habits::default()
         };
         let faults = if seed % 2 == 0 { Faults::lively() } else { Faults::harsh() };
-        let goodbye = if seed % 4 < 2 { Goodbye::Said } else { Goodbye::Unsaid };
-        let outcome = run(seed, faults, habits, goodbye, &certificates, |_| {});
+        let close_notify = if seed % 4 < 2 { CloseNotify::Sent } else { CloseNotify::Missing };
+        let outcome = run(seed, faults, habits, close_notify, &certificates, |_| {});
         for ask in &outcome.asked {
             let times = outcome.log.borrow().times.get(&ask.id).copied().unwrap_or(0);
             let most = if ask.method == "POST" { 1 } else { 2 };
@@ -148,7 +149,7 @@ fn a_server_with_another_name_gets_no_request() {
         let log = Log::default();
         let at = origin_address(1);
         world.add(
-            certificates.around(origin(at, Rc::clone(&log), Habits::default()), Goodbye::Said),
+            certificates.around(origin(at, Rc::clone(&log), Habits::default()), CloseNotify::Sent),
         );
         let mut plan = Plan::new(1);
         plan.cluster.tls = Some(certificates.upstream("other.test"));
@@ -255,7 +256,7 @@ fn whatever_breaks_a_handshake_ends_the_connect() {
 fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
     let certificates = Certificates::new();
     for_each_seed(60, |seed| {
-        let goodbye = if seed % 2 == 0 { Goodbye::Said } else { Goodbye::Unsaid };
+        let close_notify = if seed % 2 == 0 { CloseNotify::Sent } else { CloseNotify::Missing };
         let mut world: World<Message> = World::new(seed);
         world.set_faults(Faults::none());
         let size = |factor: usize| (seed as usize * factor) % 60_000;
@@ -263,7 +264,7 @@ fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
         let (caller_got, callee_got) = (Shared::default(), Shared::default());
         let at = origin_address(1);
         let inner = callee(at, down.clone(), Rc::clone(&callee_got));
-        world.add(certificates.around(inner, goodbye));
+        world.add(certificates.around(inner, close_notify));
         let mut plan = Plan::new(1);
         plan.cluster.tls = Some(certificates.upstream("app.test"));
         let worker = add_counted_worker(&mut world, seed, plan, &Arc::default());
@@ -273,12 +274,12 @@ fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
         assert_eq!(callee_got.borrow().bytes, up);
         assert!(callee_got.borrow().ended, "our half-close passes");
         let got = caller_got.borrow();
-        match goodbye {
-            Goodbye::Said => {
+        match close_notify {
+            CloseNotify::Sent => {
                 assert_eq!(got.bytes, down);
                 assert!(got.ended && !got.closed);
             }
-            Goodbye::Unsaid => {
+            CloseNotify::Missing => {
                 assert!(down.starts_with(&got.bytes));
                 assert!(got.closed && !got.ended, "a reset, not an end");
             }
@@ -308,11 +309,11 @@ fn until_close(
 #[test]
 fn an_answer_that_only_its_end_ends_is_whole_only_if_the_server_says_goodbye() {
     let certificates = Certificates::new();
-    for (goodbye, expected) in [(Goodbye::Said, true), (Goodbye::Unsaid, false)] {
+    for (close_notify, expected) in [(CloseNotify::Sent, true), (CloseNotify::Missing, false)] {
         for_each_seed(30, |seed| {
             let mut world: World<Message> = World::new(seed);
             world.set_faults(Faults::none());
-            world.add(certificates.around(until_close(origin_address(1)), goodbye));
+            world.add(certificates.around(until_close(origin_address(1)), close_notify));
             let mut plan = Plan::new(1);
             plan.cluster.tls = Some(certificates.upstream("app.test"));
             plan.cluster.endpoints = vec![endpoint(origin_address(1))].into();
@@ -323,7 +324,11 @@ fn an_answer_that_only_its_end_ends_is_whole_only_if_the_server_says_goodbye() {
             world.run_for(Duration::from_secs(30));
             let text = String::from_utf8_lossy(&got.borrow().bytes).into_owned();
             // The proxy frames it anew in chunks: whole means that the last one has come.
-            assert_eq!(text.ends_with("4\r\nbody\r\n0\r\n\r\n"), expected, "{goodbye:?}: {text}");
+            assert_eq!(
+                text.ends_with("4\r\nbody\r\n0\r\n\r\n"),
+                expected,
+                "{close_notify:?}: {text}"
+            );
             drain_and_check(&mut world, worker);
         });
     }

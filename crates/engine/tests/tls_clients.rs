@@ -25,7 +25,7 @@ use scene::{
     HANDSHAKE_TIME, HTTP, Plan, TCP, add_counted_worker, add_worker_for, address, drain_and_check,
     http, origin_address, route, table,
 };
-use secure::{Certificates, Goodbye};
+use secure::{Certificates, CloseNotify};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
@@ -66,7 +66,7 @@ fn run(seed: u64, faults: Faults, habits: Habits, certificates: &Certificates) -
     for number in 1..=2 {
         let origin = origin(origin_address(number), Rc::clone(&log), habits);
         if both {
-            world.add(certificates.around(origin, Goodbye::Said));
+            world.add(certificates.around(origin, CloseNotify::Sent));
         } else {
             world.add(origin);
         }
@@ -80,8 +80,11 @@ fn run(seed: u64, faults: Faults, habits: Habits, certificates: &Certificates) -
         let largest = if seed.is_multiple_of(8) { 60_000 } else { 2_000 };
         let list = asks(&mut random, number, 5, largest);
         asked.extend(list.clone());
-        let goodbye = if random.chance(500) { Goodbye::Said } else { Goodbye::Unsaid };
-        world.add(certificates.around(client(address(HTTP), list, Rc::clone(&endings)), goodbye));
+        let close_notify =
+            if random.chance(500) { CloseNotify::Sent } else { CloseNotify::Missing };
+        world.add(
+            certificates.around(client(address(HTTP), list, Rc::clone(&endings)), close_notify),
+        );
     }
     world.run_for(Duration::from_secs(3000));
     drain_and_check(&mut world, worker);
@@ -190,7 +193,7 @@ fn whatever_breaks_a_handshake_ends_the_connection() {
 fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
     let certificates = Certificates::new();
     for_each_seed(40, |seed| {
-        let goodbye = if seed % 2 == 0 { Goodbye::Said } else { Goodbye::Unsaid };
+        let close_notify = if seed % 2 == 0 { CloseNotify::Sent } else { CloseNotify::Missing };
         let mut world: World<Message> = World::new(seed);
         world.set_faults(Faults::none());
         let size = |factor: usize| (seed as usize * factor) % 60_000;
@@ -202,15 +205,15 @@ fn opaque_bytes_arrive_whole_and_a_cut_does_not_pass_for_an_end() {
         let worker = add_counted_worker(&mut world, seed, plan, &Arc::default());
         world.run_for(Duration::from_millis(1));
         let caller = caller(address(TCP), up.clone(), Rc::clone(&caller_got));
-        world.add(certificates.around(caller, goodbye));
+        world.add(certificates.around(caller, close_notify));
         world.run_for(Duration::from_secs(60));
         let (caller, callee) = (caller_got.borrow(), callee_got.borrow());
-        match goodbye {
-            Goodbye::Said => {
+        match close_notify {
+            CloseNotify::Sent => {
                 assert_eq!((&callee.bytes[..], &caller.bytes[..]), (&up[..], &down[..]));
                 assert!(callee.ended && caller.ended && !caller.closed);
             }
-            Goodbye::Unsaid => {
+            CloseNotify::Missing => {
                 assert!(up.starts_with(&callee.bytes));
                 assert!(!callee.ended && caller.bytes.is_empty(), "a reset, not an end");
             }
@@ -256,7 +259,7 @@ fn a_host_that_wants_tls_has_it() {
             "GET /x HTTP/1.1\r\nhost: app.test\r\nx-id: one\r\nx-size: 4\r\nx-body: 0\r\n\r\n";
         let asks = asker(request.as_bytes(), Rc::clone(&got));
         if tls {
-            world.add(certificates.around(asks, Goodbye::Said));
+            world.add(certificates.around(asks, CloseNotify::Sent));
         } else {
             world.add(asks);
         }
@@ -326,8 +329,8 @@ fn the_inspector_finds_the_chain_for_a_name_a_protocol_and_plain_text() {
         let asks = asker(b"GET /x HTTP/1.1\r\nhost: app.test\r\n\r\n", Rc::clone(&got));
         match alpn {
             None => world.add(asks),
-            Some(b"") => world.add(certificates.around(asks, Goodbye::Said)),
-            Some(alpn) => world.add(certificates.speaking(alpn).around(asks, Goodbye::Said)),
+            Some(b"") => world.add(certificates.around(asks, CloseNotify::Sent)),
+            Some(alpn) => world.add(certificates.speaking(alpn).around(asks, CloseNotify::Sent)),
         };
         world.run_for(Duration::from_secs(30));
         let text = String::from_utf8_lossy(&got.borrow().bytes).into_owned();

@@ -69,7 +69,7 @@ pub use towpath_proto::bolt::Status;
 use channel::Security;
 use pending::Inner;
 pub(crate) use silences::Silences;
-use wire::{Event, Letter, Order, Wire};
+use wire::{Event, LinkMessage, Order, Wire};
 
 /// A long-lived connection. Cheap to clone; when the last one is dropped the connection is closed, and what is under
 /// way fails.
@@ -259,7 +259,7 @@ impl Builder {
         // From here on the thread ends when this is dropped.
         let link = Link { life: Arc::new(Life { inner, engine, asker, thread: Some(thread) }) };
         shared.network.listen(move |change| {
-            handle.send(Letter::Order(Order::Network(change.clone()))).is_ok()
+            handle.send(LinkMessage::Order(Order::Network(change.clone()))).is_ok()
         });
         let latest = shared.network.latest().clone();
         if let Some(change) = latest.filter(|latest| Some(latest) != network.as_ref()) {
@@ -295,7 +295,9 @@ fn run(
     let theirs = Arc::clone(&known);
     let shared = Arc::clone(&office.shared);
     let mailbox = move |letter| {
-        let (Letter::Event(event), Some((inner, asker))) = (letter, theirs.get()) else { return };
+        let (LinkMessage::Event(event), Some((inner, asker))) = (letter, theirs.get()) else {
+            return;
+        };
         match event {
             Event::Ended { id, result } => inner.end(id, result),
             Event::Changed(state) => inner.set_state(state),
@@ -333,7 +335,7 @@ fn run(
     let inner = Arc::new(Inner::new(driver.handle(), settings));
     let handle = driver.handle();
     let asker = shared.askers.add(move |found| {
-        let _ = handle.send(Letter::Order(Order::Found(found)));
+        let _ = handle.send(LinkMessage::Order(Order::Found(found)));
     });
     let _ = known.set((Arc::clone(&inner), asker));
     let _ = ready.send(Ok((Arc::clone(&inner), asker)));

@@ -1,12 +1,12 @@
 //! How long a connection may be silent before the network forgets it, learned network by network.
 //!
 //! Arrives: what became of connections after silences, with the time. Leaves: how long to be silent before the next
-//! beat.
+//! heartbeat.
 //!
 //! Address translators (NATs) forget a silent connection after a time that is not announced; RFC 5382 §5 asks for two
 //! hours, and many give minutes. The longest silence that is survived is searched for: doubled until one is not, then
 //! halved between the two until they are close. Whatever comes over a connection after a silence is evidence, not only
-//! an answered beat.
+//! an answered heartbeat.
 //!
 //! A silence that was not survived shortens the next one at once, and is believed when it, or a shorter one, is not
 //! survived either: the connection may have ended for reasons of its own. It is no evidence at all unless the server
@@ -21,7 +21,7 @@ use towpath_proto::Instant;
 /// Within which bounds to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// No beat comes sooner: 1 s to `longest`, default 45 s.
+    /// No heartbeat comes sooner: 1 s to `longest`, default 45 s.
     pub shortest: Duration,
     /// The first silence on a network that nothing is known of: `shortest` to `longest`, default 210 s.
     pub first: Duration,
@@ -119,7 +119,7 @@ impl Heartbeat {
         self.in_foreground = in_foreground;
     }
 
-    /// After how long a silence to send a beat.
+    /// After how long a silence to send a heartbeat.
     #[must_use]
     pub fn interval(&self, now: Instant) -> Duration {
         let settings = &self.settings;
@@ -143,7 +143,7 @@ impl Heartbeat {
         self.entry(now).survived(silence, &settings, now);
     }
 
-    /// A connection was found dead after a silence: a beat was not answered, or the connection ended.
+    /// A connection was found dead after a silence: a heartbeat was not answered, or the connection ended.
     pub const fn lost(&mut self, silence: Duration, now: Instant) {
         self.lost = Some((silence, now));
     }
@@ -477,7 +477,7 @@ mod tests {
         nat.beat(false);
         nat.settle();
         assert!((90..120).contains(&nat.interval_s()), "{}", nat.interval_s());
-        // What has not changed costs one beat to know.
+        // What has not changed costs one heartbeat to know.
         nat.now += Settings::default().relearn;
         nat.beat(false);
         assert!((90..120).contains(&nat.interval_s()), "{}", nat.interval_s());

@@ -1,4 +1,4 @@
-//! What is said on a connection by itself: farewells, answers to heartbeats, room for the app.
+//! What is said on a connection by itself: close_notify, answers to heartbeats, room for the app.
 
 use towpath_proto::{ConnectionId, Instant};
 

@@ -498,13 +498,13 @@ impl Monitor {
                 if self.sessions.lines.remove(&line.id).is_none() {
                     return;
                 }
-                let mut goodbye = bytes::BytesMut::new();
+                let mut close_notify = bytes::BytesMut::new();
                 if let Some(layer) = line.tls.as_mut().filter(|_| how == Close::Flush) {
-                    goodbye.extend_from_slice(&layer.take_output());
-                    layer.send_close_notify(&mut goodbye);
+                    close_notify.extend_from_slice(&layer.take_output());
+                    layer.send_close_notify(&mut close_notify);
                 }
-                if !goodbye.is_empty() {
-                    let chunk = goodbye.freeze();
+                if !close_notify.is_empty() {
+                    let chunk = close_notify.freeze();
                     self.outputs.push_back(Output::Send { connection: line.id, chunk });
                 }
                 self.outputs.push_back(Output::Close { connection: line.id, how });

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_out_is_not_accused_again() {
+    fn an_ejected_host_is_not_ejected_again() {
         let mut court = Court::new(2, |_| {});
         assert!(court.note_streak(1) && !court.note_streak(1) && !court.note_streak(9));
         assert_eq!(court.stats.detected_consecutive_5xx.value(), 1);

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use towpath_engine::local::message::{
-    CallId, Command, Event, NetworkChange, Open, Options as Treatment, Origin, Outcome, Transport,
+    CallId, Command, Event, NetworkChange, Open, Options as RequestOptions, Origin, Outcome,
+    Transport,
 };
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
@@ -342,11 +343,11 @@ impl Model {
             request: Head::request(method, b"http", host.as_bytes(), b"/of/the/app"),
             end,
             origin: Origin { host: host.into(), port: 8080, transport: Transport::Plain },
-            options: Treatment {
+            options: RequestOptions {
                 total: Some(Duration::from_secs(30)),
                 hedges: self.random.chance(300),
                 waits: self.random.chance(300),
-                ..Treatment::default()
+                ..RequestOptions::default()
             },
         };
         let room = (!end).then_some(16 * 1024);

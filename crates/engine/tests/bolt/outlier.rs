@@ -11,7 +11,7 @@ use super::{Ask, Habits, Setting, Story};
 fn busy_servers_and_lost_calls_are_told_to_the_monitor() {
     let busy = Habits { busy_every: 1, ..Habits::default() };
     let cut = Habits { cut_every: 1, ..Habits::default() };
-    for (habits, is_accused) in [(busy, true), (cut, true), (Habits::default(), false)] {
+    for (habits, counts) in [(busy, true), (cut, true), (Habits::default(), false)] {
         let mut story = Story::new(1, Setting { outliers: Some(outliers()), ..Setting::default() });
         story.origins(1, habits);
         story.client((0..6).map(|number| Ask::new(&format!("call{number}"), 10)).collect());
@@ -22,8 +22,8 @@ fn busy_servers_and_lost_calls_are_told_to_the_monitor() {
             _ => None,
         });
         let runs: Vec<Run> = runs.collect();
-        assert_eq!(runs.contains(&Run::Errors), is_accused, "{habits:?} {runs:?}");
-        assert_eq!(runs.contains(&Run::Gateway), is_accused, "{habits:?} {runs:?}");
+        assert_eq!(runs.contains(&Run::Errors), counts, "{habits:?} {runs:?}");
+        assert_eq!(runs.contains(&Run::Gateway), counts, "{habits:?} {runs:?}");
     }
 }
 

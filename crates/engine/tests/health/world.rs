@@ -19,7 +19,7 @@ use towpath_proto::{Close, ConnectionId, Input, Machine};
 use towpath_sim::{Faults, NodeId, Orders, Script, World};
 
 use crate::scene::{HTTP, Plan, add_worker_for, address, endpoint, origin_address};
-use crate::secure::{Certificates, Goodbye};
+use crate::secure::{Certificates, CloseNotify};
 
 /// What a host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,12 +105,12 @@ impl HealthWorld {
         seed: u64,
         hosts: u8,
         check: HealthCheck,
-        (certificates, name, goodbye): (&Certificates, &str, Goodbye),
+        (certificates, name, close_notify): (&Certificates, &str, CloseNotify),
     ) -> Self {
         let mut plan = plan(hosts, check);
         plan.cluster.tls = Some(certificates.upstream(name));
         Self::build(seed, plan, hosts, Faults::none(), |test_host, test_hosts| {
-            certificates.around(http_host(test_host, test_hosts), goodbye)
+            certificates.around(http_host(test_host, test_hosts), close_notify)
         })
     }
 

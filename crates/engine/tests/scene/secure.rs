@@ -102,12 +102,12 @@ impl Certificates {
     }
 
     /// Puts TLS around a server, or a client of `app.test`.
-    pub fn around<M>(&self, inner: M, goodbye: Goodbye) -> Secure<M> {
+    pub fn around<M>(&self, inner: M, close_notify: CloseNotify) -> Secure<M> {
         Secure {
             inner,
             server: Arc::clone(&self.server),
             client: Arc::clone(&self.client),
-            goodbye,
+            close_notify,
             connections: HashMap::new(),
             outputs: VecDeque::new(),
         }
@@ -121,11 +121,11 @@ fn params(names: &[&str]) -> CertificateParams {
 
 /// How a peer ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goodbye {
+pub enum CloseNotify {
     /// With `close_notify`.
-    Said,
+    Sent,
     /// With a bare FIN, as if a party on the path had cut the connection.
-    Unsaid,
+    Missing,
 }
 
 /// A server or a client under TLS.
@@ -133,7 +133,7 @@ pub struct Secure<M> {
     inner: M,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
-    goodbye: Goodbye,
+    close_notify: CloseNotify,
     connections: HashMap<ConnectionId, Secured>,
     outputs: VecDeque<Output<Message>>,
 }
@@ -241,7 +241,7 @@ impl<M: Machine<Message = Message>> Secure<M> {
                 peer.close = Some(how);
                 return;
             }
-            if self.goodbye == Goodbye::Said {
+            if self.close_notify == CloseNotify::Sent {
                 peer.tls.send_close_notify();
                 self.flush(connection);
             }

@@ -26,7 +26,7 @@ pub struct Layer {
     /// Records of our own that were not asked for: the handshake's, alerts.
     outgoing: Vec<u8>,
     stage: Stage,
-    said_goodbye: bool,
+    sent_close_notify: bool,
     sealed_records: u64,
 }
 
@@ -88,7 +88,7 @@ impl Layer {
             incoming: Vec::new(),
             outgoing: Vec::new(),
             stage: Stage::Handshake,
-            said_goodbye: false,
+            sent_close_notify: false,
             sealed_records: 0,
         }
     }
@@ -127,12 +127,12 @@ impl Layer {
     /// Appends `plain` to `out` as records.
     ///
     /// # Errors
-    /// When the handshake is not over, we have said goodbye, or the connection has failed.
+    /// When the handshake is not over, we have sent close_notify, or the connection has failed.
     pub fn seal(&mut self, plain: &[u8], out: &mut BytesMut) -> Result<(), Fault> {
         match self.stage {
             Stage::Failed(fault) => Err(fault),
             Stage::Handshake => Err(Fault::Internal),
-            Stage::Open | Stage::Ended if self.said_goodbye => Err(Fault::Internal),
+            Stage::Open | Stage::Ended if self.sent_close_notify => Err(Fault::Internal),
             Stage::Open | Stage::Ended => {
                 self.sealed_records += records(plain.len()) as u64;
                 self.write(Wish::Seal(plain), out)
@@ -142,9 +142,9 @@ impl Layer {
 
     /// Tells the peer that nothing more comes (`close_notify`), once; nothing when the handshake is not over.
     pub fn send_close_notify(&mut self, out: &mut BytesMut) {
-        if self.is_established() && !std::mem::replace(&mut self.said_goodbye, true) {
+        if self.is_established() && !std::mem::replace(&mut self.sent_close_notify, true) {
             // Without it the peer takes the end for a cut, which is all that is left then.
-            let _ = self.write(Wish::Goodbye, out);
+            let _ = self.write(Wish::CloseNotify, out);
         }
     }
 
@@ -415,7 +415,7 @@ fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Re
 #[derive(Clone, Copy)]
 enum Wish<'a> {
     Seal(&'a [u8]),
-    Goodbye,
+    CloseNotify,
 }
 
 /// Does what rustls's state asks for on the way out. Also says how many of the incoming bytes are done with.
@@ -440,13 +440,13 @@ fn write_traffic<Data>(
     let start = out.len();
     let mut room = match wish {
         Wish::Seal(plain) => sealed_bytes(plain.len()),
-        Wish::Goodbye => RECORD_OVERHEAD_BYTES,
+        Wish::CloseNotify => RECORD_OVERHEAD_BYTES,
     };
     loop {
         out.resize(start + room, 0);
         let written = match wish {
             Wish::Seal(plain) => traffic.encrypt(plain, &mut out[start..]),
-            Wish::Goodbye => traffic.queue_close_notify(&mut out[start..]),
+            Wish::CloseNotify => traffic.queue_close_notify(&mut out[start..]),
         };
         match written {
             Ok(written) => {

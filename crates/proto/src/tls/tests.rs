@@ -45,7 +45,7 @@ fn bytes_pass_both_ways_and_the_end_is_told() {
         assert_eq!(&plain[..], b"answer");
         assert!(layer.is_ended());
 
-        // Half-closed: our direction still works, until we say goodbye.
+        // Half-closed: our direction still works, until we send close_notify.
         sealed.clear();
         layer.seal(b"more", &mut sealed).unwrap();
         layer.send_close_notify(&mut sealed);

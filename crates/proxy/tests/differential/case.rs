@@ -118,7 +118,7 @@ pub(crate) enum Breaks {
     /// It refuses with `unrecognized_name`.
     OtherAlert,
     /// It ends connections without `close_notify`.
-    Goodbye,
+    CloseNotify,
 }
 
 /// One conversation.

@@ -141,7 +141,7 @@ pub(crate) fn open(secure: &Secure, plain: SocketAddr) -> SocketAddr {
         for stream in listener.incoming() {
             let (stream, config) = (stream.unwrap(), Arc::clone(&config));
             thread::spawn(move || match breaks {
-                None | Some(Breaks::Goodbye) => drop(relay(stream, config, plain, breaks)),
+                None | Some(Breaks::CloseNotify) => drop(relay(stream, config, plain, breaks)),
                 Some(breaks) => break_handshake(stream, breaks),
             });
         }
@@ -268,7 +268,7 @@ fn break_handshake(mut stream: TcpStream, breaks: Breaks) {
     let _ = stream.read(&mut hello);
     match breaks {
         Breaks::Stall => drop(stream.read_to_end(&mut Vec::new())),
-        Breaks::Close | Breaks::Goodbye => {}
+        Breaks::Close | Breaks::CloseNotify => {}
         Breaks::Reset => {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         }

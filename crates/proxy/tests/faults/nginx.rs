@@ -51,7 +51,7 @@ impl Nginx {
         Some(Self { address, program, child, scratch })
     }
 
-    /// Ends it without a chance to say goodbye.
+    /// Ends it without a chance to say close_notify.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -66,15 +66,15 @@ fn a_frozen_origin_costs_a_timeout_and_no_more() {
 
 #[test]
 fn connections_that_close_at_random_cost_no_get_an_error() {
-    for goodbye in [Goodbye::Fin, Goodbye::Reset, Goodbye::Late] {
-        let proxy = Proxy::start(&bootstrap(fickle(goodbye)), &[]);
+    for close_notify in [CloseNotify::Fin, CloseNotify::Reset, CloseNotify::Late] {
+        let proxy = Proxy::start(&bootstrap(fickle(close_notify)), &[]);
         let load = Load::start(&proxy.listener("ingress"), 8, Habit::KeepAlive);
         std::thread::sleep(Duration::from_millis(700));
         let tally = load.stop();
-        eprintln!("{goodbye:?}: {tally:?}");
-        assert!(tally.count(200) > 100, "{goodbye:?}: {tally:?}");
-        assert_eq!(tally.answered(), tally.count(200), "{goodbye:?}: {tally:?}");
-        assert_eq!(tally.lost(), 0, "{goodbye:?}: {tally:?}");
+        eprintln!("{close_notify:?}: {tally:?}");
+        assert!(tally.count(200) > 100, "{close_notify:?}: {tally:?}");
+        assert_eq!(tally.answered(), tally.count(200), "{close_notify:?}: {tally:?}");
+        assert_eq!(tally.lost(), 0, "{close_notify:?}: {tally:?}");
         nothing_is_left(&proxy);
     }
 }
@@ -119,7 +119,7 @@ fn once_for_each_connection() -> (SocketAddr, Arc<AtomicUsize>) {
 
 /// How an origin ends a connection that it had not said it would end.
 #[derive(Clone, Copy, Debug)]
-enum Goodbye {
+enum CloseNotify {
     Fin,
     Reset,
     /// When the next request may be on its way.
@@ -127,18 +127,18 @@ enum Goodbye {
 }
 
 /// An origin that ends every few connections after any answer.
-fn fickle(goodbye: Goodbye) -> SocketAddr {
+fn fickle(close_notify: CloseNotify) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
-            std::thread::spawn(move || serve_a_few(&stream.unwrap(), number, goodbye));
+            std::thread::spawn(move || serve_a_few(&stream.unwrap(), number, close_notify));
         }
     });
     address
 }
 
-fn serve_a_few(stream: &TcpStream, number: usize, goodbye: Goodbye) {
+fn serve_a_few(stream: &TcpStream, number: usize, close_notify: CloseNotify) {
     stream.set_nodelay(true).unwrap();
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     let mut line = String::new();
@@ -155,10 +155,10 @@ fn serve_a_few(stream: &TcpStream, number: usize, goodbye: Goodbye) {
             return;
         }
     }
-    match goodbye {
-        Goodbye::Fin => {}
-        Goodbye::Reset => SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap(),
-        Goodbye::Late => {
+    match close_notify {
+        CloseNotify::Fin => {}
+        CloseNotify::Reset => SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap(),
+        CloseNotify::Late => {
             std::thread::sleep(Duration::from_micros((number as u64 * 37) % 800));
             let _ = stream.shutdown(Shutdown::Write);
         }

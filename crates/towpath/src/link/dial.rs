@@ -11,7 +11,7 @@ use towpath_engine::local::message::{Error as Failed, Found};
 use towpath_proto::tls::Layer;
 use towpath_proto::{AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
-use super::wire::Letter;
+use super::wire::LinkMessage;
 
 #[derive(Debug)]
 pub(super) struct Dial {
@@ -120,7 +120,7 @@ impl Dial {
     }
 
     /// Ends what is under way, and whose addresses that were.
-    pub(super) fn give_up(&mut self, out: &mut VecDeque<Output<Letter>>) -> Vec<Attempt> {
+    pub(super) fn give_up(&mut self, out: &mut VecDeque<Output<LinkMessage>>) -> Vec<Attempt> {
         for attempt in &self.running {
             out.push_back(match attempt.handshake {
                 Some((connection, _)) => Output::Close { connection, how: Close::Abort },

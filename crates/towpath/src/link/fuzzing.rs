@@ -11,7 +11,7 @@ use towpath_proto::bolt::{Kind, Message, Status, Version};
 use towpath_proto::{Address, AttemptId, ConnectionId, Failure, Input, Instant, Machine, Output};
 
 use super::Settings;
-use super::wire::{Event, Letter, Order, Wire};
+use super::wire::{Event, LinkMessage, Order, Wire};
 
 /// One step a byte, its kind in the lower three bits.
 pub(crate) fn check(mut bytes: &[u8]) {
@@ -48,7 +48,7 @@ struct Scene {
     unsent: usize,
     /// Whether each request has ended.
     calls: BTreeMap<u64, bool>,
-    inputs: VecDeque<Input<Letter>>,
+    inputs: VecDeque<Input<LinkMessage>>,
 }
 
 impl Scene {
@@ -78,10 +78,10 @@ impl Scene {
     }
 
     fn order(&mut self, order: Order) {
-        self.tell(Input::Message(Letter::Order(order)));
+        self.tell(Input::Message(LinkMessage::Order(order)));
     }
 
-    fn tell_connection(&mut self, input: impl FnOnce(ConnectionId) -> Input<Letter>) {
+    fn tell_connection(&mut self, input: impl FnOnce(ConnectionId) -> Input<LinkMessage>) {
         if let Some(connection) = self.connection {
             let input = input(connection);
             if let Input::Closed { .. } = input {
@@ -97,7 +97,7 @@ impl Scene {
         self.tell_connection(|connection| Input::Sent { connection, bytes });
     }
 
-    fn tell(&mut self, input: Input<Letter>) {
+    fn tell(&mut self, input: Input<LinkMessage>) {
         self.wire.handle(input, self.now);
         self.turn();
     }
@@ -129,7 +129,7 @@ impl Scene {
         panic!("it never waits");
     }
 
-    fn on_output(&mut self, output: Output<Letter>) {
+    fn on_output(&mut self, output: Output<LinkMessage>) {
         match output {
             Output::Connect { attempt, .. } => self.connect(attempt),
             Output::Send { connection, chunk } if self.connection == Some(connection) => {
@@ -139,7 +139,7 @@ impl Scene {
             Output::Close { connection, .. } if self.connection == Some(connection) => {
                 self.connection = None;
             }
-            Output::Message(Letter::Event(event)) => self.on_event(event),
+            Output::Message(LinkMessage::Event(event)) => self.on_event(event),
             // Of connections that are gone; and nothing else is asked for.
             _ => {}
         }
@@ -163,7 +163,7 @@ impl Scene {
                 let _ = (frame.class(), frame.headers().map(Iterator::count), frame.content());
                 let message = Message::response(frame.version(), frame.id(), Status::SUCCESS);
                 let order = Order::Answer { connection, message };
-                self.inputs.push_back(Input::Message(Letter::Order(order)));
+                self.inputs.push_back(Input::Message(LinkMessage::Order(order)));
             }
             Event::Changed(_)
             | Event::Find { .. }

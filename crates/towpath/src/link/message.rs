@@ -9,7 +9,7 @@ use towpath_io::Handle;
 use towpath_proto::bolt::{Frame, Headers, Kind, Message, Status, Version, write_header};
 
 use super::pending::{Call, Canceller, Pending, Wait};
-use super::wire::{Letter, Order};
+use super::wire::{LinkMessage, Order};
 use super::{Error, Life};
 
 /// An answer, or why there is none.
@@ -41,7 +41,7 @@ pub struct Answer {
 pub struct Push {
     frame: Frame,
     connection: u64,
-    handle: Option<Handle<Letter>>,
+    handle: Option<Handle<LinkMessage>>,
 }
 
 impl Request {
@@ -197,7 +197,7 @@ impl Answer {
 }
 
 impl Push {
-    pub(super) const fn new(frame: Frame, connection: u64, handle: Handle<Letter>) -> Self {
+    pub(super) const fn new(frame: Frame, connection: u64, handle: Handle<LinkMessage>) -> Self {
         Self { frame, connection, handle: Some(handle) }
     }
 
@@ -243,7 +243,7 @@ impl Push {
             ..Message::response(self.frame.version(), self.frame.id(), status)
         };
         let connection = self.connection;
-        let _ = handle.send(Letter::Order(Order::Answer { connection, message }));
+        let _ = handle.send(LinkMessage::Order(Order::Answer { connection, message }));
     }
 }
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 use towpath_io::Handle;
 
 use super::message::Outcome;
-use super::wire::{Letter, Order};
+use super::wire::{LinkMessage, Order};
 use super::{Error, Life, Settings, State};
 
 /// What the app's threads and the link's share.
 pub(super) struct Inner {
     pending: Mutex<PendingCalls>,
     changed: Condvar,
-    pub(super) handle: Handle<Letter>,
+    pub(super) handle: Handle<LinkMessage>,
     pub(super) settings: Settings,
 }
 
@@ -58,7 +58,7 @@ pub struct Canceller {
 }
 
 impl Inner {
-    pub(super) fn new(handle: Handle<Letter>, settings: Settings) -> Self {
+    pub(super) fn new(handle: Handle<LinkMessage>, settings: Settings) -> Self {
         Self { pending: Mutex::default(), changed: Condvar::new(), handle, settings }
     }
 
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     pub(super) fn order(&self, order: Order) -> Result<(), Error> {
-        self.handle.send(Letter::Order(order)).map_err(|error| match error {
+        self.handle.send(LinkMessage::Order(order)).map_err(|error| match error {
             towpath_io::SendError::Full(_) => Error::Full,
             towpath_io::SendError::Gone(_) => Error::Closed,
         })

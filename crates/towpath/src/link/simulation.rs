@@ -2,7 +2,7 @@
 //! wrong.
 //!
 //! What has to hold: the interval that is learned lies below the translator's timeout, and no further below than the
-//! settings allow; a link is never dead for longer than an interval and a beat's time without being found so; and each
+//! settings allow; a link is never dead for longer than an interval and a heartbeat's time without being found so; and each
 //! request ends once. `TOWPATH_SIM_SEEDS=5000` in the environment tries more seeds than a usual run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,7 +15,7 @@ use towpath_proto::bolt::{Command, Decoder, Kind, Message, Options, Status, Vers
 use towpath_proto::{Close, ConnectionId, Input, Instant};
 use towpath_sim::{Faults, NodeId, Orders, Random, Script, World, for_each_seed};
 
-use super::wire::{Event, Letter, Order, Wire};
+use super::wire::{Event, LinkMessage, Order, Wire};
 use super::{Error, Settings, State};
 
 #[test]
@@ -100,7 +100,7 @@ fn whatever_happens_each_request_ends_once_and_nothing_is_sent_twice() {
 
 /// A link, a server, and what is between them.
 struct Scene {
-    world: World<Letter>,
+    world: World<LinkMessage>,
     link: NodeId,
     state: State,
     /// Requests, and how each ended.
@@ -174,13 +174,13 @@ impl Scene {
     }
 
     fn order(&mut self, order: Order) {
-        self.world.send(self.link, Letter::Order(order));
+        self.world.send(self.link, LinkMessage::Order(order));
     }
 
     /// What the link has told since the last look.
     fn hear(&mut self) {
-        for (at, letter) in self.world.take_messages(self.link) {
-            let Letter::Event(event) = letter else { continue };
+        for (at, message) in self.world.take_messages(self.link) {
+            let LinkMessage::Event(event) = message else { continue };
             match event {
                 Event::Changed(state) => self.changed(state, at),
                 Event::Ended { id, result } => self.ended(id, result),
@@ -195,7 +195,7 @@ impl Scene {
         }
     }
 
-    /// While it is connected it is told of at least once in an interval and a beat's time, or it is found dead.
+    /// While it is connected it is told of at least once in an interval and a heartbeat's time, or it is found dead.
     fn changed(&mut self, state: State, at: Instant) {
         if let Some(told) = self.told {
             let most = settings().heartbeat.longest + settings().beat_timeout + SECOND;
@@ -261,7 +261,8 @@ impl Server {
     fn machine(
         self,
         seed: u64,
-    ) -> Script<Letter, impl FnMut(Input<Letter>, &mut Orders<Letter>, Instant)> {
+    ) -> Script<LinkMessage, impl FnMut(Input<LinkMessage>, &mut Orders<LinkMessage>, Instant)>
+    {
         let mut random = Random::new(seed ^ 0x5e);
         let mut decoders: HashMap<ConnectionId, Decoder> = HashMap::new();
         let (mut seen, mut closed) = (HashSet::new(), HashSet::new());

@@ -22,7 +22,7 @@ use super::{Answer, Error, Settings, State};
 
 /// What passes between the link's thread and the app's.
 #[derive(Debug)]
-pub(super) enum Letter {
+pub(super) enum LinkMessage {
     Order(Order),
     Event(Event),
 }
@@ -92,7 +92,7 @@ pub(super) struct Wire {
     next_attempt: u64,
     questions: u64,
     state: State,
-    out: VecDeque<Output<Letter>>,
+    out: VecDeque<Output<LinkMessage>>,
 }
 
 struct Call {
@@ -334,7 +334,7 @@ impl Wire {
             Err(_) => {
                 self.questions += 1;
                 let question = self.questions;
-                self.out.push_back(Output::Message(Letter::Event(Event::Find { question })));
+                self.out.push_back(Output::Message(LinkMessage::Event(Event::Find { question })));
                 Dial::asking(question, now)
             }
         });
@@ -516,7 +516,7 @@ impl Wire {
             (Kind::Request | Kind::Oneway, Command::Rpc) => {
                 let connection = self.state.connections;
                 let event = Event::Pushed { connection, frame };
-                self.out.push_back(Output::Message(Letter::Event(event)));
+                self.out.push_back(Output::Message(LinkMessage::Event(event)));
             }
             // That it came is what a beat asks for. A server that goes away closes.
             (Kind::Response | Kind::Oneway, Command::Heartbeat)
@@ -636,12 +636,12 @@ impl Wire {
     }
 
     fn tell(&mut self, id: u64, result: Result<Answer, Error>) {
-        self.out.push_back(Output::Message(Letter::Event(Event::Ended { id, result })));
+        self.out.push_back(Output::Message(LinkMessage::Event(Event::Ended { id, result })));
     }
 
     fn tell_attempt(&mut self, attempt: &Attempt, took: Option<Duration>) {
         let event = Event::Attempted { address: attempt.address, took };
-        self.out.push_back(Output::Message(Letter::Event(event)));
+        self.out.push_back(Output::Message(LinkMessage::Event(event)));
     }
 
     fn tell_learned(&mut self, now: Instant) {
@@ -650,13 +650,13 @@ impl Wire {
         if facts != std::mem::replace(&mut self.learned, facts)
             && let Some(saved) = self.heartbeat.saved(now)
         {
-            self.out.push_back(Output::Message(Letter::Event(Event::Learned(saved))));
+            self.out.push_back(Output::Message(LinkMessage::Event(Event::Learned(saved))));
         }
     }
 
     fn tell_state(&mut self, now: Instant) {
         self.state.interval = self.heartbeat.interval(now);
-        self.out.push_back(Output::Message(Letter::Event(Event::Changed(self.state))));
+        self.out.push_back(Output::Message(LinkMessage::Event(Event::Changed(self.state))));
     }
 
     /// A random part of a time.
@@ -671,11 +671,11 @@ impl Wire {
 }
 
 impl Machine for Wire {
-    type Message = Letter;
+    type Message = LinkMessage;
 
-    fn handle(&mut self, input: Input<Letter>, now: Instant) {
+    fn handle(&mut self, input: Input<LinkMessage>, now: Instant) {
         match input {
-            Input::Message(Letter::Order(order)) => self.on_order(order, now),
+            Input::Message(LinkMessage::Order(order)) => self.on_order(order, now),
             Input::Connected { attempt, connection, .. } => {
                 self.connected(attempt, connection, now);
             }
@@ -696,7 +696,7 @@ impl Machine for Wire {
             // The round's end looks at the time.
             Input::Timeout => {}
             // Nothing of this is asked for.
-            Input::Message(Letter::Event(_))
+            Input::Message(LinkMessage::Event(_))
             | Input::Listening { .. }
             | Input::Accepted { .. }
             | Input::Resolved { .. }
@@ -704,7 +704,7 @@ impl Machine for Wire {
         }
     }
 
-    fn poll(&mut self, now: Instant) -> Output<Letter> {
+    fn poll(&mut self, now: Instant) -> Output<LinkMessage> {
         if self.out.is_empty() {
             self.on_time(now);
         }

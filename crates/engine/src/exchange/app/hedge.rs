@@ -43,10 +43,10 @@ impl Exchange {
         call.options.hedges
             && call.report.hedges == 0
             && matches!(stream.upstream, UpstreamState::Active(_))
-            && self.may_have_twin(index)
+            && self.may_have_duplicate(index)
     }
 
-    pub(crate) fn may_have_twin(&self, index: StreamIndex) -> bool {
+    pub(crate) fn may_have_duplicate(&self, index: StreamIndex) -> bool {
         let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
             return false;
         };
@@ -67,7 +67,7 @@ impl Exchange {
         if !self.may_hedge(index) || begun || rests || !self.upstreams.app.budget.spend() {
             return;
         }
-        let Some(second) = self.open_twin(index, now) else { return };
+        let Some(second) = self.open_duplicate(index, now) else { return };
         if let Some(call) = self.call_mut(index) {
             call.report.hedges += 1;
         }
@@ -77,10 +77,10 @@ impl Exchange {
     /// The network was away, and is back: the request begins anew, and the one that is out is its secondary duplicate
     /// from here on. The server may have had that one, and its kernel may be about to repeat the answer.
     pub(crate) fn begin_beside(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
-        if !self.may_have_twin(index) {
+        if !self.may_have_duplicate(index) {
             return None;
         }
-        let second = self.open_twin(index, now)?;
+        let second = self.open_duplicate(index, now)?;
         let retries = std::mem::take(&mut self.streams.get_mut(index)?.retries.remaining);
         if let Some(layers) = self.call(index)?.report.layers {
             // It has as long as the new one has, and is out of the way when that one is tried again.
@@ -116,7 +116,11 @@ impl Exchange {
         Some(second)
     }
 
-    pub(crate) fn open_twin(&mut self, index: StreamIndex, now: Instant) -> Option<StreamIndex> {
+    pub(crate) fn open_duplicate(
+        &mut self,
+        index: StreamIndex,
+        now: Instant,
+    ) -> Option<StreamIndex> {
         let call = self.call(index)?;
         let report = Report {
             priority: call.report.priority,
@@ -160,7 +164,7 @@ impl Exchange {
             self.fail_call(index, Error::Disconnected, now);
             return false;
         }
-        self.drop_twin(index, now);
+        self.drop_duplicate(index, now);
         if secondary {
             self.upstreams.app.calls.insert(id, downstream);
             if let Some(call) = self.call_mut(index) {
@@ -170,8 +174,8 @@ impl Exchange {
         true
     }
 
-    /// The other one is of no use any more.
-    pub(crate) fn drop_twin(&mut self, index: StreamIndex, now: Instant) {
+    /// The duplicate is of no use any more.
+    pub(crate) fn drop_duplicate(&mut self, index: StreamIndex, now: Instant) {
         let Some(duplicate) = self.call_mut(index).and_then(|call| call.duplicate.take()) else {
             return;
         };
@@ -261,7 +265,7 @@ impl Streams {
 }
 
 impl Call {
-    /// Takes what the other one went through into its own report.
+    /// Takes the attempts of the duplicate into its own report.
     pub(crate) fn merge(&mut self, other: Report, waited_until: Option<Instant>) {
         let own = &mut self.report;
         own.tries.extend(other.tries);

@@ -55,7 +55,7 @@ impl Exchange {
         let error = self.error_of(index, reason);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
         if self.call(index).is_some_and(|call| call.duplicate.is_some()) {
-            // The other one goes on.
+            // The duplicate goes on.
             return self.fail_call(index, error, now);
         }
         let again = if unanswered { may_repeat && left } else { self.may_resume(index) };

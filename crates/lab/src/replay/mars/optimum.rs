@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use towpath_sim::link::{Conditions, Rate};
 
-/// One direction: seconds for each byte and for the way.
+/// One direction: seconds for each byte, and of delay.
 #[derive(Clone, Copy)]
-struct Way {
+struct Direction {
     per_byte: f64,
     delay: f64,
 }
@@ -20,14 +20,14 @@ pub(super) fn optimum(
     request: usize,
     response: usize,
 ) -> Option<Duration> {
-    let (up, down) = (Way::of(up)?, Way::of(down)?);
+    let (up, down) = (Direction::of(up)?, Direction::of(down)?);
     let connecting = up.takes(CONTROL_BYTES) + down.takes(CONTROL_BYTES);
     let asking = transfer(request + HEAD_BYTES, up, down);
     let answering = transfer(response + HEAD_BYTES, down, up);
     Some(Duration::from_secs_f64(connecting + asking + answering))
 }
 
-impl Way {
+impl Direction {
     fn of(conditions: &Conditions) -> Option<Self> {
         let per_byte = match &conditions.rate {
             Rate::Unlimited => 0.0,
@@ -43,7 +43,7 @@ impl Way {
 }
 
 /// Seconds until the last byte has arrived.
-fn transfer(bytes: usize, forth: Way, back: Way) -> f64 {
+fn transfer(bytes: usize, forth: Direction, back: Direction) -> f64 {
     let segments = bytes.div_ceil(SEGMENT_BYTES);
     // When the link is free again, and when each acknowledgement is back: each lets two more segments go.
     let mut free = 0.0_f64;

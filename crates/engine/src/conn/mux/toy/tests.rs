@@ -24,7 +24,7 @@ mod secure;
 use scene::client::{Ask, asks};
 use scene::origin::{Habits, Log, origin, pattern};
 use scene::{HTTP, Plan, add_worker, address, drain_and_check, origin_address};
-use secure::{Certificates, Goodbye};
+use secure::{Certificates, CloseNotify};
 
 /// What a client saw of its requests.
 #[derive(Debug, Default)]
@@ -252,7 +252,7 @@ fn run(seed: u64, count: usize, largest: usize, eager: u32, resets: u32) -> Rc<R
         move |input, orders: &mut Orders<Message>, now| client.act(input, orders, now),
     );
     if negotiates {
-        world.add(certificates.speaking(b"toy").around(script, Goodbye::Said));
+        world.add(certificates.speaking(b"toy").around(script, CloseNotify::Sent));
     } else {
         world.add(script);
     }

@@ -18,7 +18,7 @@ use super::CERTIFICATES;
 use super::scene::client::{Ending, Endings, asks, client};
 use super::scene::origin::{Habits as PlainHabits, Log, origin as plain_origin, pattern, text};
 use super::scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
-use super::secure::{Certificates, Goodbye};
+use super::secure::{Certificates, CloseNotify};
 
 /// What an origin does beside answering; in a thousand of its ticks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -245,10 +245,10 @@ fn run(seed: u64, habits: Habits, origins: u8, toys: u8, adjust: fn(&mut Plan)) 
         let at = origin_address(number);
         if number <= toys {
             let script = origin(at, seed, habits, Rc::clone(&seen));
-            world.add(certificates.speaking(b"toy").around(script, Goodbye::Said));
+            world.add(certificates.speaking(b"toy").around(script, CloseNotify::Sent));
         } else {
             let script = plain_origin(at, Rc::clone(&plain), PlainHabits::default());
-            world.add(certificates.speaking(b"http/1.1").around(script, Goodbye::Said));
+            world.add(certificates.speaking(b"http/1.1").around(script, CloseNotify::Sent));
         }
     }
     let mut plan = Plan::new(origins);
