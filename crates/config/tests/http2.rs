@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use towpath_config::{Options, Source, Sources, load};
 use towpath_engine::snapshot::Http2;
+use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_proto::http1::Underscores;
 use towpath_proto::http2;
@@ -50,9 +51,9 @@ fn of_hosts(options: &str, others: &str) -> Option<Arc<Http2>> {
 
 #[test]
 fn clients_choose_unless_the_codec_is_fixed() {
-    assert!(!of_clients("").unwrap().always);
-    assert!(!of_clients("codec_type: AUTO").unwrap().always);
-    assert!(of_clients("codec_type: HTTP2").unwrap().always);
+    assert_eq!(of_clients("").unwrap().choice, Choice::Negotiated);
+    assert_eq!(of_clients("codec_type: AUTO").unwrap().choice, Choice::Negotiated);
+    assert_eq!(of_clients("codec_type: HTTP2").unwrap().choice, Choice::Always);
     assert_eq!(of_clients("codec_type: HTTP1"), None);
     // Without options Envoy's defaults.
     let options = &of_clients("").unwrap().options;
@@ -124,7 +125,7 @@ fn a_cluster_speaks_what_its_options_say() {
     assert_eq!(of_hosts("explicit_http_config: {http_protocol_options: {}}", ""), None);
     let explicit = "explicit_http_config: {http2_protocol_options: {max_concurrent_streams: 9}}";
     let http2 = of_hosts(explicit, "").unwrap();
-    assert!(http2.always);
+    assert_eq!(http2.choice, Choice::Always);
     assert_eq!(
         (http2.options.max_concurrent_streams, http2.options.max_head_bytes),
         (9, 60 * 1024)
@@ -134,8 +135,15 @@ fn a_cluster_speaks_what_its_options_say() {
     assert_eq!(of_hosts(&larger, "").unwrap().options.max_head_bytes, 61 * 1024);
     let tls = "transport_socket: {name: tls, typed_config: \
                {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}";
-    assert!(!of_hosts("auto_config: {}", tls).unwrap().always);
+    assert_eq!(of_hosts("auto_config: {}", tls).unwrap().choice, Choice::Negotiated);
+    let follows =
+        "use_downstream_protocol_config: {http2_protocol_options: {max_concurrent_streams: 7}}";
+    let follows = of_hosts(follows, "").unwrap();
+    let said = (follows.choice, follows.options.max_concurrent_streams);
+    assert_eq!(said, (Choice::AsDownstream, 7));
+    let [_, of_old] = spoken("", "protocol_selection: USE_DOWNSTREAM_PROTOCOL");
+    assert_eq!(of_old.unwrap().choice, Choice::AsDownstream);
     let [_, of_old] = spoken("", "http2_protocol_options: {hpack_table_size: 1}");
     let of_old = of_old.unwrap();
-    assert!(of_old.always && of_old.options.header_table_size == 1);
+    assert_eq!((of_old.choice, of_old.options.header_table_size), (Choice::Always, 1));
 }

@@ -58,6 +58,25 @@ pub(crate) enum Priority {
     High,
 }
 
+/// Which of a host's pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PoolClass {
+    pub(crate) priority: Priority,
+    /// HTTP/2 is spoken because its requests came in that way: [`Choice::AsDownstream`].
+    ///
+    /// [`Choice::AsDownstream`]: crate::snapshot::http2::Choice::AsDownstream
+    pub(crate) http2: bool,
+}
+
+impl PoolClass {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 4;
+
+    pub(crate) const fn index(self) -> usize {
+        self.priority as usize * 2 + self.http2 as usize
+    }
+}
+
 /// What is spoken on an upstream connection; known when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {

@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use towpath_engine::message::{Drain, Message, ToWorker};
 use towpath_engine::snapshot::Http2;
-use towpath_engine::snapshot::http2::Http2Keepalive;
+use towpath_engine::snapshot::http2::{Choice, Http2Keepalive};
 use towpath_engine::stats::Registry;
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http2::{Arrival, Connection, Options};
 use towpath_proto::{Event, Input, Out};
 use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
+#[path = "http2/either.rs"]
+mod either;
 #[path = "http2/client.rs"]
 mod many;
 #[path = "http2/origin.rs"]
@@ -30,6 +32,7 @@ mod scene;
 #[path = "scene/secure.rs"]
 mod secure;
 
+use either::Either;
 use many::{Manner, Seen};
 use multi::Habits;
 use scene::client::{Ending, Endings, asks, client};
@@ -44,8 +47,8 @@ enum Speaks {
     Http2,
 }
 
-fn http2(always: bool, options: Options) -> Option<Arc<Http2>> {
-    Some(Arc::new(Http2 { options: Arc::new(options), always, keepalive: None }))
+fn http2(choice: Choice, options: Options) -> Option<Arc<Http2>> {
+    Some(Arc::new(Http2 { options: Arc::new(options), choice, keepalive: None }))
 }
 
 /// Small windows, so that they matter.
@@ -121,10 +124,10 @@ impl Case {
         }
         let mut plan = Plan::new(2);
         if self.origins == Speaks::Http2 {
-            plan.cluster.http2 = http2(true, small());
+            plan.cluster.http2 = http2(Choice::Always, small());
         }
         // Clients of either kind come to the same listener.
-        plan.adjust_http = |http| http.http2 = http2(false, small());
+        plan.adjust_http = |http| http.http2 = http2(Choice::Negotiated, small());
         plan.adjust_forward = |forward| forward.timeout = None;
         (self.adjust)(&mut plan);
         let registry = Arc::new(Registry::default());
@@ -191,6 +194,50 @@ fn every_pair_of_protocols_carries_requests_and_answers_whole() {
             assert!(!both || trailers > 50, "{trailers} trailers");
         }
     }
+}
+
+#[test]
+fn requests_go_on_in_the_protocol_in_which_they_came() {
+    for_each_seed(12, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        let (many, plain) = (Rc::default(), Log::default());
+        for number in 1..=2 {
+            let at = origin_address(number);
+            let http1 = plain_origin(at.clone(), Rc::clone(&plain), PlainHabits::default());
+            let http2 = multi::origin(at, seed, Habits::default(), Rc::clone(&many));
+            world.add(Either::new(http1, http2));
+        }
+        let mut plan = Plan::new(2);
+        plan.cluster.http2 = http2(Choice::AsDownstream, small());
+        plan.adjust_http = |http| http.http2 = http2(Choice::Negotiated, small());
+        let registry = Arc::new(Registry::default());
+        let worker = add_counted_worker(&mut world, seed, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let (mut random, endings) = (Random::new(seed), Endings::default());
+        for number in 0..CLIENTS {
+            let asks = asks(&mut random, number, REQUESTS, 10_000);
+            let (target, endings) = (address(HTTP), Rc::clone(&endings));
+            if number % 2 == 0 {
+                let (manner, seen) = (Manner::default(), Rc::default());
+                world.add(many::client(target, asks, manner, seed, endings, seen));
+            } else {
+                world.add(client(target, asks, endings));
+            }
+        }
+        world.run_for(Duration::from_secs(600));
+        drain_and_check(&mut world, worker);
+        let answered = [Ending::Answered { status: 200, from_origin: true }];
+        let endings = endings.borrow();
+        assert_eq!(endings.len(), ALL);
+        assert!(endings.values().all(|endings| **endings == answered), "{endings:?}");
+        let came_by_http2 = |id: &str| id.starts_with("c0") || id.starts_with("c2");
+        assert!(many.borrow().times.keys().all(|id| came_by_http2(id)));
+        assert!(!plain.borrow().times.keys().any(|id| came_by_http2(id)));
+        assert_eq!(many.borrow().times.len() + plain.borrow().times.len(), ALL);
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        assert_eq!(number("cluster.app.upstream_cx_http2_total"), many.borrow().connections);
+        assert!(number("cluster.app.upstream_cx_http1_total") >= 2, "either host has both");
+    });
 }
 
 #[test]
@@ -278,7 +325,7 @@ fn connections_end_in_good_order_after_so_many_requests() {
         let adjust = |plan: &mut Plan| {
             plan.cluster.max_requests_per_connection = 4;
             plan.adjust_http = |http| {
-                http.http2 = http2(true, small());
+                http.http2 = http2(Choice::Always, small());
                 http.max_requests_per_connection = 5;
             };
         };
@@ -304,10 +351,10 @@ fn a_handshake_chooses_http2_on_both_sides() {
         let second = plain_origin(origin_address(2), Rc::clone(&plain), PlainHabits::default());
         world.add(certificates.speaking(b"http/1.1").around(second, CloseNotify::Sent));
         let mut plan = Plan::new(2);
-        plan.cluster.http2 = http2(false, small());
+        plan.cluster.http2 = http2(Choice::Negotiated, small());
         plan.cluster.tls = Some(certificates.upstream_offering("app.test", &[b"h2", b"http/1.1"]));
         plan.tls = Some(certificates.downstream(&[b"h2", b"http/1.1"]));
-        plan.adjust_http = |http| http.http2 = http2(false, small());
+        plan.adjust_http = |http| http.http2 = http2(Choice::Negotiated, small());
         let registry = Arc::new(Registry::default());
         let worker = add_counted_worker(&mut world, seed, plan, &registry);
         world.run_for(Duration::from_millis(1));
@@ -347,8 +394,11 @@ fn a_connection_that_does_not_answer_a_ping_ends() {
                 timeout: Duration::from_secs(2),
             };
             let options = Arc::new(Options::default());
-            http.http2 =
-                Some(Arc::new(Http2 { options, always: true, keepalive: Some(keepalive) }));
+            http.http2 = Some(Arc::new(Http2 {
+                options,
+                choice: Choice::Always,
+                keepalive: Some(keepalive),
+            }));
         };
         let registry = Arc::new(Registry::default());
         add_counted_worker(&mut world, 1, plan, &registry);
@@ -386,7 +436,7 @@ fn a_client_that_expects_it_is_told_to_continue() {
     let mut world: World<Message> = World::new(1);
     world.add(plain_origin(origin_address(1), Log::default(), PlainHabits::default()));
     let mut plan = Plan::new(1);
-    plan.adjust_http = |http| http.http2 = http2(true, Options::default());
+    plan.adjust_http = |http| http.http2 = http2(Choice::Always, Options::default());
     add_counted_worker(&mut world, 1, plan, &Arc::default());
     world.run_for(Duration::from_millis(1));
     let mut client = Connection::client(Arc::new(Options::default()));

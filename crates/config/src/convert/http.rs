@@ -12,7 +12,6 @@ use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
-use super::http2::HTTP2_IS_SPOKEN;
 use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::Message;
@@ -120,7 +119,7 @@ impl Converter<'_> {
         match message.choice("codec_type").as_str() {
             "HTTP1" => return Codec::Http1,
             "AUTO" => {}
-            "HTTP2" if HTTP2_IS_SPOKEN => {}
+            "HTTP2" => {}
             other => {
                 self.report.unsupported(message.at("codec_type"), format!("{other} is not spoken"))
             }

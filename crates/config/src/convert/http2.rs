@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_engine::snapshot::Http2;
-use towpath_engine::snapshot::http2::Http2Keepalive;
+use towpath_engine::snapshot::http2::{Choice, Http2Keepalive};
 use towpath_proto::{http1, http2};
 
 use super::Converter;
@@ -11,8 +11,6 @@ use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::Message;
 
-/// Whether the engine speaks HTTP/2. Without it options are read and checked, and what asks for HTTP/2 is refused.
-pub(super) const HTTP2_IS_SPOKEN: bool = true;
 /// Whether the engine takes extended CONNECT (RFC 8441).
 const CONNECT_IS_EXTENDED: bool = false;
 
@@ -26,27 +24,28 @@ impl Converter<'_> {
         let codec = manager.choice("codec_type");
         let options = manager.message("http2_protocol_options");
         let fallback = manager.wrapped_flag("stream_error_on_invalid_http_message");
-        if let Some(options) = options
-            && (!HTTP2_IS_SPOKEN || codec == "HTTP1")
-        {
-            let text = "no HTTP/2 comes in; see codec_type";
-            self.report.finding(&options.at, Rank::Harmless, text);
-        }
-        if codec == "HTTP1" {
-            return None;
-        }
-        self.http2(options, http1, fallback, codec == "HTTP2")
+        let choice = match &*codec {
+            "HTTP1" => {
+                if let Some(options) = options {
+                    let text = "no HTTP/2 comes in; see codec_type";
+                    self.report.finding(&options.at, Rank::Harmless, text);
+                }
+                return None;
+            }
+            "HTTP2" => Choice::Always,
+            _ => Choice::Negotiated,
+        };
+        Some(self.http2(options, http1, fallback, choice))
     }
 
-    /// Options of a codec; nothing where HTTP/2 is not spoken. `fallback` is what the connection manager says of errors
-    /// where these options do not.
+    /// Options of a codec. `fallback` is what the connection manager says of errors where these options do not.
     pub(super) fn http2(
         &mut self,
         options: Option<&Message>,
         http1: &http1::Options,
         fallback: Option<bool>,
-        always: bool,
-    ) -> Option<Arc<Http2>> {
+        choice: Choice,
+    ) -> Arc<Http2> {
         let number = |name| options.and_then(|options| options.number32(name));
         let flag = |name| options.is_some_and(|options| options.flag(name));
         let own_errors = options.and_then(|options| {
@@ -79,15 +78,15 @@ impl Converter<'_> {
             ..defaults
         };
         let keepalive = options.and_then(|options| options.message("connection_keepalive"));
-        let http2 =
-            Http2 { options: Arc::new(codec), always, keepalive: keepalive.and_then(keepalive_of) };
+        let keepalive = keepalive.and_then(keepalive_of);
+        let http2 = Http2 { options: Arc::new(codec), choice, keepalive };
         self.http2_gaps(options, &http2);
-        HTTP2_IS_SPOKEN.then(|| Arc::new(http2))
+        Arc::new(http2)
     }
 
     /// What of HTTP/2 is not there yet.
     fn http2_gaps(&mut self, options: Option<&Message>, http2: &Http2) {
-        let Some(options) = options.filter(|_| HTTP2_IS_SPOKEN) else { return };
+        let Some(options) = options else { return };
         if http2.options.allow_connect && !CONNECT_IS_EXTENDED {
             let text = "WebSockets and other upgrades do not go over HTTP/2";
             self.report.unsupported(options.at("allow_connect"), text);

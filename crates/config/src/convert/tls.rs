@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use towpath_engine::matcher::{AlternativeNameKind, AlternativeNameMatcher};
+use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::tls::AskedName;
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::{
@@ -319,10 +320,11 @@ pub(super) fn alpn(common: Option<&Message>) -> Vec<Vec<u8>> {
 /// What is offered to a cluster's hosts: what the file says, else what the cluster speaks.
 fn upstream_alpn(common: Option<&Message>, http2: Option<&Http2>) -> Vec<Vec<u8>> {
     let names = alpn(common);
-    match http2 {
-        Some(http2) if names.is_empty() && http2.always => vec![b"h2".to_vec()],
-        Some(_) if names.is_empty() => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        _ => names,
+    match http2.map(|http2| http2.choice).filter(|_| names.is_empty()) {
+        Some(Choice::Always) => vec![b"h2".to_vec()],
+        Some(Choice::Negotiated) => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        // Each pool offers its own.
+        Some(Choice::AsDownstream) | None => names,
     }
 }
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::{BoltUpstream, Http2};
 use towpath_proto::http1;
 
 use super::Converter;
 use super::bolt::BOLT_OPTIONS;
-use super::http2::HTTP2_IS_SPOKEN;
 use super::route_action::unless_zero;
 use super::tls::is_under_tls;
 use crate::error::Rank;
-use crate::message::{At, Message, Value};
+use crate::message::{Message, Value};
 
 /// Envoy's default for HTTP/1.
 const DEFAULT_RESPONSE_HEADERS_KB: u32 = 80;
@@ -44,7 +44,7 @@ impl Converter<'_> {
         http1.max_head_bytes = head_bytes(DEFAULT_HTTP2_HEADERS_KB);
         let http2 = chosen
             .http2
-            .and_then(|Chosen2 { options, always }| self.http2(options, &http1, None, always));
+            .map(|Chosen2 { options, choice }| self.http2(options, &http1, None, choice));
         http1.max_head_bytes = head_bytes(DEFAULT_RESPONSE_HEADERS_KB);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
@@ -112,14 +112,13 @@ impl Converter<'_> {
                         "ALPN configured for a cluster which has a non-ALPN transport socket";
                     self.report.problem(&field.at, text);
                 }
-                self.needs_http2(&field.at, "the protocol is not chosen by ALPN");
                 if choice.has("http3_protocol_options") {
                     self.report.unsupported(choice.at("http3_protocol_options"), NO_HTTP3);
                 }
                 let options = choice.message("http2_protocol_options");
                 Chosen {
                     http1: choice.message("http_protocol_options"),
-                    http2: Some(Chosen2 { options, always: false }),
+                    http2: Some(Chosen2 { options, choice: Choice::Negotiated }),
                 }
             }
         }
@@ -131,10 +130,7 @@ impl Converter<'_> {
             ("http_protocol_options", Value::Message(http1)) => {
                 Chosen { http1: Some(http1), http2: None }
             }
-            ("http2_protocol_options", Value::Message(http2)) => {
-                self.needs_http2(&protocol.at, NO_HTTP2);
-                Chosen::only_http2(http2)
-            }
+            ("http2_protocol_options", Value::Message(http2)) => Chosen::only_http2(http2),
             _ => {
                 self.report.unsupported(&protocol.at, NO_HTTP3);
                 Chosen::default()
@@ -143,43 +139,22 @@ impl Converter<'_> {
     }
 
     fn as_downstream<'m>(&mut self, choice: &'m Message) -> Chosen<'m> {
-        if HTTP2_IS_SPOKEN {
-            self.report.unsupported(&choice.at, ONE_PROTOCOL);
+        if choice.has("http3_protocol_options") {
+            let text = "no request comes in over this protocol";
+            self.report.finding(choice.at("http3_protocol_options"), Rank::Harmless, text);
         }
-        for other in ["http2_protocol_options", "http3_protocol_options"] {
-            if choice.has(other) {
-                let text = "no request comes in over this protocol";
-                self.report.finding(choice.at(other), Rank::Harmless, text);
-            }
-        }
-        let options = choice.message("http2_protocol_options");
-        Chosen {
-            http1: choice.message("http_protocol_options"),
-            http2: options.map(|options| Chosen2 { options: Some(options), always: false }),
-        }
+        Chosen::as_downstream(choice)
     }
 
     /// The protocols of a cluster without `HttpProtocolOptions`.
     fn chosen_by_old_fields<'m>(&mut self, cluster: &'m Message) -> Chosen<'m> {
         if cluster.choice("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
-            let at = cluster.at("protocol_selection");
-            if HTTP2_IS_SPOKEN {
-                self.report.unsupported(at, ONE_PROTOCOL);
-            } else {
-                self.report.finding(at, Rank::Harmless, "both sides speak HTTP/1");
-            }
+            return Chosen::as_downstream(cluster);
         }
         if let Some(http2) = cluster.message("http2_protocol_options") {
-            self.needs_http2(&http2.at, NO_HTTP2);
             return Chosen::only_http2(http2);
         }
         Chosen { http1: cluster.message("http_protocol_options"), http2: None }
-    }
-
-    fn needs_http2(&mut self, at: &At, text: &str) {
-        if !HTTP2_IS_SPOKEN {
-            self.report.unsupported(at, text);
-        }
     }
 }
 
@@ -192,18 +167,24 @@ struct Chosen<'m> {
 
 struct Chosen2<'m> {
     options: Option<&'m Message>,
-    /// As [`Http2::always`].
-    always: bool,
+    choice: Choice,
 }
 
 impl<'m> Chosen<'m> {
     fn only_http2(options: &'m Message) -> Self {
-        Self { http1: None, http2: Some(Chosen2 { options: Some(options), always: true }) }
+        let choice = Choice::Always;
+        Self { http1: None, http2: Some(Chosen2 { options: Some(options), choice }) }
+    }
+
+    /// Both, by the options of each in `message`.
+    fn as_downstream(message: &'m Message) -> Self {
+        let options = message.message("http2_protocol_options");
+        Self {
+            http1: message.message("http_protocol_options"),
+            http2: Some(Chosen2 { options, choice: Choice::AsDownstream }),
+        }
     }
 }
 
-const NO_HTTP2: &str = "HTTP/2 is not spoken to clusters";
 const NO_HTTP3: &str = "HTTP/3 is not spoken to clusters";
-const ONE_PROTOCOL: &str =
-    "a cluster is spoken to in one way, however requests come in; write explicit_http_config";
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);

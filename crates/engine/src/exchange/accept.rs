@@ -15,6 +15,7 @@ use crate::downstream::listener::{ListenerPhase, ListenerState, connection_recor
 use crate::exchange::Exchange;
 use crate::record::Flags;
 use crate::serving::Serving;
+use crate::snapshot::http2::Choice;
 use crate::snapshot::listener::{Arrival, Listener};
 
 impl Exchange {
@@ -223,7 +224,7 @@ fn http_mux(http: &HttpContext, alpn: Option<&[u8]>) -> Mux {
         return Mux::BoltServer(Serving::new(Box::new(server)));
     }
     match (&http.config.http2, alpn) {
-        (Some(config), _) if config.always => http2_mux(http),
+        (Some(config), _) if config.choice == Choice::Always => http2_mux(http),
         (Some(_), Some(b"h2")) => http2_mux(http),
         // Without a handshake that says it, the first bytes do.
         (Some(_), None) => Mux::Undecided(Serving::new(Box::default())),

@@ -51,7 +51,7 @@ impl Exchange {
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
         let alpn = secured.as_ref().and_then(|secured| secured.layer.alpn());
-        let mux = cluster.mux_of(cluster.protocol(attempt.stream.is_some(), alpn));
+        let mux = cluster.mux_of(cluster.protocol(pool_key, attempt.stream.is_some(), alpn));
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };

@@ -540,7 +540,8 @@ pub(crate) fn choose_host(
     } else {
         (&[][..], 1)
     };
-    let picked = cluster.pick(env.random.next(), stream.priority, avoid, attempts);
+    let class = cluster.class(stream.priority, stream.request.version());
+    let picked = cluster.pick(env.random.next(), class, avoid, attempts);
     let Some(pool_key) = picked else {
         cluster.stats.upstream_cx_none_healthy.inc();
         return None;

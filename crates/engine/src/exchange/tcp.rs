@@ -10,7 +10,7 @@ use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, UpstreamState};
 use crate::exchange::timers::TcpTimer;
-use crate::ids::{Closer, Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -65,7 +65,7 @@ impl Exchange {
         };
         stream.record.cluster = Some(cluster.config.name.clone());
         let random = self.env.random.next();
-        let Some(pool_key) = cluster.pick(random, Priority::Default, &stream.retries.tried, 3)
+        let Some(pool_key) = cluster.pick(random, PoolClass::default(), &stream.retries.tried, 3)
         else {
             cluster.stats.upstream_cx_none_healthy.inc();
             self.end_tcp(index, ResetReason::NoHost, now);

@@ -27,7 +27,8 @@ impl Exchange {
         let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
         let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
-        let layer = tls.client.connect(&tls.name.of(&pool.hostname));
+        let name = tls.name.of(&pool.hostname);
+        let layer = tls.client.connect_offering(cluster.fallback_alpn(pool), &name);
         self.upstreams.attempts.secure(id, connection);
         match layer {
             Ok(mut layer) => {
@@ -80,7 +81,8 @@ impl Exchange {
         let attempt = handshake.attempt;
         let Some(made) = self.upstreams.attempts.get(attempt) else { return };
         if let Some(cluster) = self.upstreams.clusters.get(made.pool_key.cluster) {
-            let protocol = cluster.protocol(made.stream.is_some(), handshake.layer.alpn());
+            let protocol =
+                cluster.protocol(made.pool_key, made.stream.is_some(), handshake.layer.alpn());
             // A server that speaks HTTP/1 before it is asked would answer a request that it has not seen.
             if !early.is_empty() && protocol == Protocol::Http1 {
                 return self.fail_handshake(attempt, id, Fault::Violation, now);

@@ -10,12 +10,21 @@ use towpath_proto::http2;
 pub struct Http2 {
     /// Options of the codec.
     pub options: Arc<http2::Options>,
-    /// Whether it is spoken on every connection. If not, HTTP/1 is spoken where ALPN does not say `h2`; without TLS a
-    /// client may choose by its first bytes. A client: `codec_type: HTTP2`. A cluster:
-    /// `explicit_http_config.http2_protocol_options`, else `auto_config`.
-    pub always: bool,
+    /// On which connections it is spoken.
+    pub choice: Choice,
     /// `connection_keepalive`.
     pub keepalive: Option<Http2Keepalive>,
+}
+
+/// On which connections HTTP/2 is spoken, and on the others HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// On all. Clients: `codec_type: HTTP2`; clusters: `explicit_http_config.http2_protocol_options`.
+    Always,
+    /// Where ALPN says `h2`; without TLS a client may choose by its first bytes. Clusters: `auto_config`.
+    Negotiated,
+    /// Clusters: where the request came in so, each host having a pool for either. `use_downstream_protocol_config`.
+    AsDownstream,
 }
 
 /// Envoy `core.v3.KeepaliveSettings`.

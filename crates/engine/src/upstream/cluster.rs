@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use towpath_proto::head::Version;
 use towpath_proto::{Address, Close, ConnectionId, Instant, http1};
 
 use crate::balancer::{Balancer, Host, membership};
@@ -13,11 +14,12 @@ use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::conn::tls::ClusterTls;
 use crate::env::Env;
-use crate::ids::{PoolKey, Priority, Protocol};
+use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::serving::{SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
+use crate::snapshot::http2::Choice;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Http2Stats, Registry, Scope};
 use crate::total::{Share, Total, slack};
@@ -46,8 +48,7 @@ pub(crate) struct ClusterState {
     breakers: Option<Arc<BreakerStats>>,
     /// What the balancer sees; `pools_of` says where each host's pools are.
     pub(crate) hosts: Vec<Host>,
-    /// A host's pool for the default priority, and the one for the high priority once it was wanted.
-    pub(crate) pools_of: Vec<(u32, Option<u32>)>,
+    pub(crate) pools_of: Vec<HostPools>,
     pub(crate) balancer: Balancer,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
@@ -58,6 +59,24 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
+}
+
+/// The pools of one host: that of the default class, and each other once it was wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostPools([Option<u32>; PoolClass::COUNT]);
+
+impl HostPools {
+    fn get(&self, class: PoolClass) -> Option<u32> {
+        self.0[class.index()]
+    }
+
+    fn put(&mut self, class: PoolClass, pool: u32) {
+        self.0[class.index()] = Some(pool);
+    }
+
+    fn iter(self) -> impl Iterator<Item = u32> {
+        self.0.into_iter().flatten()
+    }
 }
 
 /// What circuit breakers limit.
@@ -112,25 +131,46 @@ impl ClusterState {
         }
     }
 
-    /// What is spoken on a connection: opaque bytes for a stream that has it to itself, else what the configuration
-    /// says, and where it leaves that open, what the handshake came to (RFC 7301 §3.2).
-    pub(crate) fn protocol(&self, is_tunnel: bool, alpn: Option<&[u8]>) -> Protocol {
+    /// What is spoken on a connection of a pool: opaque bytes for a stream that has it to itself, else what the
+    /// configuration says, and where it leaves that open, what the handshake came to (RFC 7301 §3.2).
+    pub(crate) fn protocol(
+        &self,
+        pool_key: PoolKey,
+        is_tunnel: bool,
+        alpn: Option<&[u8]>,
+    ) -> Protocol {
         if is_tunnel {
             return Protocol::Raw;
         }
         if self.config.bolt.is_some() {
             return Protocol::Bolt;
         }
-        match (alpn, &self.config.http2) {
-            #[cfg(test)]
-            (Some(b"toy"), _) => Protocol::Toy,
-            // Without TLS, by name.
-            #[cfg(test)]
-            (None, _) if &*self.config.name == "toys" => Protocol::Toy,
-            (_, Some(http2)) if http2.always => Protocol::Http2,
-            (Some(b"h2"), Some(_)) => Protocol::Http2,
-            (Some(_) | None, Some(_) | None) => Protocol::Http1,
+        #[cfg(test)]
+        // Without TLS, by name.
+        if alpn == Some(b"toy") || alpn.is_none() && &*self.config.name == "toys" {
+            return Protocol::Toy;
         }
+        let Some(http2) = &self.config.http2 else { return Protocol::Http1 };
+        let is_http2 = match http2.choice {
+            Choice::Always => true,
+            Choice::Negotiated => alpn == Some(b"h2"),
+            Choice::AsDownstream => self.pool(pool_key).is_some_and(|pool| pool.class.http2),
+        };
+        if is_http2 { Protocol::Http2 } else { Protocol::Http1 }
+    }
+
+    /// Which pools are for requests of a priority that came in so.
+    pub(crate) fn class(&self, priority: Priority, version: Version) -> PoolClass {
+        let follows =
+            self.config.http2.as_ref().is_some_and(|it| it.choice == Choice::AsDownstream);
+        PoolClass { priority, http2: follows && version == Version::Http2 }
+    }
+
+    /// What a pool's connections offer in their handshakes where the configuration does not say it.
+    pub(crate) fn fallback_alpn(&self, pool: &Pool) -> Option<&'static [u8]> {
+        let http2 = self.config.http2.as_ref()?;
+        let offered: &[u8] = if pool.class.http2 { b"h2" } else { b"http/1.1" };
+        (http2.choice == Choice::AsDownstream).then_some(offered)
     }
 
     /// The mux of a fresh connection.
@@ -172,7 +212,8 @@ impl ClusterState {
         }
         let known = self.pool(pool_key).and_then(|pool| pool.carries);
         // Until a connection is made, what the configuration says: most servers take at least as many.
-        let http2 = self.config.http2.as_ref().filter(|http2| http2.always);
+        let is_http2 = self.protocol(pool_key, false, None) == Protocol::Http2;
+        let http2 = self.config.http2.as_ref().filter(|_| is_http2);
         let guessed = http2.map(|http2| http2.options.max_concurrent_streams);
         known.or(guessed).map_or(1, |carries| carries.max(1) as usize)
     }
@@ -247,7 +288,7 @@ impl ClusterState {
     }
 
     pub(crate) fn priority(&self, pool_key: PoolKey) -> Priority {
-        self.pool(pool_key).map_or(Priority::Default, |pool| pool.priority)
+        self.pool(pool_key).map_or(Priority::Default, |pool| pool.class.priority)
     }
 
     /// Counts with the other workers.
@@ -274,34 +315,33 @@ impl ClusterState {
     pub(crate) fn pick(
         &mut self,
         random: u64,
-        priority: Priority,
+        class: PoolClass,
         avoid: &[PoolKey],
         attempts: u32,
     ) -> Option<PoolKey> {
         let pools_of = &self.pools_of;
         let avoids = |pool: u32| avoid.iter().any(|pool_key| pool_key.pool == pool);
-        let skip = |host: usize| {
-            pools_of.get(host).is_some_and(|&(low, high)| avoids(low) || high.is_some_and(avoids))
-        };
+        let skip = |host: usize| pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids));
         let host = self.balancer.pick(&self.hosts, random, &skip, attempts);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();
         }
         let host = host?;
-        let pool = match (priority, *self.pools_of.get(host)?) {
-            (Priority::Default, (pool, _)) | (Priority::High, (_, Some(pool))) => pool,
-            (Priority::High, (_, None)) => self.add_high_pool(host)?,
+        let pool = match self.pools_of.get(host)?.get(class) {
+            Some(pool) => pool,
+            None => self.add_later_pool(host, class)?,
         };
         Some(PoolKey { cluster: self.id, pool })
     }
 
-    pub(crate) fn add_high_pool(&mut self, host: usize) -> Option<u32> {
+    /// A host gets a pool that it was not wanted of before.
+    fn add_later_pool(&mut self, host: usize, class: PoolClass) -> Option<u32> {
         let endpoint = self.hosts.get(host)?.endpoint.clone();
-        let pool = self.add_pool(&endpoint, Priority::High);
+        let pool = self.add_pool(&endpoint, class);
         if let Some(Some(made)) = self.pools.get_mut(pool as usize) {
             made.host = u32::try_from(host).ok();
         }
-        self.pools_of.get_mut(host)?.1 = Some(pool);
+        self.pools_of.get_mut(host)?.put(class, pool);
         Some(pool)
     }
 
@@ -358,26 +398,26 @@ impl ClusterState {
 
     /// Takes new endpoints; pools of addresses that stay are kept. Answers the pools whose host is gone.
     pub(crate) fn update(&mut self, endpoints: &[Endpoint], random: u64) -> Vec<u32> {
-        let mut old: HashMap<(Address, Priority), u32> = HashMap::new();
+        let mut old: HashMap<Address, HostPools> = HashMap::new();
         for (index, pool) in self.pools.iter_mut().enumerate() {
             if let Some(pool) = pool
                 && pool.host.take().is_some()
             {
-                old.insert(
-                    (pool.address.clone(), pool.priority),
-                    u32::try_from(index).unwrap_or(u32::MAX),
-                );
+                let pools = old.entry(pool.address.clone()).or_default();
+                pools.put(pool.class, u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
         self.hosts.clear();
         self.pools_of.clear();
         for endpoint in endpoints {
             let index = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
-            let default = old.remove(&(endpoint.address.clone(), Priority::Default));
-            let default = default.unwrap_or_else(|| self.add_pool(endpoint, Priority::Default));
-            let high = old.remove(&(endpoint.address.clone(), Priority::High));
+            let mut pools = old.remove(&endpoint.address).unwrap_or_default();
+            let first = PoolClass::default();
+            if pools.get(first).is_none() {
+                pools.put(first, self.add_pool(endpoint, first));
+            }
             let mut host = Host::new(endpoint.clone());
-            for pool in [Some(default), high].into_iter().flatten() {
+            for pool in pools.iter() {
                 if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
                     pool.host = Some(index);
                     pool.hostname = Arc::clone(&endpoint.hostname);
@@ -386,10 +426,10 @@ impl ClusterState {
             }
             host.health_flags = self.health_flags(endpoint);
             self.hosts.push(host);
-            self.pools_of.push((default, high));
+            self.pools_of.push(pools);
         }
         self.balancer.rebuild(&self.hosts, random);
-        old.into_values().collect()
+        old.into_values().flat_map(|pools| pools.iter()).collect()
     }
 
     /// What is known of a host.
@@ -424,16 +464,15 @@ impl ClusterState {
     pub(crate) fn note_changes(&mut self, health_flags: &[HealthFlags]) -> Vec<u32> {
         let mut fell = Vec::new();
         for (at, after) in health_flags.iter().enumerate() {
-            let (before, (default, high)) = (self.hosts[at].health_flags, self.pools_of[at]);
-            let pools = [Some(default), high].into_iter().flatten();
+            let (before, pools) = (self.hosts[at].health_flags, self.pools_of[at]);
             if before.ejected && !after.ejected {
-                pools.clone().for_each(|pool| self.forgive(pool));
+                pools.iter().for_each(|pool| self.forgive(pool));
             }
             let is_new = |was: bool, is: bool| is && !was;
             if is_new(before.failed_check, after.failed_check)
                 || is_new(before.ejected, after.ejected)
             {
-                fell.extend(pools);
+                fell.extend(pools.iter());
             }
         }
         fell
@@ -450,9 +489,8 @@ impl ClusterState {
         stats.membership_degraded.set(degraded as u64);
     }
 
-    pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, priority: Priority) -> u32 {
-        let mut pool =
-            Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), priority);
+    pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
+        let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
         pool.tally = self.config.tally_of(&pool.address);
         let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
         if index == self.pools.len() {
@@ -532,9 +570,8 @@ impl ClusterState {
     }
 
     pub(crate) fn describe(&self) -> ClusterDescription {
-        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, &(default, high))| {
-            let pools = [Some(default), high].into_iter().flatten();
-            let pools = pools.filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
+        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, pools)| {
+            let pools = pools.iter().filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
             let mut counts = HostCounts::default();
             for pool in pools {
                 counts += pool.counted();

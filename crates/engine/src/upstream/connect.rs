@@ -133,7 +133,7 @@ impl Upstreams {
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
         // As in Envoy, which has chosen by now.
-        match cluster.protocol(stream.is_some(), None) {
+        match cluster.protocol(pool_key, stream.is_some(), None) {
             Protocol::Http1 => cluster.stats.upstream_cx_http1_total.inc(),
             Protocol::Http2 => cluster.stats.upstream_cx_http2_total.inc(),
             Protocol::Raw | Protocol::Bolt => {}

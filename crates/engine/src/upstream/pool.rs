@@ -14,7 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::conn::{Connection, ConnectionTimer, Connections};
 use crate::env::{Env, TimerSlot};
-use crate::ids::{PoolKey, Priority, StreamIndex};
+use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
 use crate::tally::Tally;
 use crate::upstream::Upstreams;
@@ -26,8 +26,8 @@ use crate::upstream::passive_health::ErrorStreak;
 pub(crate) struct Pool {
     pub(crate) address: Address,
     pub(crate) hostname: Arc<str>,
-    /// Whose circuit breakers count.
-    pub(crate) priority: Priority,
+    /// Whose circuit breakers count, and what is spoken where clients choose.
+    pub(crate) class: PoolClass,
     /// Where the host is in the balancer's list; `None` when it is gone.
     pub(crate) host: Option<u32>,
     /// All connections.
@@ -80,11 +80,11 @@ pub(crate) struct Wish {
 }
 
 impl Pool {
-    pub(crate) fn new(address: Address, hostname: Arc<str>, priority: Priority) -> Self {
+    pub(crate) fn new(address: Address, hostname: Arc<str>, class: PoolClass) -> Self {
         Self {
             address,
             hostname,
-            priority,
+            class,
             host: None,
             open: Vec::new(),
             ready: Vec::new(),

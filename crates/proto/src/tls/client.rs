@@ -197,7 +197,24 @@ impl Client {
     /// # Errors
     /// When there is no randomness.
     pub fn connect(&self, server: &ServerName) -> Result<Layer, Fault> {
-        let connection = UnbufferedClientConnection::new(Arc::clone(&self.0), server.0.clone())
+        self.connect_offering(None, server)
+    }
+
+    /// The same, which offers the protocol `fallback` (RFC 7301) where the settings have none.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_offering(
+        &self,
+        fallback: Option<&[u8]>,
+        server: &ServerName,
+    ) -> Result<Layer, Fault> {
+        let mut alpn = self.0.alpn_protocols.clone();
+        if let Some(fallback) = fallback.filter(|_| alpn.is_empty()) {
+            alpn.push(fallback.to_vec());
+        }
+        let (config, name) = (Arc::clone(&self.0), server.0.clone());
+        let connection = UnbufferedClientConnection::new_with_alpn(config, name, alpn)
             .map_err(|error| Fault::of(&error))?;
         Layer::client(connection)
     }
