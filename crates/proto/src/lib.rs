@@ -31,6 +31,7 @@ mod out;
 pub mod time;
 pub mod timer;
 pub mod tls;
+pub mod websocket;
 
 pub use event::{Event, Next};
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, PreparedField, Version};

@@ -11,9 +11,6 @@ use super::route_action::unless_zero;
 use crate::error::Rank;
 use crate::message::Message;
 
-/// Whether the engine takes extended CONNECT (RFC 8441).
-const CONNECT_IS_EXTENDED: bool = false;
-
 impl Converter<'_> {
     /// How clients of a connection manager may speak HTTP/2. What both protocols have in common is as for HTTP/1.
     pub(super) fn downstream_http2(
@@ -80,17 +77,7 @@ impl Converter<'_> {
         let keepalive = options.and_then(|options| options.message("connection_keepalive"));
         let keepalive = keepalive.and_then(keepalive_of);
         let http2 = Http2 { options: Arc::new(codec), choice, keepalive };
-        self.http2_gaps(options, &http2);
         Arc::new(http2)
-    }
-
-    /// What of HTTP/2 is not there yet.
-    fn http2_gaps(&mut self, options: Option<&Message>, http2: &Http2) {
-        let Some(options) = options else { return };
-        if http2.options.allow_connect && !CONNECT_IS_EXTENDED {
-            let text = "WebSockets and other upgrades do not go over HTTP/2";
-            self.report.unsupported(options.at("allow_connect"), text);
-        }
     }
 }
 

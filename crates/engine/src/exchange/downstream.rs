@@ -14,7 +14,6 @@ use crate::conn::spans::Part;
 use crate::conn::{ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::stream::{Direction, Streams};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Leg, StreamIndex};
@@ -69,12 +68,8 @@ impl Exchange {
             }
         }
         let is_http2 = stream.request.version() == Version::Http2;
-        let changes = is_http2 && wanted_upgrade(&stream.request).is_some();
         if is_http2 && is_last {
             self.conns.send_go_away(leg.connection, &mut self.env, now);
-        }
-        if changes {
-            return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
         }
         self.route_request(index, now);
     }

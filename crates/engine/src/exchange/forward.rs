@@ -148,6 +148,14 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.touch(index, now, &mut self.env.timers);
         account(stream, side, &item, now);
+        // What a tunnel carries is bytes (RFC 9113 §8.5).
+        let item = match item {
+            Item::Trailers(trailers) if stream.upgrade == Upgrade::Done => {
+                self.env.heads.give(trailers);
+                Item::End
+            }
+            Item::Data(_) | Item::Trailers(_) | Item::End => item,
+        };
         if stream.call.bridging != Bridging::None {
             return self.cross(index, side, item, now);
         }
@@ -197,10 +205,13 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let target = match (side, stream.upstream) {
             (Side::Response, _) => Some(stream.downstream),
-            (Side::Request, UpstreamState::Active(leg)) => Some(leg),
+            (Side::Request, UpstreamState::Active(leg)) if !stream.awaits_tunnel() => Some(leg),
             (
                 Side::Request,
-                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
+                UpstreamState::None
+                | UpstreamState::Pending(_)
+                | UpstreamState::BackingOff
+                | UpstreamState::Active(_),
             ) => None,
         };
         let ends = !matches!(item, Item::Data(_));
@@ -418,8 +429,13 @@ impl Exchange {
                 connection.mux.buffered() < connection.high_watermark
             }
             Role::Downstream(_) => match stream.upstream {
-                UpstreamState::Active(upstream) => self.conns.has_room(upstream),
-                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                UpstreamState::Active(upstream) if !stream.awaits_tunnel() => {
+                    self.conns.has_room(upstream)
+                }
+                UpstreamState::None
+                | UpstreamState::Pending(_)
+                | UpstreamState::BackingOff
+                | UpstreamState::Active(_) => {
                     // What is collected has its own limit.
                     stream.body.len < connection.high_watermark
                         || stream.call.bridging == Bridging::Collecting
@@ -475,7 +491,7 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
         Item::Data(chunk) => (chunk.len() as u64, false),
         Item::Trailers(_) | Item::End => (0, true),
     };
-    let active = matches!(stream.upstream, UpstreamState::Active(_));
+    let active = matches!(stream.upstream, UpstreamState::Active(_)) && !stream.awaits_tunnel();
     let record = &mut stream.record;
     match side {
         Side::Request => {

@@ -24,6 +24,7 @@ pub(crate) mod stream;
 pub(crate) mod tcp;
 pub(crate) mod timers;
 pub(crate) mod tls;
+pub(crate) mod tunnel;
 pub(crate) mod upstream;
 
 use std::rc::Rc;

@@ -10,12 +10,10 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 use crate::conn::ConnectionTimer;
 use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Part as Phase;
-use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
-use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
@@ -35,8 +33,7 @@ impl Exchange {
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
         }
-        if connection.mux.is_http2() && !matches!(stream.upgrade, Upgrade::No) {
-            // RFC 8441 is not spoken to hosts.
+        if !stream.may_go_over(connection) {
             stream.upstream = UpstreamState::None;
             self.env.offer_soon(id);
             return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
@@ -110,12 +107,25 @@ impl Exchange {
     pub(crate) fn send_request(&mut self, index: StreamIndex, leg: Leg, now: Instant) {
         let id = leg.connection;
         self.finish_request_head(index, now);
-        let Some(stream) = self.streams.get(index) else { return };
-        let end = stream.request_end == Direction::Ended
-            && stream.body.len == 0
-            && stream.body.trailers.is_none();
         self.conns.encode_for(id, &mut self.env);
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get_mut(id))
+        else {
+            return;
+        };
+        let is_http2 = connection.mux.is_http2();
+        // Over HTTP/2 the stream's content is the tunnel's; over HTTP/1 the tunnel comes behind the message.
+        let awaits_tunnel = stream.awaits_tunnel() || (is_http2 && stream.asks_for_tunnel());
+        let end = if awaits_tunnel {
+            !is_http2
+        } else {
+            stream.request_end == Direction::Ended
+                && stream.body.len == 0
+                && stream.body.trailers.is_none()
+        };
+        if awaits_tunnel && !is_http2 {
+            stream.complete_upgrade_request(&mut self.env.random);
+        }
         let is_first = connection.encoded == 0 && connection.tls.is_none();
         let is_whole = stream.call.frame.is_some() && connection.mux.sends_whole();
         let head = Part::Head(&stream.request, end);
@@ -126,7 +136,7 @@ impl Exchange {
         }
         if is_whole {
             self.encode_call(index, leg);
-        } else if !end {
+        } else if !end && !awaits_tunnel {
             self.replay(index, leg, now);
         }
         if let Some(stream) = self.streams.get_mut(index)
@@ -190,34 +200,21 @@ impl Exchange {
         stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
         stream.record.details = details::VIA_UPSTREAM;
         stream.retries.remaining = 0;
+        let switches = match stream.upgrade {
+            Upgrade::No | Upgrade::Done => false,
+            Upgrade::Requested => status == 101,
+            Upgrade::Connect | Upgrade::ConnectHere => (200..300).contains(&status),
+        };
+        if switches {
+            let is_http2 = self.conns.table.get(id).is_some_and(|it| it.mux.is_http2());
+            stream.complete_upgrade_response();
+            self.send_response_head(index, false, now);
+            return self.open_tunnel(index, leg, end && is_http2, now);
+        }
         if stream.request_end == Direction::Ended {
             stream.body.forget();
         }
         self.send_response_head(index, end, now);
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let switches = (stream.upgrade == Upgrade::Requested && status == 101)
-            || (matches!(stream.upgrade, Upgrade::Connect | Upgrade::ConnectHere)
-                && (200..300).contains(&status));
-        if switches {
-            stream.upgrade = Upgrade::Done;
-            stream.trace_part(Phase::Tunnel);
-            if let Some(http) = stream.context.http() {
-                http.stats.downstream_cx_upgrades_total.inc();
-                http.stats.downstream_cx_upgrades_active.inc();
-            }
-            stream.request_end = Direction::Streaming;
-            stream.response_end = Direction::Streaming;
-            stream.clear_timer(HttpTimer::Response);
-            let downstream = stream.downstream.connection;
-            for connection in [downstream, id] {
-                if let Some(connection) = self.conns.table.get_mut(connection) {
-                    connection.mux.upgrade();
-                }
-            }
-            self.env.work.push_back(Work::Read(downstream));
-            self.env.work.push_back(Work::Read(id));
-            return;
-        }
         if end {
             self.on_response_ended(index, now);
         } else if has_content {

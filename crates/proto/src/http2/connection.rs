@@ -372,6 +372,12 @@ impl Connection {
         self.peer.connect_protocol
     }
 
+    /// Whether a stream is a CONNECT of either kind.
+    #[must_use]
+    pub fn is_tunnel(&self, number: u32) -> bool {
+        self.streams.get(number).is_some_and(|stream| stream.tunnel)
+    }
+
     /// Whether the peer's SETTINGS have come: what it takes is known.
     #[must_use]
     pub fn is_open(&self) -> bool {

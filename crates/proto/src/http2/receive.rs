@@ -224,6 +224,7 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(number) {
             stream.bodiless = built.head.method() == Method::Head;
             stream.upgrade = built.upgrade;
+            stream.tunnel = built.upgrade || built.head.method() == Method::Connect;
             stream.expected = expected;
         }
         self.report(number, Event::Head { head: built.head, end: end_stream });
@@ -303,7 +304,13 @@ impl Connection {
         }
         // RFC 9110 §6.4.1: these have no content whatever their fields say.
         let bodiless = stream.bodiless || status == 204 || status == 304;
-        stream.expected = if bodiless { Some(0) } else { built.content_length };
+        // RFC 9110 §9.3.6: what opens a tunnel has no content, and what follows is of any length.
+        let opens = stream.tunnel && (200..300).contains(&status);
+        stream.expected = match (opens, bodiless) {
+            (true, _) => None,
+            (false, true) => Some(0),
+            (false, false) => built.content_length,
+        };
         if end_stream && stream.expected.is_some_and(|length| length > 0) {
             heads.give(head);
             self.check_malformed()?;

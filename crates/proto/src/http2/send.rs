@@ -26,6 +26,7 @@ impl Connection {
             Side::Client => {
                 stream.bodiless = head.method() == Method::Head;
                 stream.upgrade = head.get(Name::Upgrade).is_some();
+                stream.tunnel = stream.upgrade || head.method() == Method::Connect;
                 stream.upgrade
             }
             Side::Server => stream.upgrade,

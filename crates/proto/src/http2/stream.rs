@@ -35,6 +35,8 @@ pub(super) struct Stream {
     pub(super) bodiless: bool,
     /// An extended CONNECT, which stands for an upgrade.
     pub(super) upgrade: bool,
+    /// CONNECT of either kind.
+    pub(super) tunnel: bool,
     /// What `content-length` still promises.
     pub(super) expected: Option<u64>,
     pub(super) send_window: SendWindow,
@@ -65,6 +67,7 @@ impl Stream {
             ending: false,
             bodiless: false,
             upgrade: false,
+            tunnel: false,
             expected: None,
             send_window: SendWindow::new(send),
             receive_window: ReceiveWindow::new(receive),

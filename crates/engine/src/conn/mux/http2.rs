@@ -106,7 +106,15 @@ impl Http2 {
     }
 
     pub(crate) fn reset(&mut self, number: u32) {
-        self.connection.reset(number, self.code);
+        // RFC 9113 §8.5: what goes wrong behind a tunnel. Envoy says the same of any of its own resets.
+        let is_broken = self.code == Code::INTERNAL_ERROR && self.connection.is_tunnel(number);
+        let code = if is_broken { Code::CONNECT_ERROR } else { self.code };
+        self.connection.reset(number, code);
+    }
+
+    /// Before its SETTINGS have come a server is taken for one that takes extended CONNECT.
+    pub(crate) fn takes_upgrades(&self) -> bool {
+        !self.connection.is_open() || self.connection.takes_extended_connect()
     }
 
     pub(crate) fn consumed(&mut self, number: u32) {

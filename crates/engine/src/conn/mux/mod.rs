@@ -540,6 +540,17 @@ impl Mux {
         }
     }
 
+    /// Whether the peer takes extended CONNECT, as far as it has said so (RFC 8441 §3).
+    pub(crate) fn takes_upgrades(&self) -> bool {
+        match self {
+            Self::Http2(http2) => http2.takes_upgrades(),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => false,
+            #[cfg(test)]
+            Self::Toy(_) => false,
+        }
+    }
+
     /// Whether the head of a request has begun to arrive.
     pub(crate) fn has_part_of_head(&self) -> bool {
         matches!(self, Self::Http1Server(server) if server.is_amid_head())
