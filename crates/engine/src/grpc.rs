@@ -1,8 +1,11 @@
 //! The little that a proxy must know of gRPC: which requests are gRPC, and how they ended.
 
+use std::time::Duration;
+
 use towpath_proto::{Head, Name};
 
 use crate::format::Facts;
+use crate::number::Decimal;
 
 /// Whether the head says that its body is gRPC: `application/grpc`, or that and `+…`.
 #[must_use]
@@ -32,6 +35,37 @@ pub const fn of_http(status: u16) -> u32 {
     }
 }
 
+/// How long a caller waits: `grpc-timeout`, rounded up to whole milliseconds; `None` where it is missing or malformed.
+/// At most eight digits and a unit ([PROTOCOL-HTTP2.md], Requests).
+///
+/// [PROTOCOL-HTTP2.md]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+#[must_use]
+pub fn timeout(head: &Head) -> Option<Duration> {
+    let (unit, digits) = head.get(Name::GrpcTimeout)?.split_last()?;
+    let amount = u64::from(number(digits).filter(|amount| *amount <= MOST_TIME)?);
+    Some(Duration::from_millis(match unit {
+        b'H' => amount * 3_600_000,
+        b'M' => amount * 60_000,
+        b'S' => amount * 1000,
+        b'm' => amount,
+        b'u' => amount.div_ceil(1000),
+        b'n' => amount.div_ceil(1_000_000),
+        _ => return None,
+    }))
+}
+
+/// Tells a server how long its caller waits: whole milliseconds, or the smallest unit of which eight digits are enough.
+pub fn set_timeout(head: &mut Head, timeout: Duration) {
+    let units = [(1, b'm'), (1000, b'S'), (60_000, b'M'), (3_600_000, b'H')];
+    let amount = |per: u128| u64::try_from(timeout.as_millis() / per).unwrap_or(u64::MAX);
+    let fits = |per: &(u128, u8)| amount(per.0) <= u64::from(MOST_TIME);
+    let (per, unit) = units.into_iter().find(fits).unwrap_or(units[3]);
+    let mut value = Vec::with_capacity(9);
+    value.extend_from_slice(Decimal::new().write(amount(per).min(MOST_TIME.into())));
+    value.push(unit);
+    head.set(Name::GrpcTimeout, &value);
+}
+
 /// A text as `grpc-message` carries it: percent-encoded where it is not plain ASCII.
 pub fn encode_message(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
@@ -54,6 +88,11 @@ pub fn name(status: u32) -> Option<(&'static str, &'static str)> {
 
 /// A status of which nothing is known.
 pub const UNKNOWN: u32 = 2;
+/// A caller waited as long as it was willing to.
+pub const DEADLINE_EXCEEDED: u32 = 4;
+
+/// Eight digits.
+const MOST_TIME: u32 = 99_999_999;
 
 fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
@@ -88,6 +127,53 @@ mod tests {
         let mut out = Vec::new();
         encode_message("50 %~ of é\n".as_bytes(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), "50 %25%7E of %C3%A9%0A");
+    }
+
+    fn heard(value: &[u8]) -> Option<u128> {
+        let mut head = Head::default();
+        head.set(Name::GrpcTimeout, value);
+        timeout(&head).map(|timeout| timeout.as_millis())
+    }
+
+    #[test]
+    fn a_timeout_is_a_number_and_a_unit() {
+        let values = [
+            (&b"1H"[..], 3_600_000),
+            (b"2M", 120_000),
+            (b"3S", 3000),
+            (b"4m", 4),
+            (b"5u", 1),
+            (b"1001u", 2),
+            (b"6n", 1),
+            (b"0m", 0),
+            (b"99999999H", 359_999_996_400_000),
+        ];
+        for (value, wanted) in values {
+            assert_eq!(heard(value), Some(wanted), "{}", value.escape_ascii());
+        }
+        let none: [&[u8]; 9] =
+            [b"", b"m", b"1", b"1x", b"-1m", b"1 m", b"123456789m", b"1.5S", b"1ms"];
+        for value in none {
+            assert_eq!(heard(value), None, "{}", value.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_timeout_takes_at_most_eight_digits() {
+        let values = [
+            (Duration::from_micros(1500), "1m"),
+            (Duration::from_millis(99_999_999), "99999999m"),
+            (Duration::from_millis(100_000_000), "100000S"),
+            (Duration::from_secs(100_000_000), "1666666M"),
+            (Duration::from_secs(6_000_000_000), "1666666H"),
+            (Duration::MAX, "99999999H"),
+        ];
+        for (timeout, wanted) in values {
+            let mut head = Head::default();
+            set_timeout(&mut head, timeout);
+            let said = head.get(Name::GrpcTimeout).unwrap();
+            assert_eq!(said.escape_ascii().to_string(), wanted);
+        }
     }
 
     #[test]

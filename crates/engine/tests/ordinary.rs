@@ -17,7 +17,7 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::http::ServerHeader;
-use towpath_engine::snapshot::route::{Forward, HostRewrite, PathRewrite, RetryOn};
+use towpath_engine::snapshot::route::{Forward, GrpcTimeout, HostRewrite, PathRewrite, RetryOn};
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
@@ -33,6 +33,13 @@ const ADJUSTMENTS: &[Adjustment] = &[
     (|forward| forward.timeout = Some(Duration::from_secs(12_345)), |_| {}),
     (|forward| forward.idle_timeout = Some(None), |_| {}),
     (|forward| forward.max_stream_duration = Some(Some(Duration::from_secs(9))), |_| {}),
+    (
+        |forward| {
+            let max = Some(Duration::from_secs(1));
+            forward.grpc_timeout = GrpcTimeout::Stream { max, offset: Duration::ZERO };
+        },
+        |_| {},
+    ),
     (|forward| forward.high_priority = true, |_| {}),
     (
         |forward| {

@@ -12,8 +12,8 @@ use towpath_engine::snapshot::http::{
 };
 use towpath_engine::snapshot::log::AccessLog;
 use towpath_engine::snapshot::route::{
-    Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
-    Route, RouteTable, Text, VirtualHost, WeightedCluster,
+    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
+    RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
 use towpath_proto::bolt::Options;
 use towpath_proto::{Name, PreparedField};
@@ -107,6 +107,7 @@ impl Converter<'_> {
             timeout: unless_zero(action.duration("timeout").unwrap_or(DEFAULT_TIMEOUT)),
             idle_timeout: None,
             max_stream_duration: None,
+            grpc_timeout: GrpcTimeout::default(),
             retry,
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_engine::snapshot::ClusterId;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::{
-    ClusterChoice, Forward, HostRewrite, PathRewrite, WeightedCluster,
+    ClusterChoice, Forward, GrpcTimeout, HostRewrite, PathRewrite, WeightedCluster,
 };
 
 use super::Converter;
@@ -45,6 +45,7 @@ impl Converter<'_> {
             timeout,
             idle_timeout: action.duration("idle_timeout").map(unless_zero),
             max_stream_duration: max_stream_duration.map(unless_zero),
+            grpc_timeout: self.grpc_timeout(action),
             retry,
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
@@ -62,6 +63,26 @@ impl Converter<'_> {
             self.report.finding(action.at("timeout"), Rank::Harmless, why.to_owned());
         }
         None
+    }
+
+    /// What becomes of a call's own time. The older fields have no effect beside a `max_stream_duration`.
+    fn grpc_timeout(&mut self, action: &Message) -> GrpcTimeout {
+        let duration = |name| action.duration(name);
+        let Some(limits) = action.message("max_stream_duration") else {
+            let offset = duration("grpc_timeout_offset").unwrap_or_default();
+            return duration("max_grpc_timeout")
+                .map_or(GrpcTimeout::Ignored, |max| GrpcTimeout::Response { max, offset });
+        };
+        for name in ["max_grpc_timeout", "grpc_timeout_offset"] {
+            if action.has(name) {
+                let why = "has no effect beside `max_stream_duration`, as in Envoy";
+                self.report.finding(action.at(name), Rank::Harmless, why.to_owned());
+            }
+        }
+        GrpcTimeout::Stream {
+            max: limits.duration("grpc_timeout_header_max"),
+            offset: limits.duration("grpc_timeout_header_offset").unwrap_or_default(),
+        }
     }
 
     fn cluster_choice(

@@ -165,6 +165,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "priority",
             "upgrade_configs",
             "max_stream_duration",
+            "max_grpc_timeout",
+            "grpc_timeout_offset",
         ],
         harmless: &[
             ("hash_policy", "no load balancer here hashes"),
@@ -183,8 +185,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
             ("request_mirror_policies", "requests are not mirrored"),
-            ("max_grpc_timeout", "gRPC timeouts are not read"),
-            ("grpc_timeout_offset", "gRPC timeouts are not read"),
             ("internal_redirect_policy", "redirects go to the client"),
             ("internal_redirect_action", "redirects go to the client"),
             ("max_internal_redirects", "redirects go to the client"),
@@ -208,12 +208,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.MaxStreamDuration",
-        honoured: &["max_stream_duration"],
+        honoured: &["max_stream_duration", "grpc_timeout_header_max", "grpc_timeout_header_offset"],
         harmless: &[],
-        changes: &[
-            ("grpc_timeout_header_max", "gRPC timeouts are not read"),
-            ("grpc_timeout_header_offset", "gRPC timeouts are not read"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster",

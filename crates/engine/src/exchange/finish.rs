@@ -17,6 +17,7 @@ use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::grpc;
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Kind, Leg, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
@@ -64,7 +65,7 @@ impl Exchange {
         self.env.heads.give(unused);
         self.map_local_reply(index, &mut body, now);
         if let Some(stream) = self.streams.get_mut(index)
-            && crate::grpc::is_grpc(&stream.request)
+            && grpc::is_grpc(&stream.request)
         {
             word_for_grpc(&mut stream.response, &mut body);
         }
@@ -320,13 +321,17 @@ impl Exchange {
             HttpTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
                 let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
-                self.reply_or_abandon(
-                    index,
-                    status,
-                    b"downstream duration timeout",
-                    details::MAX_DURATION_TIMEOUT,
-                    now,
-                );
+                if !unanswered {
+                    self.streams.count_tx_reset(index);
+                    return self.abandon(index, details::MAX_DURATION_TIMEOUT, now);
+                }
+                let mut head = self.env.heads.take();
+                head.set_status(status);
+                if grpc::is_grpc(&stream.request) {
+                    head.set_number(Name::GrpcStatus, grpc::DEADLINE_EXCEEDED.into());
+                }
+                let text = b"downstream duration timeout".to_vec();
+                self.answer(index, head, text, details::MAX_DURATION_TIMEOUT, now);
             }
             HttpTimer::Request => {
                 http.stats.downstream_rq_timeout.inc();
@@ -456,7 +461,7 @@ impl Streams {
 
 /// What gRPC clients read: the status and the text in their own fields, and no body.
 pub(crate) fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
-    let status = crate::grpc::of_http(response.status());
+    let status = grpc::of_http(response.status());
     response.set_status(200);
     response.set(Name::ContentType, b"application/grpc");
     if response.get(Name::GrpcStatus).is_none() {
@@ -464,7 +469,7 @@ pub(crate) fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
     }
     if !body.is_empty() && response.get(Name::GrpcMessage).is_none() {
         let mut message = Vec::with_capacity(body.len());
-        crate::grpc::encode_message(body, &mut message);
+        grpc::encode_message(body, &mut message);
         response.set(Name::GrpcMessage, &message);
     }
     body.clear();

@@ -12,6 +12,7 @@ pub(crate) mod drain;
 pub(crate) mod edge;
 pub(crate) mod finish;
 pub(crate) mod forward;
+pub(crate) mod grpc;
 pub(crate) mod log;
 pub(crate) mod offer;
 pub(crate) mod plain;

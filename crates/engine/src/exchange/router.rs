@@ -21,7 +21,8 @@ use crate::exchange::stream::{
     Direction, RouteRef, Routed, Stream, Streams, Upgrade, UpstreamState,
 };
 use crate::exchange::timers::HttpTimer;
-use crate::exchange::{Exchange, edge};
+use crate::exchange::{Exchange, edge, grpc};
+use crate::grpc::{is_grpc, set_timeout};
 use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
@@ -29,7 +30,9 @@ use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
-use crate::snapshot::route::{Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathRewrite};
+use crate::snapshot::route::{
+    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite,
+};
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::{Lease, Wish};
 
@@ -286,7 +289,7 @@ impl Exchange {
             0 => context.listener.buffer_limit.bytes,
             _ => context.listener.retry_buffer_limit,
         });
-        stream.response_timeout = forward.timeout;
+        stream.response_timeout = grpc::response_timeout(forward, &stream.request);
         stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         timeouts_from_headers(stream, origin);
         if let Some(timeout) = stream.call.timeout() {
@@ -295,20 +298,7 @@ impl Exchange {
         if let Some(idle) = forward.idle_timeout {
             self.streams.set_idle(index, idle, &mut self.env, now);
         }
-        match forward.max_stream_duration {
-            Some(Some(duration)) => self.streams.set_stream_timer(
-                index,
-                HttpTimer::MaxDuration,
-                now + duration,
-                &mut self.env,
-            ),
-            Some(None) => {
-                if let Some(stream) = self.streams.get_mut(index) {
-                    stream.clear_timer(HttpTimer::MaxDuration);
-                }
-            }
-            None => {}
-        }
+        self.limit_duration(index, forward, now);
         if !self.answer_expectation(index, http, now) {
             return;
         }
@@ -466,19 +456,20 @@ impl Exchange {
         if routed.host.attempt_count_in_request {
             self.env.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
         }
-        if !http.config.router.suppress_envoy_headers {
-            let first = stream.retries.done == 0;
-            let elapsed = stream.record.request_end.filter(|_| !first).map(|end| now - end);
-            let left = stream
-                .response_timeout
-                .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
-            let expected = [stream.per_try_timeout, left].into_iter().flatten().min();
-            if let Some(expected) = expected {
+        let Some(forward) = routed.forward() else { return };
+        let told = !http.config.router.suppress_envoy_headers;
+        let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
+        if (told || of_grpc)
+            && let Some(expected) = expected_time(stream, now)
+        {
+            if told {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
                 self.env.expected_timeout.set(ms, &mut stream.request);
             }
+            if of_grpc && is_grpc(&stream.request) {
+                set_timeout(&mut stream.request, expected);
+            }
         }
-        let Some(forward) = routed.forward() else { return };
         if matches!(forward.host, HostRewrite::Auto)
             && let Some(pool_key) = stream.retries.pool_key
             && let Some(pool) = self.upstreams.clusters.pool(pool_key)
@@ -551,6 +542,16 @@ pub(crate) fn choose_host(
         stream.retries.tried.push(pool_key);
     }
     Some(pool_key)
+}
+
+/// How long a server has for the attempt that begins.
+fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
+    let first = stream.retries.done == 0;
+    let elapsed = stream.record.request_end.filter(|_| !first).map(|end| now - end);
+    let left = stream
+        .response_timeout
+        .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
+    [stream.per_try_timeout, left].into_iter().flatten().min()
 }
 
 /// Applies the operations of all levels.

@@ -1,8 +1,8 @@
 //! Which routes are ordinary: settled when a filter chain is made, so that no request asks again.
 
 use super::route::{
-    Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathRewrite, Route, RouteTable,
-    VirtualHost,
+    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
+    RouteTable, VirtualHost,
 };
 use crate::header_ops::{request_ops, response_ops};
 
@@ -59,6 +59,7 @@ impl Plain {
 fn is_unlimited(forward: &Forward) -> bool {
     forward.idle_timeout.is_none()
         && forward.max_stream_duration.is_none()
+        && forward.grpc_timeout == GrpcTimeout::Ignored
         && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
 }
 

@@ -160,6 +160,8 @@ pub struct Forward {
     pub idle_timeout: Option<Option<Duration>>,
     /// `max_stream_duration.max_stream_duration` instead of the listener's: `Some(None)` never.
     pub max_stream_duration: Option<Option<Duration>>,
+    /// What becomes of the time that a caller gives its call.
+    pub grpc_timeout: GrpcTimeout,
     /// `retry_policy` (of the route, else of the virtual host).
     pub retry: Option<Arc<RetryPolicy>>,
     /// `upgrade_configs` of the route: they win over the listener's.
@@ -168,6 +170,28 @@ pub struct Forward {
     pub high_priority: bool,
     /// What is spoken to the cluster is not what came in.
     pub bridge: Option<super::bolt::Bridge>,
+}
+
+/// What a route makes of `grpc-timeout`. Zero is no limit where a limit is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GrpcTimeout {
+    /// It passes as it came.
+    #[default]
+    Ignored,
+    /// A route with a `max_stream_duration`: gRPC servers are told of what bounds the stream.
+    Stream {
+        /// `grpc_timeout_header_max`: the caller's time bounds the stream, up to this. `None`: it does not.
+        max: Option<Duration>,
+        /// `grpc_timeout_header_offset`: the stream is given so much less than the caller waits.
+        offset: Duration,
+    },
+    /// `max_grpc_timeout`: the caller's time, up to this, stands for the route's `timeout`.
+    Response {
+        /// The limit.
+        max: Duration,
+        /// `grpc_timeout_offset`: so much less than the caller waits, if it waits longer than that.
+        offset: Duration,
+    },
 }
 
 /// Which cluster.

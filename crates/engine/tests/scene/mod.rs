@@ -19,8 +19,8 @@ use towpath_engine::snapshot::listener::{
     ChainMatch, Direction, FilterChain, Listener, ListenerFilters, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
-    Action, ClusterChoice, Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, RequireTls,
-    RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
+    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
+    RequireTls, RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
 };
 use towpath_engine::snapshot::{BufferLimit, ClusterId, DownstreamTls, Snapshot};
 use towpath_engine::stats::Registry;
@@ -83,6 +83,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         timeout: Some(Duration::from_secs(15)),
         idle_timeout: None,
         max_stream_duration: None,
+        grpc_timeout: GrpcTimeout::default(),
         retry: None,
         upgrades: Vec::new(),
         high_priority: false,

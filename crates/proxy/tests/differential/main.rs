@@ -71,6 +71,7 @@ suites!(
     tls,
     tls_downstream,
     http2,
+    grpc,
     health,
     outliers,
     balancing
