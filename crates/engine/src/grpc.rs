@@ -14,12 +14,43 @@ pub fn is_grpc(head: &Head) -> bool {
     kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+', ..]))
 }
 
-/// The status of a finished stream: in the trailers, else in the head, else what the HTTP status stands for.
+/// The status of a finished stream: in the trailers, else in the head, else what the HTTP status stands for. One that
+/// is malformed is -1, as in Envoy.
 #[must_use]
-pub fn status(facts: &Facts<'_>) -> Option<u32> {
-    let said = |head: Option<&Head>| number(head?.get(Name::GrpcStatus)?);
-    let stands_for = || (facts.record.status != 0).then(|| of_http(facts.record.status));
+pub fn status(facts: &Facts<'_>) -> Option<i64> {
+    let said = |head: Option<&Head>| {
+        let value = head?.get(Name::GrpcStatus).filter(|value| !value.is_empty())?;
+        Some(number(value).map_or(MALFORMED, i64::from))
+    };
+    let stands_for = || (facts.record.status != 0).then(|| of_http(facts.record.status).into());
     said(facts.trailers).or_else(|| said(facts.response)).or_else(stands_for)
+}
+
+/// The `grpc-status` of a head or of trailers; a number above all that stand for something where it is malformed.
+#[must_use]
+pub fn status_of(head: &Head) -> Option<u8> {
+    let said = number(head.get(Name::GrpcStatus)?);
+    let known = said.and_then(|said| u8::try_from(said).ok());
+    Some(known.filter(|said| usize::from(*said) < NAMES.len()).unwrap_or(u8::MAX))
+}
+
+/// What a status of gRPC stands for where HTTP is counted.
+#[must_use]
+pub const fn http_status(status: u8) -> u16 {
+    match status {
+        0 => 200,
+        1 => 499,
+        3 | 9 | 11 => 400,
+        4 => 504,
+        5 => 404,
+        6 | 10 => 409,
+        7 => 403,
+        8 => 429,
+        12 => 501,
+        14 => 503,
+        16 => 401,
+        _ => 500,
+    }
 }
 
 /// What an HTTP status stands for where gRPC is spoken (gRPC's `http-grpc-status-mapping.md`).
@@ -82,8 +113,8 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// What a status is called: as `DeadlineExceeded` and as `DEADLINE_EXCEEDED`.
 #[must_use]
-pub fn name(status: u32) -> Option<(&'static str, &'static str)> {
-    NAMES.get(status as usize).copied()
+pub fn name(status: i64) -> Option<(&'static str, &'static str)> {
+    NAMES.get(usize::try_from(status).ok()?).copied()
 }
 
 /// A status of which nothing is known.
@@ -91,6 +122,7 @@ pub const UNKNOWN: u32 = 2;
 /// A caller waited as long as it was willing to.
 pub const DEADLINE_EXCEEDED: u32 = 4;
 
+const MALFORMED: i64 = -1;
 /// Eight digits.
 const MOST_TIME: u32 = 99_999_999;
 

@@ -119,6 +119,8 @@ pub(crate) enum ResetReason {
     RateLimited,
     /// An answer with this status, which the policy may not want.
     Status(u16),
+    /// An answer with this status of gRPC, which the policy does not want.
+    GrpcStatus(u8),
 }
 
 impl ResetReason {
@@ -138,7 +140,8 @@ impl ResetReason {
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited
-            | Self::Status(_) => Failure::Reset,
+            | Self::Status(_)
+            | Self::GrpcStatus(_) => Failure::Reset,
         }
     }
 
@@ -170,7 +173,8 @@ impl ResetReason {
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited
-            | Self::Status(_) => Reset::LocalReset,
+            | Self::Status(_)
+            | Self::GrpcStatus(_) => Reset::LocalReset,
         }
     }
 }

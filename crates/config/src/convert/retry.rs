@@ -48,26 +48,14 @@ impl Converter<'_> {
         for word in
             message.text("retry_on").split(',').map(str::trim).filter(|word| !word.is_empty())
         {
+            let named = RetryOn::named(word.as_bytes());
+            if let Some(named) = named.or_else(|| RetryOn::named_for_grpc(word.as_bytes())) {
+                on = on.with(named);
+                continue;
+            }
             match word {
-                "5xx" => on = on.with(RetryOn::STATUS_5XX),
-                "gateway-error" => on = on.with(RetryOn::GATEWAY_ERROR),
-                "reset" => on = on.with(RetryOn::RESET),
-                "reset-before-request" => on = on.with(RetryOn::RESET_BEFORE_REQUEST),
-                "connect-failure" => on = on.with(RetryOn::CONNECT_FAILURE),
-                "refused-stream" => on = on.with(RetryOn::REFUSED_STREAM),
-                "retriable-4xx" => on = on.with(RetryOn::STATUS_4XX),
-                "retriable-status-codes" => on = on.with(RetryOn::STATUS_CODES),
-                "envoy-ratelimited" => on = on.with(RetryOn::RATE_LIMITED),
                 "retriable-headers" => {
                     self.report.unsupported(at, "`retriable-headers` is not there")
-                }
-                "cancelled" | "deadline-exceeded" | "internal" | "resource-exhausted"
-                | "unavailable" => {
-                    self.report.finding(
-                        at,
-                        Rank::Harmless,
-                        format!("`{word}` is about gRPC, and HTTP/2 is not spoken"),
-                    );
                 }
                 "http3-post-connect-failure" => {
                     self.report.finding(

@@ -16,6 +16,7 @@ use crate::conn::{Connection, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::grpc;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::record::{Flags, details};
 use crate::upstream::Congestion;
@@ -224,10 +225,11 @@ impl Exchange {
             }
             Side::Response if ends => {
                 stream.response_end = Direction::Ended;
-                if let Item::Trailers(trailers) = &item
-                    && !stream.context.access_logs().is_empty()
-                {
-                    stream.trailers = Some(trailers.clone());
+                if let Item::Trailers(trailers) = &item {
+                    stream.trailers_status = grpc::status_of(trailers);
+                    if !stream.context.access_logs().is_empty() {
+                        stream.trailers = Some(trailers.clone());
+                    }
                 }
             }
             Side::Response => {}

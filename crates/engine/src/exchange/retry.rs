@@ -20,6 +20,7 @@ use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
@@ -51,7 +52,8 @@ impl Exchange {
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
-            | ResetReason::Status(_) => return,
+            | ResetReason::Status(_)
+            | ResetReason::GrpcStatus(_) => return,
         };
         self.upstreams.note(pool_key, sign, &mut self.env);
     }
@@ -101,7 +103,11 @@ impl Retries {
             return;
         }
         if let Some(on) = request.get(Name::XEnvoyRetryOn) {
-            self.on = self.on.with(parse_retry_on(on));
+            self.on = self.on.with(conditions(on, RetryOn::named));
+            self.remaining = self.remaining.max(1);
+        }
+        if let Some(on) = request.get(Name::XEnvoyRetryGrpcOn) {
+            self.on = self.on.with(conditions(on, RetryOn::named_for_grpc));
             self.remaining = self.remaining.max(1);
         }
         if self.on != RetryOn::default()
@@ -121,6 +127,18 @@ impl Retries {
     /// Whether a second try may ever be made, so that the body must be kept.
     pub(crate) fn is_possible(&self) -> bool {
         self.remaining > 0 || self.repeatable
+    }
+
+    /// Why an answer is one that the policy may not want, beyond its status.
+    pub(crate) fn objection(&self, response: &Head) -> Option<ResetReason> {
+        if self.on == RetryOn::default() {
+            return None;
+        }
+        if response.get(Name::XEnvoyRateLimited).is_some() {
+            return Some(ResetReason::RateLimited);
+        }
+        let reason = ResetReason::GrpcStatus(grpc::status_of(response)?);
+        self.wants(None, reason, true).then_some(reason)
     }
 
     pub(crate) fn wants(
@@ -153,6 +171,7 @@ impl Retries {
             ),
             ResetReason::Overflow | ResetReason::NoHost | ResetReason::ClusterGone => false,
             ResetReason::RateLimited => on.has(RetryOn::RATE_LIMITED),
+            ResetReason::GrpcStatus(status) => on.has(RetryOn::of_grpc_status(status)),
             ResetReason::Status(status) => {
                 (on.has(RetryOn::STATUS_5XX) && (500..600).contains(&status))
                     || (on.has(RetryOn::GATEWAY_ERROR) && (502..=504).contains(&status))
@@ -178,25 +197,10 @@ pub(crate) fn is_repeatable(method: Method) -> bool {
     }
 }
 
-/// `x-envoy-retry-on`: names that are not known are ignored, as in Envoy.
-pub(crate) fn parse_retry_on(value: &[u8]) -> RetryOn {
+/// The conditions that a header names. Names that are not known are ignored, as in Envoy.
+fn conditions(value: &[u8], named: fn(&[u8]) -> Option<RetryOn>) -> RetryOn {
     let names = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    names.fold(RetryOn::default(), |on, name| on.with(retry_on(name)))
-}
-
-pub(crate) fn retry_on(name: &[u8]) -> RetryOn {
-    match name {
-        b"5xx" => RetryOn::STATUS_5XX,
-        b"gateway-error" => RetryOn::GATEWAY_ERROR,
-        b"reset" => RetryOn::RESET,
-        b"reset-before-request" => RetryOn::RESET_BEFORE_REQUEST,
-        b"connect-failure" => RetryOn::CONNECT_FAILURE,
-        b"refused-stream" => RetryOn::REFUSED_STREAM,
-        b"retriable-4xx" => RetryOn::STATUS_4XX,
-        b"retriable-status-codes" => RetryOn::STATUS_CODES,
-        b"envoy-ratelimited" => RetryOn::RATE_LIMITED,
-        _ => RetryOn::default(),
-    }
+    names.filter_map(named).fold(RetryOn::default(), RetryOn::with)
 }
 
 /// A decimal number in a header.
@@ -361,7 +365,9 @@ impl Exchange {
                 self.local_reply(index, 503, b"", details::CLUSTER_NOT_FOUND, now);
                 return;
             }
-            ResetReason::Status(_) | ResetReason::RateLimited => return,
+            ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => {
+                return;
+            }
             ResetReason::Connect(_)
             | ResetReason::ConnectTimeout
             | ResetReason::Tls(_)
@@ -442,7 +448,7 @@ pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
         ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
-        ResetReason::Status(_) | ResetReason::RateLimited => return,
+        ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => return,
     };
     stream.record.flags.set(flag);
     stream.record.transport_failure = reason.reset().transport_failure();

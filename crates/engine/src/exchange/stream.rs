@@ -24,6 +24,7 @@ use crate::env::Env;
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
 use crate::exchange::timers;
+use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::{Flags, Record};
 use crate::snapshot::plain::Plain;
@@ -69,6 +70,8 @@ pub(crate) struct Stream {
     pub(crate) head_only: bool,
     /// The response was made by us.
     pub(crate) local: bool,
+    /// The `grpc-status` of the response's trailers.
+    pub(crate) trailers_status: Option<u8>,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -330,6 +333,7 @@ impl Stream {
             trail: None,
             head_only: false,
             local: false,
+            trailers_status: None,
         }
     }
 
@@ -353,6 +357,7 @@ impl Stream {
         self.record = Record { start: now, ..Record::default() };
         self.head_only = false;
         self.local = false;
+        self.trailers_status = None;
     }
 
     /// The route that was taken, looked up.
@@ -380,9 +385,17 @@ impl Stream {
         match self.is_unanswered() {
             true if gone => RequestOutcome::Cancelled,
             true => RequestOutcome::Error,
-            false if self.response.status() >= 500 => RequestOutcome::Error,
+            false if self.response.status() >= 500 || self.is_failed_call() => {
+                RequestOutcome::Error
+            }
             false => RequestOutcome::Success,
         }
+    }
+
+    /// Whether it is a call by gRPC whose status is none, or stands for one of 500 or more.
+    fn is_failed_call(&self) -> bool {
+        let said = || self.trailers_status.or_else(|| grpc::status_of(&self.response));
+        grpc::is_grpc(&self.request) && said().is_none_or(|said| grpc::http_status(said) >= 500)
     }
 
     /// Whether both directions are through.

@@ -154,7 +154,8 @@ impl Exchange {
             | ResetReason::Protocol
             | ResetReason::PerTryTimeout
             | ResetReason::RateLimited
-            | ResetReason::Status(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
+            | ResetReason::Status(_)
+            | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };
         stream.record.flags.set(flag);
         if let (Some(tcp), ResetReason::ClusterGone) = (stream.context.tcp(), reason) {

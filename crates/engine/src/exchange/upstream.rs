@@ -14,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::{UpstreamTls, details};
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
@@ -184,10 +185,14 @@ impl Exchange {
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
+        let objection = stream.retries.objection(&stream.response);
         if let Some(pool_key) = pool_key {
-            self.upstreams.note(pool_key, HostOutcome::Answered(status), &mut self.env);
+            let outcome = HostOutcome::Answered(status_for_host(stream));
+            self.upstreams.note(pool_key, outcome, &mut self.env);
         }
-        if status >= 400 && self.retry_status(index, leg, status, now) {
+        if (status >= 400 || objection.is_some())
+            && self.retry_status(index, leg, objection, status, now)
+        {
             return;
         }
         self.settle_retry(index);
@@ -227,6 +232,7 @@ impl Exchange {
         &mut self,
         index: StreamIndex,
         leg: Leg,
+        objection: Option<ResetReason>,
         status: u16,
         now: Instant,
     ) -> bool {
@@ -234,8 +240,7 @@ impl Exchange {
         if stream.kind == Kind::App {
             return self.rest_after(index, leg, status, now);
         }
-        let limited = stream.response.get(Name::XEnvoyRateLimited).is_some();
-        let reason = if limited { ResetReason::RateLimited } else { ResetReason::Status(status) };
+        let reason = objection.unwrap_or(ResetReason::Status(status));
         // Who is overloaded is not asked again.
         if stream.response.get(Name::XEnvoyOverloaded).is_some()
             || !self.retry(index, reason, true, now)
@@ -512,6 +517,15 @@ impl Exchange {
         let stream = self.streams.get(index);
         let outcome = stream.map_or(RequestOutcome::Error, Stream::outcome);
         cluster.request_over(pool_key, outcome);
+    }
+}
+
+/// What an answer says of its host: of gRPC, what its status there stands for, if it is in the head.
+fn status_for_host(stream: &Stream) -> u16 {
+    let status = stream.response.status();
+    match grpc::status_of(&stream.response) {
+        Some(said) if grpc::is_grpc(&stream.request) => grpc::http_status(said),
+        Some(_) | None => status,
     }
 }
 

@@ -284,7 +284,7 @@ fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
     match (form, grpc::name(status)) {
         (GrpcForm::Camel, Some((camel, _))) => text(out, camel),
         (GrpcForm::Snake, Some((_, snake))) => text(out, snake),
-        (GrpcForm::Number, _) | (_, None) => number(out, u64::from(status)),
+        (GrpcForm::Number, _) | (_, None) => text(out, &status.to_string()),
     }
 }
 

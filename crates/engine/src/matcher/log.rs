@@ -102,8 +102,9 @@ impl LogFilter {
             Self::Flags(wanted) if wanted.is_empty() => !record.flags.is_empty(),
             Self::Flags(wanted) => record.flags.has(*wanted),
             Self::Grpc { statuses, exclude } => {
-                let status = grpc::status(facts).unwrap_or(grpc::UNKNOWN);
-                (status < 32 && statuses & (1 << status) != 0) != *exclude
+                let status = grpc::status(facts).unwrap_or_else(|| grpc::UNKNOWN.into());
+                let bit = u32::try_from(status).ok().and_then(|status| 1_u32.checked_shl(status));
+                bit.is_some_and(|bit| statuses & bit != 0) != *exclude
             }
         }
     }

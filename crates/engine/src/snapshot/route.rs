@@ -339,6 +339,60 @@ impl RetryOn {
     /// `envoy-ratelimited`.
     pub const RATE_LIMITED: Self = Self(1 << 8);
 
+    /// `cancelled`.
+    pub const GRPC_CANCELLED: Self = Self(1 << 9);
+    /// `deadline-exceeded`.
+    pub const GRPC_DEADLINE_EXCEEDED: Self = Self(1 << 10);
+    /// `internal`.
+    pub const GRPC_INTERNAL: Self = Self(1 << 11);
+    /// `resource-exhausted`.
+    pub const GRPC_RESOURCE_EXHAUSTED: Self = Self(1 << 12);
+    /// `unavailable`.
+    pub const GRPC_UNAVAILABLE: Self = Self(1 << 13);
+
+    /// A condition of `x-envoy-retry-on`.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"5xx" => Self::STATUS_5XX,
+            b"gateway-error" => Self::GATEWAY_ERROR,
+            b"reset" => Self::RESET,
+            b"reset-before-request" => Self::RESET_BEFORE_REQUEST,
+            b"connect-failure" => Self::CONNECT_FAILURE,
+            b"refused-stream" => Self::REFUSED_STREAM,
+            b"retriable-4xx" => Self::STATUS_4XX,
+            b"retriable-status-codes" => Self::STATUS_CODES,
+            b"envoy-ratelimited" => Self::RATE_LIMITED,
+            _ => return None,
+        })
+    }
+
+    /// A condition of `x-envoy-retry-grpc-on`.
+    #[must_use]
+    pub fn named_for_grpc(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"cancelled" => Self::GRPC_CANCELLED,
+            b"deadline-exceeded" => Self::GRPC_DEADLINE_EXCEEDED,
+            b"internal" => Self::GRPC_INTERNAL,
+            b"resource-exhausted" => Self::GRPC_RESOURCE_EXHAUSTED,
+            b"unavailable" => Self::GRPC_UNAVAILABLE,
+            _ => return None,
+        })
+    }
+
+    /// The condition that a status of gRPC is one of; empty where there is none.
+    #[must_use]
+    pub const fn of_grpc_status(status: u8) -> Self {
+        match status {
+            1 => Self::GRPC_CANCELLED,
+            4 => Self::GRPC_DEADLINE_EXCEEDED,
+            8 => Self::GRPC_RESOURCE_EXHAUSTED,
+            13 => Self::GRPC_INTERNAL,
+            14 => Self::GRPC_UNAVAILABLE,
+            _ => Self(0),
+        }
+    }
+
     /// Whether any of these is in the set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

@@ -144,7 +144,8 @@ impl Exchange {
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
-            | ResetReason::Status(_) => Error::Overflow,
+            | ResetReason::Status(_)
+            | ResetReason::GrpcStatus(_) => Error::Overflow,
         }
     }
 
