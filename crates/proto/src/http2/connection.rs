@@ -49,6 +49,8 @@ pub struct Connection {
     pub(super) opened: Vec<u32>,
     pub(super) budget: Budget,
     pub(super) going: Going,
+    /// Why the peer goes away, of the last GOAWAY that came.
+    pub(super) peer_left: Option<Code>,
     pub(super) failed: Option<Error>,
     pub(super) ping: Ping,
     pub(super) counts: Counts,
@@ -165,6 +167,7 @@ impl Connection {
             opened: Vec::new(),
             budget: Budget::default(),
             going: Going::Not,
+            peer_left: None,
             failed: None,
             ping: Ping::None,
             counts: Counts::default(),
@@ -358,6 +361,12 @@ impl Connection {
     #[must_use]
     pub fn has_gone_away(&self) -> bool {
         matches!(self.going, Going::Last(_))
+    }
+
+    /// Why the peer goes away, if it said so.
+    #[must_use]
+    pub fn peer_left(&self) -> Option<Code> {
+        self.peer_left
     }
 
     /// Whether a PING of ours was not answered yet.

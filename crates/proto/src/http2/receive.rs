@@ -545,6 +545,7 @@ impl Connection {
         let (Some(last), true) = (frame::number(payload), payload.len() >= 8) else {
             return Err(Error::BadFrameSize);
         };
+        self.peer_left = frame::number(&payload[4..]).map(Code);
         if self.side == Side::Server {
             return Ok(());
         }
