@@ -15,7 +15,9 @@ pub(crate) mod connection;
 pub(crate) mod export;
 mod generator;
 mod glimpse;
+pub(crate) mod http2;
 mod mix;
+mod multiplex;
 mod outcome;
 mod request;
 pub(crate) mod response;
@@ -62,6 +64,8 @@ pub struct Plan {
     pub bolt: Bolt,
     /// How many connections carry them.
     pub connections: usize,
+    /// Requests in flight on each connection, of HTTP/2 and Bolt: 1 to 1024. An HTTP/2 server may allow fewer.
+    pub in_flight: usize,
     /// Whether a connection carries more than one request.
     pub keep_alive: bool,
     /// How long is measured.
@@ -94,11 +98,14 @@ pub struct Plan {
 pub enum Protocol {
     /// HTTP/1.1.
     Http1,
+    /// HTTP/2: by ALPN under TLS, else by prior knowledge. With `content-type: application/grpc` each request is a
+    /// call of gRPC whose status is looked at.
+    Http2,
     /// Bytes that come back as they are, or at least as many.
     Tcp,
     /// WebSocket: a message, and the next that comes back.
     WebSocket,
-    /// Bolt, many requests in flight on each connection.
+    /// Bolt.
     Bolt,
 }
 
@@ -238,6 +245,7 @@ impl Plan {
             arrivals: Arrivals::Closed,
             bolt: Bolt::default(),
             connections: 10,
+            in_flight: 1,
             keep_alive: true,
             duration: Duration::from_secs(10),
             warmup: Duration::ZERO,
@@ -259,8 +267,8 @@ impl Plan {
     pub fn url(&self) -> String {
         let scheme = match self.protocol {
             _ if matches!(self.target.address, Address::Unix(_)) => return self.target.to_string(),
-            Protocol::Http1 if self.target.is_tls => "https",
-            Protocol::Http1 => "http",
+            Protocol::Http1 | Protocol::Http2 if self.target.is_tls => "https",
+            Protocol::Http1 | Protocol::Http2 => "http",
             Protocol::WebSocket if self.target.is_tls => "wss",
             Protocol::WebSocket => "ws",
             Protocol::Bolt => "bolt",
@@ -293,7 +301,7 @@ impl Plan {
     pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
             Protocol::Http1 | Protocol::Tcp | Protocol::WebSocket => self.connections,
-            Protocol::Bolt => self.connections * self.bolt.in_flight,
+            Protocol::Http2 | Protocol::Bolt => self.connections * self.in_flight,
         }
     }
 
@@ -336,7 +344,7 @@ impl Plan {
             return Err(LoadError::Plan("only HTTP/1.1 has several requests"));
         }
         if self.tls.is_some() && matches!(self.protocol, Protocol::Tcp | Protocol::Bolt) {
-            return Err(LoadError::Plan("only HTTP/1.1 and WebSocket have TLS"));
+            return Err(LoadError::Plan("only HTTP and WebSocket have TLS"));
         }
         if self.share.of == 0
             || self.share.of > CONNECTION_LIMIT
@@ -350,11 +358,8 @@ impl Plan {
         if self.protocol == Protocol::Tcp && self.request.body.is_empty() {
             return Err(LoadError::Plan("a TCP request needs at least one byte"));
         }
-        if self.protocol == Protocol::Bolt {
-            self.bolt.check(&self.arrivals)?;
-            if !self.keep_alive {
-                return Err(LoadError::Plan("Bolt keeps its connections: a call is not worth one"));
-            }
+        if matches!(self.protocol, Protocol::Http2 | Protocol::Bolt) {
+            multiplex::check(self)?;
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! A test server that is cheap and does as it is told.
 //!
 //! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
-//! requests are answered in order and in one write, every answer is the same. TCP: what comes goes back. WebSocket: the
-//! same, message by message. Bolt: each
-//! request is answered with its own content, cut or filled to the size that is asked for (0: as it is); heartbeats are
-//! answered at once. A delay holds each answer back without holding up any other.
+//! requests are answered in order and in one write, every answer is the same. HTTP/2, on the same port by its preface:
+//! each stream has that answer, and one of gRPC a message of as many bytes and status 0. TCP: what comes goes back.
+//! WebSocket: the same, message by message. Bolt: each request is answered with its own content, cut or filled to the
+//! size that is asked for (0: as it is); heartbeats are answered at once. A delay holds each answer back without
+//! holding up any other.
 
 mod bolt;
+mod http2;
 mod onward;
 mod peer;
 mod request;
@@ -18,10 +20,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
+use towpath_proto::tls;
 
 use crate::address::{Address, Target};
 use crate::poller::{Interest, Poller, Ready};
@@ -49,13 +52,16 @@ pub struct Origin {
     /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
     /// questions go to one of them in turn.
     pub next: Vec<Target>,
+    /// TLS, if any: a certificate with those that lead to its root, and its key (PEM). ALPN chooses `h2` before
+    /// `http/1.1`.
+    pub tls: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The protocol served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.1 answers.
-    Http1,
+    /// HTTP/1.1 answers, or HTTP/2 to a client that begins with it.
+    Http,
     /// Echo.
     Tcp,
     /// WebSocket: echo of messages.
@@ -75,17 +81,18 @@ pub struct Running {
 }
 
 impl Origin {
-    /// HTTP/1.1 with `size` bytes, at once.
+    /// HTTP with `size` bytes, at once.
     pub fn http(listen: Address, size: usize) -> Self {
         Self {
             listen,
-            protocol: Protocol::Http1,
+            protocol: Protocol::Http,
             size,
             delay: Duration::ZERO,
             work: Duration::ZERO,
             status: 200,
             has_ranges: false,
             next: Vec::new(),
+            tls: None,
         }
     }
 
@@ -176,6 +183,7 @@ struct Server {
     scratch: Vec<u8>,
     wires: Wires,
     next: Option<Next>,
+    tls: Option<tls::Server>,
 }
 
 /// What the server and its owner tell each other.
@@ -211,6 +219,7 @@ impl Server {
             scratch: vec![0; SCRATCH],
             wires,
             next: Next::new(origin),
+            tls: origin.tls.as_ref().map(accept_tls).transpose()?,
         })
     }
 
@@ -255,7 +264,8 @@ impl Server {
             let index = self.vacant.pop().unwrap_or(self.peers.len() as u32);
             self.generation = self.generation.wrapping_add(1) & 0x7fff_ffff;
             self.poller.add(&socket, number(index, self.generation), Interest::Read)?;
-            let peer = Peer::new(socket, self.generation);
+            let layer = self.tls.as_ref().map(tls::Server::accept);
+            let peer = Peer::new(socket, self.generation, layer);
             if let Some(next) = &mut self.next {
                 next.begin(index);
             }
@@ -278,7 +288,7 @@ impl Server {
         }
         let mut step = Step::Open;
         if ready.writable {
-            step = peer.flush();
+            step = peer.write_streams(&self.answers);
         }
         if ready.readable && step == Step::Open {
             let (held, delay, work) = (&mut self.held, self.delay, self.work);
@@ -339,6 +349,18 @@ impl Server {
             self.vacant.push(index);
         }
     }
+}
+
+fn accept_tls((chain, key): &(Vec<u8>, Vec<u8>)) -> io::Result<tls::Server> {
+    let identity = tls::Identity::from_pem(chain, key).map_err(io::Error::other)?;
+    let settings = tls::ServerSettings {
+        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        identities: vec![identity],
+        ..tls::ServerSettings::default()
+    };
+    let clock = tls::Clock::default();
+    clock.set(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO));
+    Ok(settings.build().map_err(io::Error::other)?.server(&clock))
 }
 
 fn keep_busy(work: Duration) {

@@ -31,7 +31,7 @@ fn our_load_is_answered_by_sofa_bolt_in_all_versions() {
         plan.connections = 4;
         plan.duration = Duration::from_secs(2);
         plan.bolt.version = version;
-        plan.bolt.in_flight = 16;
+        plan.in_flight = 16;
         let outcome = run(&plan).unwrap();
         assert_eq!(outcome.errors.total(), 0, "{version:?}: {:?}", outcome.errors);
         assert!(outcome.answered > 1000, "{version:?}: {}", outcome.answered);

@@ -290,7 +290,7 @@ fn bolt_answers_that_are_not_the_requests_own_are_errors() {
     plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 };
     assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
     plan.arrivals = Arrivals::Closed;
-    plan.bolt.in_flight = 0;
+    plan.in_flight = 0;
     assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
 }
 
@@ -300,7 +300,7 @@ fn bolt_plan(server: &Running, version: Version) -> Plan {
     plan.request = Request::with_body(1024);
     plan.request.headers.push(("service".to_owned(), "com.example.Echo:1.0".to_owned()));
     plan.bolt.version = version;
-    plan.bolt.in_flight = 16;
+    plan.in_flight = 16;
     plan
 }
 

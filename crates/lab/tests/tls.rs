@@ -11,7 +11,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 use towpath_lab::address::Target;
 use towpath_lab::load::tls::{Tls, Trusted};
-use towpath_lab::load::{Arrivals, LoadError, Plan, run};
+use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, run};
 
 /// A server that answers every request, and what it counts.
 struct Server {
@@ -85,7 +85,7 @@ fn plan(server: &Server, trusted: &Trusted, is_resuming: bool) -> Plan {
     let target: Target = format!("https://127.0.0.1:{}/x", server.address.port()).parse().unwrap();
     assert!(target.is_tls);
     let mut plan = Plan::new(target);
-    plan.tls = Some(Tls::new("localhost", trusted, is_resuming).unwrap());
+    plan.tls = Some(Tls::new("localhost", trusted, is_resuming, Protocol::Http1).unwrap());
     plan.arrivals = Arrivals::Paced { rate: 100.0 };
     plan.connections = 4;
     plan.duration = Duration::from_millis(500);

@@ -73,9 +73,12 @@ pub struct Load {
     /// What to speak [default: ws for ws:// and wss://, else h1]
     #[arg(long, value_enum)]
     protocol: Option<Protocol>,
-    /// Requests that each connection has in flight (Bolt only)
-    #[arg(long, visible_alias = "pipeline", value_name = "N", default_value_t = 1)]
+    /// Requests that each connection has in flight: streams of HTTP/2, calls of Bolt
+    #[arg(long, visible_aliases = ["streams", "pipeline"], value_name = "N", default_value_t = 1)]
     in_flight: usize,
+    /// Call this method of gRPC, with the message in --body-file and a status that must be 0
+    #[arg(long, value_name = "SERVICE/METHOD", conflicts_with_all = ["protocol", "method", "requests"])]
+    grpc: Option<String>,
     /// Version of the Bolt frames
     #[arg(long, value_enum, default_value = "1")]
     bolt_version: BoltVersion,
@@ -107,8 +110,11 @@ pub struct Load {
     #[arg(long, value_name = "N", value_parser = parse_size, conflicts_with = "data")]
     size: Option<usize>,
     /// Send this body
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
     data: Option<String>,
+    /// Send the bytes of FILE as the body; as one message, with --grpc
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    body_file: Option<PathBuf>,
     /// Send this header ("Name: value"); may be repeated
     #[arg(long, short = 'H', value_name = "HEADER", value_parser = parse_header)]
     header: Vec<(String, String)>,
@@ -145,6 +151,8 @@ pub struct Load {
 enum Protocol {
     /// HTTP/1.1
     H1,
+    /// HTTP/2, by ALPN over https:// and by prior knowledge over http://
+    H2,
     /// Bytes that are echoed
     Tcp,
     /// WebSocket: each message is answered by the next that comes; headers of -H go into the handshake
@@ -207,6 +215,8 @@ impl Load {
     fn plan(&self) -> Result<Plan, Box<dyn std::error::Error>> {
         let mut plan = Plan::new(self.target.clone());
         plan.protocol = match self.protocol {
+            None if self.grpc.is_some() => load::Protocol::Http2,
+            Some(Protocol::H2) => load::Protocol::Http2,
             None if self.target.is_websocket => load::Protocol::WebSocket,
             None | Some(Protocol::H1) => load::Protocol::Http1,
             Some(Protocol::Tcp) => load::Protocol::Tcp,
@@ -218,30 +228,45 @@ impl Load {
             BoltVersion::Two => Version::V2 { checksums: false },
             BoltVersion::TwoWithChecksums => Version::V2 { checksums: true },
         };
-        plan.bolt.in_flight = self.in_flight;
+        plan.in_flight = self.in_flight;
         if let Some(class) = &self.bolt_class {
             plan.bolt.class.clone_from(class);
         }
-        if self.in_flight != 1 && plan.protocol != load::Protocol::Bolt {
-            return Err(super::usage("only Bolt has several requests in flight on a connection"));
+        let has_streams = matches!(plan.protocol, load::Protocol::Http2 | load::Protocol::Bolt);
+        if self.in_flight != 1 && !has_streams {
+            return Err(super::usage(
+                "only HTTP/2 and Bolt have several requests in flight on a connection",
+            ));
         }
         let default_size = match plan.protocol {
             load::Protocol::Tcp | load::Protocol::WebSocket => 64,
-            load::Protocol::Http1 | load::Protocol::Bolt => 0,
+            load::Protocol::Http1 | load::Protocol::Http2 | load::Protocol::Bolt => 0,
         };
-        plan.request = match &self.data {
-            Some(text) => Request { body: text.clone().into_bytes(), ..Request::default() },
-            None => Request::with_body(self.size.unwrap_or(default_size)),
+        plan.request = match (&self.data, &self.body_file) {
+            (Some(text), _) => Request { body: text.clone().into_bytes(), ..Request::default() },
+            (None, Some(path)) => Request {
+                body: std::fs::read(path)
+                    .map_err(|error| super::usage(format!("{}: {error}", path.display())))?,
+                ..Request::default()
+            },
+            (None, None) => Request::with_body(self.size.unwrap_or(default_size)),
         };
         if let Some(path) = &self.requests {
             plan.mix = load::Entry::read_all(path).map_err(super::usage)?;
         }
         plan.threads = self.threads;
         if self.target.is_tls {
-            plan.tls = Some(self.tls()?);
+            plan.tls = Some(self.tls(plan.protocol)?);
         }
         plan.request.method.clone_from(&self.method);
         plan.request.headers.clone_from(&self.header);
+        if let Some(name) = &self.grpc {
+            if !is_grpc_method(name) {
+                return Err(super::usage(format!("'{name}' is no SERVICE/METHOD")));
+            }
+            plan.target.path = format!("/{name}");
+            plan.request.make_grpc();
+        }
         plan.arrivals = self.arrivals()?;
         plan.connections = self.connections;
         plan.keep_alive = !self.no_keep_alive;
@@ -274,7 +299,7 @@ impl Load {
         outcome
     }
 
-    fn tls(&self) -> Result<Tls, Box<dyn std::error::Error>> {
+    fn tls(&self, protocol: load::Protocol) -> Result<Tls, Box<dyn std::error::Error>> {
         let trusted = match &self.ca {
             _ if self.insecure => Trusted::All,
             Some(path) => Trusted::Roots(
@@ -286,7 +311,8 @@ impl Load {
         let authority = &self.target.authority;
         let host = authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
         let host = host.map_or(authority.as_str(), |(host, _)| host).trim_matches(['[', ']']);
-        Tls::new(host, &trusted, self.tls_resume).map_err(|error| super::usage(error.to_string()))
+        Tls::new(host, &trusted, self.tls_resume, protocol)
+            .map_err(|error| super::usage(error.to_string()))
     }
 
     fn arrivals(&self) -> Result<load::Arrivals, Box<dyn std::error::Error>> {
@@ -323,6 +349,14 @@ fn parse_starts(text: &str) -> Result<Vec<Duration>, String> {
     lines
         .map(|(at, line)| parse_seconds(line).map_err(|error| format!("line {}: {error}", at + 1)))
         .collect()
+}
+
+/// As in `helloworld.Greeter/SayHello`.
+fn is_grpc_method(name: &str) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
+    name.split_once('/').is_some_and(|(service, method)| {
+        is_word(service) && is_word(method) && !method.contains('/')
+    })
 }
 
 fn parse_header(text: &str) -> Result<(String, String), String> {

@@ -1,5 +1,6 @@
 //! `towpath lab origin`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub struct Origin {
     #[arg(long, value_name = "ADDR")]
     listen: Address,
     /// What to speak
-    #[arg(long, value_enum, default_value = "h1")]
+    #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
     /// Bytes in the body of each answer
     #[arg(long, default_value = "1k", value_parser = parse_size)]
@@ -39,12 +40,19 @@ pub struct Origin {
     /// Ask this service before each answer: one hop of a chain; may be repeated to spread questions
     #[arg(long, value_name = "URL")]
     next: Vec<Target>,
+    /// Serve over TLS with the certificates in FILE (PEM); clients that offer it get HTTP/2 by ALPN
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Protocol {
-    /// HTTP/1.1
-    H1,
+    /// HTTP/1.1, and HTTP/2 to clients that begin with it
+    #[value(alias = "h1", alias = "h2")]
+    Http,
     /// Echo
     Tcp,
     /// WebSocket: echo of messages
@@ -55,10 +63,19 @@ enum Protocol {
 
 impl Origin {
     pub(super) fn run(self) -> super::Outcome {
+        let read = |path: &Path| {
+            std::fs::read(path)
+                .map_err(|error| super::usage(format!("{}: {error}", path.display())))
+        };
+        let tls = match (&self.certificate, &self.key) {
+            (Some(chain), Some(key)) => Some((read(chain)?, read(key)?)),
+            (_, _) => None,
+        };
         let origin = origin::Origin {
+            tls,
             listen: self.listen,
             protocol: match self.protocol {
-                Protocol::H1 => origin::Protocol::Http1,
+                Protocol::Http => origin::Protocol::Http,
                 Protocol::Tcp => origin::Protocol::Tcp,
                 Protocol::Ws => origin::Protocol::WebSocket,
                 Protocol::Bolt => origin::Protocol::Bolt,

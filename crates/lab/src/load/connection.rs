@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, sockopt};
+use towpath_proto::http2::Code;
 use towpath_proto::tls::Fault;
 
 use super::response::{Answer, Expect, Reader};
@@ -61,6 +62,10 @@ pub(crate) enum Failure {
     Tls(Option<Fault>),
     /// The server does not switch to WebSocket; the status it gave, 0 for none.
     Upgrade(u16),
+    /// The server speaks TLS, and does not choose HTTP/2 there.
+    Alpn,
+    /// The server ended an HTTP/2 connection for this reason.
+    GoneAway(Code),
 }
 
 /// What came of an event.

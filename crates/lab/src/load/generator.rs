@@ -17,7 +17,7 @@ use super::schedule::Schedule;
 use super::side_by_side::{self, Meeting};
 use super::tls::Dialler;
 use super::websocket::Handshake;
-use super::{Arrivals, LoadError, Plan, Protocol};
+use super::{Arrivals, LoadError, Plan, Protocol, bolt, http2, multiplex};
 use crate::meter::{Meter, SyscallMeter};
 use crate::poller::{Interest, Ready};
 
@@ -61,7 +61,10 @@ pub(super) fn generate(
         Protocol::Http1 | Protocol::Tcp | Protocol::WebSocket => {
             drive(Generator::new(plan, observer)?)
         }
-        Protocol::Bolt => super::bolt::run(plan, observer),
+        Protocol::Http2 => {
+            multiplex::run::<http2::Line>(plan, http2::Template::new(plan)?, observer)
+        }
+        Protocol::Bolt => multiplex::run::<bolt::Line>(plan, bolt::Template::new(plan)?, observer),
     }
 }
 
@@ -105,7 +108,7 @@ impl<'p, 'o> Generator<'p, 'o> {
     ) -> Result<Self, LoadError> {
         let expect = match plan.protocol {
             Protocol::Tcp | Protocol::Bolt => Expect::Bytes(plan.request.body.len() as u64),
-            Protocol::Http1 | Protocol::WebSocket => Expect::Http,
+            Protocol::Http1 | Protocol::Http2 | Protocol::WebSocket => Expect::Http,
         };
         let count = plan.connections;
         let total = plan.share.all_connections.unwrap_or(count);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Plan;
 use super::agents::AgentOutcome;
+use super::http2::reasons;
 use super::series::{self, Series};
 use crate::histogram::{Nanoseconds, Percentiles};
 use crate::meter::Cost;
@@ -131,7 +132,7 @@ impl<'de> Deserialize<'de> for Errors {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut errors = Self::default();
         for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
-            let known = Self::KINDS.iter().find(|kind| **kind == name);
+            let known = Self::KINDS.into_iter().chain(reasons::all()).find(|kind| *kind == name);
             let unknown = || de::Error::custom(format!("there is no error of kind '{name}'"));
             errors.add(known.ok_or_else(unknown)?, count);
         }
@@ -140,8 +141,9 @@ impl<'de> Deserialize<'de> for Errors {
 }
 
 impl Errors {
-    /// All kinds there are.
-    pub const KINDS: [&'static str; 12] = [
+    /// Kinds of every protocol. Those of HTTP/2 are besides `reset` or `goaway` with the name of a code (RFC 9113 §7),
+    /// as in `reset REFUSED_STREAM`, and those of gRPC `grpc` with the name of a status.
+    pub const KINDS: [&'static str; 13] = [
         "connect",
         "timeout",
         "reset",
@@ -154,6 +156,7 @@ impl Errors {
         "check",
         "tls",
         "upgrade",
+        "alpn",
     ];
 
     /// Counts one.
@@ -168,7 +171,7 @@ impl Errors {
         self.0.values().sum()
     }
 
-    /// How many of one of the [`Errors::KINDS`].
+    /// How many of one kind, as [`Errors::KINDS`] says.
     pub fn of(&self, kind: &str) -> u64 {
         self.0.get(kind).copied().unwrap_or(0)
     }

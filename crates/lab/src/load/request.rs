@@ -21,6 +21,14 @@ impl Request {
         Self { body: crate::origin::filler(size).to_vec(), ..Self::default() }
     }
 
+    /// Makes it a call of gRPC: the body becomes one message.
+    pub fn make_grpc(&mut self) {
+        self.method = Some("POST".to_owned());
+        self.body = super::http2::grpc_message(&self.body);
+        let fields = [("content-type", "application/grpc"), ("te", "trailers")];
+        self.headers.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
     pub(super) fn is_head(&self) -> bool {
         self.method.as_deref() == Some("HEAD")
     }
@@ -32,7 +40,7 @@ pub(super) fn encode(plan: &Plan, entry: &Entry) -> Vec<u8> {
     match plan.protocol {
         Protocol::Tcp => return request.body.clone(),
         Protocol::WebSocket => return websocket::message(plan),
-        Protocol::Http1 | Protocol::Bolt => {}
+        Protocol::Http1 | Protocol::Http2 | Protocol::Bolt => {}
     }
     let path = entry.path.as_deref().unwrap_or(&plan.target.path);
     let has =

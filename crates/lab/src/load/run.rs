@@ -12,6 +12,7 @@ use towpath_proto::tls::Fault;
 use super::account::{Account, Tally};
 use super::connection::{Failure, InFlight};
 use super::glimpse::Glimpse;
+use super::http2::reasons;
 use super::outcome::{Outcome, Progress};
 use super::schedule::Schedule;
 use super::side_by_side::Arrival;
@@ -137,6 +138,16 @@ impl<'p, 'o> Run<'p, 'o> {
                 };
                 self.last_connect_error = Some(io::Error::other(why));
                 "upgrade"
+            }
+            Failure::Alpn => {
+                let why = "the server does not offer h2 by ALPN";
+                self.last_connect_error = Some(io::Error::other(why));
+                "alpn"
+            }
+            Failure::GoneAway(code) => {
+                let word = reasons::go_away(code);
+                self.last_connect_error = Some(io::Error::other(word));
+                word
             }
             Failure::Tls(fault) => {
                 self.last_connect_error = Some(io::Error::other(tls_words(fault)));

@@ -9,6 +9,8 @@ use towpath_proto::tls::{
     SettingsError, Trust,
 };
 
+use super::Protocol;
+
 /// What every connection speaks TLS with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Wanted", into = "Wanted")]
@@ -24,13 +26,16 @@ struct Wanted {
     server: String,
     trusted: Trusted,
     is_resuming: bool,
+    is_http2: bool,
 }
 
 impl TryFrom<Wanted> for Tls {
     type Error = SettingsError;
 
     fn try_from(wanted: Wanted) -> Result<Self, SettingsError> {
-        Self::new(&wanted.server, &wanted.trusted, wanted.is_resuming)
+        let Wanted { server, trusted, is_resuming, is_http2 } = wanted;
+        let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+        Self::new(&server, &trusted, is_resuming, protocol)
     }
 }
 
@@ -52,11 +57,17 @@ pub enum Trusted {
 }
 
 impl Tls {
-    /// TLS towards the server of this name; sessions are resumed only if that is wanted.
+    /// TLS towards the server of this name, under this protocol; sessions are resumed only if that is wanted.
     ///
     /// # Errors
     /// When the name is none, or no root can be read.
-    pub fn new(server: &str, trusted: &Trusted, is_resuming: bool) -> Result<Self, SettingsError> {
+    pub fn new(
+        server: &str,
+        trusted: &Trusted,
+        is_resuming: bool,
+        protocol: Protocol,
+    ) -> Result<Self, SettingsError> {
+        let is_http2 = protocol == Protocol::Http2;
         let roots = match trusted {
             Trusted::All => None,
             Trusted::Roots(pem) => Some(Roots::from_pem(pem)?),
@@ -67,12 +78,13 @@ impl Tls {
         };
         let names = if roots.is_some() { Names::Server } else { Names::Any };
         let settings = ClientSettings {
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
             trust: Trust { roots, names, ..Trust::default() },
             stored_sessions: if is_resuming { 8 } else { 0 },
             ..ClientSettings::default()
         };
-        let wanted = Wanted { server: server.to_owned(), trusted: trusted.clone(), is_resuming };
+        let wanted =
+            Wanted { server: server.to_owned(), trusted: trusted.clone(), is_resuming, is_http2 };
         Ok(Self { template: settings.build()?, name: ServerName::new(server)?, wanted })
     }
 
@@ -129,8 +141,18 @@ impl Secure {
             return Ok(Bytes::new());
         }
         let mut out = BytesMut::new();
-        self.layer.seal(&plain, &mut out).map_err(Broken)?;
+        self.seal_into(&plain, &mut out)?;
         Ok(out.freeze())
+    }
+
+    /// Adds records to others; only once the handshake has ended.
+    pub(crate) fn seal_into(&mut self, plain: &[u8], out: &mut BytesMut) -> Result<(), Broken> {
+        self.layer.seal(plain, out).map_err(Broken)
+    }
+
+    /// The protocol that the server has chosen (RFC 7301).
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.layer.alpn()
     }
 
     /// Takes what arrived: what it says, and what is to be sent because of it.

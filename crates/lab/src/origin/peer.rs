@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
+use bytes::{Buf, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use towpath_proto::http2::PREFACE;
+use towpath_proto::tls::Layer;
 
 use super::bolt::{self, Frames};
+use super::http2;
 use super::request::{ETAG, Item, Persistence, Reader, Wish};
 use super::websocket::{Reply, Session};
 use super::{Origin, Protocol};
@@ -20,13 +24,34 @@ pub(super) struct Peer {
     reader: Reader,
     frames: Frames,
     session: Session,
-    /// What the socket did not take yet.
+    spoken: Spoken,
+    secure: Option<Box<Secure>>,
+    /// What the socket did not take yet; under TLS, what was not encrypted yet.
     unsent: Vec<u8>,
     sent: usize,
     /// Answers and bytes that are held back.
     held: usize,
     is_closing: bool,
     interest: Interest,
+}
+
+/// Which HTTP a client speaks shows its first bytes (RFC 9113 §3.4).
+#[derive(Debug)]
+enum Spoken {
+    /// These are the first bytes of HTTP/2's preface and too few of them.
+    Undecided(Vec<u8>),
+    /// HTTP/1.1, or what is no HTTP.
+    Http1,
+    Http2(Box<http2::Session>),
+}
+
+/// TLS of a connection.
+#[derive(Debug)]
+struct Secure {
+    layer: Layer,
+    plain: BytesMut,
+    /// Records that the socket did not take yet.
+    records: BytesMut,
 }
 
 /// What is left of the connection.
@@ -45,6 +70,8 @@ pub(super) enum Due {
     Echo(Vec<u8>),
     /// A whole frame of Bolt or WebSocket.
     Frame(Vec<u8>),
+    /// A stream of HTTP/2.
+    Stream(http2::Asked),
 }
 
 /// The answers, encoded once.
@@ -52,6 +79,7 @@ pub(super) enum Due {
 pub(super) struct Answers {
     protocol: Protocol,
     bolt: bolt::Answers,
+    http2: http2::Answers,
     stay: Encoded,
     stay_said: Encoded,
     close: Encoded,
@@ -66,8 +94,11 @@ struct Encoded {
 }
 
 impl Peer {
-    pub(super) fn new(socket: OwnedFd, generation: u32) -> Self {
+    pub(super) fn new(socket: OwnedFd, generation: u32, layer: Option<Layer>) -> Self {
+        let secure = |layer| Secure { layer, plain: BytesMut::new(), records: BytesMut::new() };
         Self {
+            spoken: Spoken::Undecided(Vec::new()),
+            secure: layer.map(|layer| Box::new(secure(layer))),
             socket,
             generation,
             reader: Reader::new(),
@@ -87,7 +118,7 @@ impl Peer {
         scratch: &mut [u8],
         answers: &Answers,
         is_delayed: bool,
-        mut each: impl FnMut(Option<Due>),
+        each: impl FnMut(Option<Due>),
     ) -> Step {
         let count = match recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Step::Closed,
@@ -96,6 +127,32 @@ impl Peer {
             Err(_) => return Step::Closed,
         };
         let bytes = &scratch[..count];
+        let Some(secure) = &mut self.secure else {
+            return self.take(bytes, answers, is_delayed, each);
+        };
+        let is_broken = secure.layer.receive(bytes, &mut secure.plain).is_err();
+        let out = secure.layer.take_output();
+        secure.records.extend_from_slice(&out);
+        let plain = secure.plain.split();
+        if is_broken {
+            // An alert says why.
+            self.flush();
+            return Step::Closed;
+        }
+        match plain.is_empty() {
+            true => self.flush(),
+            false => self.take(&plain, answers, is_delayed, each),
+        }
+    }
+
+    /// Answers what is complete of what a client says.
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        answers: &Answers,
+        is_delayed: bool,
+        mut each: impl FnMut(Option<Due>),
+    ) -> Step {
         if answers.protocol == Protocol::Tcp {
             if is_delayed {
                 self.held += bytes.len();
@@ -111,6 +168,26 @@ impl Peer {
         if answers.protocol == Protocol::WebSocket {
             return self.read_messages(bytes, is_delayed, each);
         }
+        let started;
+        let bytes = match &mut self.spoken {
+            Spoken::Http1 => bytes,
+            Spoken::Http2(_) => return self.read_streams(bytes, answers, is_delayed, each),
+            Spoken::Undecided(before) => {
+                before.extend_from_slice(bytes);
+                started = std::mem::take(before);
+                let compared = started.len().min(PREFACE.len());
+                if started[..compared] != PREFACE[..compared] {
+                    self.spoken = Spoken::Http1;
+                    &started
+                } else if compared == PREFACE.len() {
+                    self.spoken = Spoken::Http2(Box::new(http2::Session::new(&answers.http2)));
+                    return self.read_streams(&started, answers, is_delayed, each);
+                } else {
+                    self.spoken = Spoken::Undecided(started);
+                    return Step::Open;
+                }
+            }
+        };
         let (unsent, held, is_closing) = (&mut self.unsent, &mut self.held, &mut self.is_closing);
         let mut first = None;
         let result = self.reader.receive(bytes, |item| match item {
@@ -205,6 +282,48 @@ impl Peer {
         self.flush()
     }
 
+    /// Answers the streams whose requests are whole, in one write.
+    fn read_streams(
+        &mut self,
+        bytes: &[u8],
+        answers: &Answers,
+        is_delayed: bool,
+        mut each: impl FnMut(Option<Due>),
+    ) -> Step {
+        let Spoken::Http2(session) = &mut self.spoken else { return Step::Closed };
+        let held = &mut self.held;
+        let mut whole = Vec::new();
+        let result = session.receive(bytes, |asked| {
+            if is_delayed {
+                *held += 1;
+                each(Some(Due::Stream(asked)));
+            } else {
+                each(None);
+                whole.push(asked);
+            }
+        });
+        for asked in whole {
+            session.answer(asked, &answers.http2);
+        }
+        self.is_closing |= result.is_err();
+        self.write_streams(answers)
+    }
+
+    /// Sends what streams have to say, as far as the socket takes it.
+    pub(super) fn write_streams(&mut self, answers: &Answers) -> Step {
+        loop {
+            let Spoken::Http2(session) = &mut self.spoken else { return self.flush() };
+            session.write(&mut self.unsent, &answers.http2);
+            let step = self.flush();
+            let owed = self.owed();
+            let Spoken::Http2(session) = &mut self.spoken else { return step };
+            session.sent(owed);
+            if step == Step::Closed || owed > 0 || !session.has_more() {
+                return step;
+            }
+        }
+    }
+
     /// Sends something that was held back.
     pub(super) fn answer(&mut self, due: &Due, answers: &Answers) -> Step {
         match due {
@@ -226,11 +345,26 @@ impl Peer {
                 self.held -= 1;
                 self.send(bytes)
             }
+            Due::Stream(asked) => {
+                self.held -= 1;
+                if let Spoken::Http2(session) = &mut self.spoken {
+                    session.answer(*asked, &answers.http2);
+                }
+                self.write_streams(answers)
+            }
         }
     }
 
     /// Sends what the socket did not take before.
-    pub(super) fn flush(&mut self) -> Step {
+    fn flush(&mut self) -> Step {
+        if let Some(secure) = &mut self.secure {
+            let is_sealed = self.unsent.is_empty()
+                || secure.layer.seal(&self.unsent, &mut secure.records).is_ok();
+            self.unsent.clear();
+            let sent = if is_sealed { secure.send(&self.socket) } else { Step::Closed };
+            let is_done = secure.records.is_empty() && self.is_closing;
+            return if is_done { Step::Closed } else { sent };
+        }
         while self.sent < self.unsent.len() {
             match send(&self.socket, &self.unsent[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(count) => self.sent += count,
@@ -251,7 +385,7 @@ impl Peer {
     /// What to wait for next, when that is not what is waited for already. A client that does not read its
     /// answers is not read from either, so that what it is owed stays bounded.
     pub(super) fn changed_interest(&mut self) -> Option<Interest> {
-        let owed = self.unsent.len() - self.sent;
+        let owed = self.owed();
         let interest =
             match (owed > 0, owed > OWED_LIMIT || self.held > HELD_LIMIT || self.is_closing) {
                 (true, true) => Interest::Write,
@@ -265,7 +399,17 @@ impl Peer {
         })
     }
 
+    /// Bytes that the socket did not take yet.
+    fn owed(&self) -> usize {
+        let records = self.secure.as_ref().map_or(0, |secure| secure.records.len());
+        self.unsent.len() - self.sent + records
+    }
+
     fn send(&mut self, bytes: &[u8]) -> Step {
+        if self.secure.is_some() {
+            self.unsent.extend_from_slice(bytes);
+            return self.flush();
+        }
         let mut taken = 0;
         while self.unsent.is_empty() && taken < bytes.len() {
             match send(&self.socket, &bytes[taken..], SendFlags::NOSIGNAL) {
@@ -283,12 +427,27 @@ impl Peer {
     }
 }
 
+impl Secure {
+    fn send(&mut self, socket: &OwnedFd) -> Step {
+        while !self.records.is_empty() {
+            match send(socket, &self.records, SendFlags::NOSIGNAL) {
+                Ok(count) => self.records.advance(count),
+                Err(Errno::AGAIN) => return Step::Open,
+                Err(Errno::INTR) => {}
+                Err(_) => return Step::Closed,
+            }
+        }
+        Step::Open
+    }
+}
+
 impl Due {
     pub(super) fn into_failure(self) -> Self {
         match self {
             Self::Answer(wish) | Self::Failure(wish) => Self::Failure(wish),
             Self::Echo(bytes) => Self::Echo(bytes),
             Self::Frame(bytes) => Self::Frame(bytes),
+            Self::Stream(asked) => Self::Stream(asked.into_failure()),
         }
     }
 }
@@ -310,6 +469,7 @@ impl Answers {
         Self {
             protocol: origin.protocol,
             bolt: bolt::Answers::new(origin),
+            http2: http2::Answers::new(origin),
             stay: encode(""),
             stay_said: encode("Connection: keep-alive\r\n"),
             close: encode("Connection: close\r\n"),

@@ -107,7 +107,7 @@ fn bolt(
                     .map_err(io::Error::other)?;
                 let mut plan = plan(&running, entry, concurrency, seconds);
                 plan.protocol = load::Protocol::Bolt;
-                plan.bolt.in_flight = IN_FLIGHT;
+                plan.in_flight = IN_FLIGHT;
                 plan.request.headers.push(("service".to_owned(), SERVICE.to_owned()));
                 let outcome =
                     link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;

@@ -11,34 +11,11 @@ use towpath_proto::bolt::{Command, Decoder, Frame, Kind, Message, Options, Statu
 
 use crate::address::Address;
 use crate::load::connection::{Failure, InFlight};
+use crate::load::multiplex::{self, Event, Verdict};
 use crate::load::{LoadError, Plan};
 
-/// What became of a request, or of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict {
-    /// Answered with its own content.
-    Right(InFlight),
-    /// Answered with the content of another.
-    Crossed(InFlight),
-    /// Answered with a status other than success.
-    Refused(InFlight),
-    /// An answer to a request that was given up.
-    Late,
-    /// An answer to nothing.
-    Unasked,
-}
-
-/// What came of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    Fine,
-    /// Not all could be written: wait until the socket is writable.
-    Blocked,
-    Failed(Failure),
-}
-
 /// The request, encoded once; number and stamp are put in for each.
-pub(super) struct Template {
+pub(in crate::load) struct Template {
     bytes: Vec<u8>,
     id_at: usize,
     content_at: usize,
@@ -46,10 +23,10 @@ pub(super) struct Template {
 }
 
 /// A connection.
-pub(super) struct Line {
+pub(in crate::load) struct Line {
     index: u32,
     socket: Option<OwnedFd>,
-    pub(super) generation: u32,
+    generation: u32,
     connected: bool,
     decoder: Decoder,
     unsent: Vec<u8>,
@@ -68,7 +45,7 @@ struct Slot {
 }
 
 impl Template {
-    pub(super) fn new(plan: &Plan) -> Result<Self, LoadError> {
+    pub(in crate::load) fn new(plan: &Plan) -> Result<Self, LoadError> {
         let bolt = &plan.bolt;
         let mut headers = BytesMut::new();
         for (name, value) in &plan.request.headers {
@@ -122,8 +99,10 @@ impl Template {
     }
 }
 
-impl Line {
-    pub(super) fn new(index: u32) -> Self {
+impl multiplex::Line for Line {
+    type Template = Template;
+
+    fn new(index: u32) -> Self {
         Self {
             index,
             socket: None,
@@ -140,8 +119,7 @@ impl Line {
         }
     }
 
-    /// Starts to connect; the socket becomes writable when it is done.
-    pub(super) fn open(&mut self, address: &Address) -> Result<(), Failure> {
+    fn open(&mut self, address: &Address, _: &Template) -> Result<(), Failure> {
         self.generation = self.generation.wrapping_add(1);
         self.connected = false;
         self.decoder = Decoder::new(Options::default());
@@ -149,8 +127,7 @@ impl Line {
         Ok(())
     }
 
-    /// Ends the connection; answers what was in flight.
-    pub(super) fn close(&mut self) -> Vec<InFlight> {
+    fn close(&mut self) -> Vec<InFlight> {
         self.socket = None;
         self.connected = false;
         self.generation = self.generation.wrapping_add(1);
@@ -160,14 +137,12 @@ impl Line {
         self.abandon()
     }
 
-    /// Waits for nothing any more; answers what was in flight.
-    pub(super) fn abandon(&mut self) -> Vec<InFlight> {
+    fn abandon(&mut self) -> Vec<InFlight> {
         self.vacant.clear();
         self.slots.drain(..).flatten().map(|slot| slot.request).collect()
     }
 
-    /// Gives up what was started before `limit_ns`.
-    pub(super) fn expire(&mut self, limit_ns: u64) -> Vec<InFlight> {
+    fn expire(&mut self, limit_ns: u64) -> Vec<InFlight> {
         let mut expired = Vec::new();
         for (index, place) in self.slots.iter_mut().enumerate() {
             if let Some(slot) = place.filter(|slot| slot.request.started_ns < limit_ns) {
@@ -180,7 +155,7 @@ impl Line {
         expired
     }
 
-    pub(super) fn start(&mut self, request: InFlight, template: &Template) {
+    fn start(&mut self, request: InFlight, template: &Template) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
@@ -191,12 +166,11 @@ impl Line {
         template.write(id, self.stamp(id, request), &mut self.unsent);
     }
 
-    pub(super) fn has_unsent(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Writes what there is.
-    pub(super) fn flush(&mut self) -> Event {
+    fn flush(&mut self) -> Event {
         let Some(socket) = &self.socket else { return Event::Fine };
         while self.sent < self.unsent.len() {
             match net::send(socket, &self.unsent[self.sent..], SendFlags::NOSIGNAL) {
@@ -211,8 +185,7 @@ impl Line {
         Event::Fine
     }
 
-    /// The socket became writable: finishes connecting, then writes.
-    pub(super) fn on_writable(&mut self) -> Event {
+    fn on_writable(&mut self) -> Event {
         let Some(socket) = &self.socket else { return Event::Fine };
         if !self.connected {
             match sockopt::socket_error(socket) {
@@ -223,14 +196,15 @@ impl Line {
         self.flush()
     }
 
-    /// The socket became readable: one read, and a verdict on each answer.
-    pub(super) fn on_readable(
+    fn on_readable(
         &mut self,
         scratch: &mut [u8],
         template: &Template,
         verdicts: &mut Vec<Verdict>,
     ) -> Event {
-        let Some(socket) = &self.socket else { return Event::Fine };
+        let Some(socket) = self.socket.as_ref().filter(|_| self.connected) else {
+            return Event::Fine;
+        };
         match net::recv(socket, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Event::Failed(Failure::Closed),
             Ok((count, _)) => self.decoder.receive(Bytes::copy_from_slice(&scratch[..count])),
@@ -256,18 +230,28 @@ impl Line {
         }
     }
 
-    pub(super) fn socket(&self) -> Option<&OwnedFd> {
+    fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    fn is_connected(&self) -> bool {
         self.connected
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.slots.len() - self.vacant.len()
+    fn generation(&self) -> u32 {
+        self.generation
     }
 
+    fn capacity(&self) -> usize {
+        usize::MAX
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+}
+
+impl Line {
     fn judge(&mut self, frame: &Frame, template: &Template) -> Verdict {
         let id = frame.id();
         let place = self.slots.get_mut((id & SLOT_MASK) as usize);
@@ -279,7 +263,7 @@ impl Line {
         }
         self.vacant.push(id & SLOT_MASK);
         if frame.status() != Some(Status::SUCCESS) {
-            return Verdict::Refused(slot.request);
+            return Verdict::Wrong("status", slot.request);
         }
         if template.is_answer(self.stamp(id, slot.request), &frame.content()) {
             Verdict::Right(slot.request)

@@ -1,0 +1,298 @@
+//! What the generator counts over HTTP/2 is what the server served, and why the remainder failed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_lab::address::{Address, Target};
+use towpath_lab::load::tls::{Tls, Trusted};
+use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, run};
+use towpath_lab::origin::{Origin, Running, spawn};
+use towpath_proto::http2::{Arrival, Code, Connection, Options};
+use towpath_proto::{Event, Head, HeadPool, Out};
+
+fn local() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// One request, 400 ms long, on four connections with eight streams each.
+fn plan(target: Target) -> Plan {
+    let mut plan = Plan::new(target);
+    plan.protocol = Protocol::Http2;
+    plan.duration = Duration::from_millis(400);
+    (plan.connections, plan.in_flight) = (4, 8);
+    plan.timeout = Duration::from_secs(30);
+    plan
+}
+
+fn plan_for(server: &Running) -> Plan {
+    plan(server.address().clone().into())
+}
+
+#[test]
+fn every_arrival_process_sends_what_it_intends() {
+    let rate = 1000.0;
+    let starts = (0..400).map(Duration::from_millis).collect();
+    for (arrivals, expected) in [
+        (Arrivals::Paced { rate }, 400..=400),
+        (Arrivals::Poisson { rate }, 320..=480),
+        (Arrivals::Bunched { rate, size: 8 }, 400..=400),
+        (Arrivals::Recorded { starts }, 400..=400),
+        (Arrivals::Closed, 32..=u64::MAX),
+    ] {
+        let server = spawn(&Origin::http(local(), 100)).unwrap();
+        let mut plan = plan_for(&server);
+        (plan.arrivals, plan.threads) = (arrivals, 2);
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.total(), 0, "{}: {:?}", outcome.arrivals, outcome.errors);
+        assert!(expected.contains(&outcome.sent), "{}: {}", outcome.arrivals, outcome.sent);
+        // No request was made beside them.
+        assert_eq!(server.served(), outcome.sent, "{}", outcome.arrivals);
+        assert_eq!(outcome.latency.count(), outcome.sent);
+        assert_eq!(outcome.connections, 4);
+    }
+    let server = spawn(&Origin::http(local(), 0)).unwrap();
+    let refused = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan_for(&server);
+        change(&mut plan);
+        matches!(run(&plan), Err(LoadError::Plan(_)))
+    };
+    assert!(refused(&|plan| plan.in_flight = 0));
+    assert!(refused(&|plan| plan.in_flight = 1025));
+    assert!(refused(&|plan| plan.keep_alive = false));
+    assert!(refused(&|plan| plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 }));
+    assert!(refused(&|plan| plan.request.headers.push(("a b".to_owned(), String::new()))));
+}
+
+#[test]
+fn bodies_larger_than_any_window_go_both_ways() {
+    // The generator's window is 64 MiB, a stream's at the origin too; each lets 16 KiB go before it says so.
+    let server = spawn(&Origin::http(local(), 5 << 20)).unwrap();
+    let mut plan = plan_for(&server);
+    plan.request.body = vec![b'x'; 3 << 20];
+    (plan.connections, plan.in_flight) = (1, 3);
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.errors.total(), 0, "{:?}", outcome.errors);
+    assert!(outcome.sent > 0 && server.served() == outcome.sent);
+}
+
+#[test]
+fn answers_that_are_held_back_hold_up_no_other_stream() {
+    let delay = Duration::from_millis(50);
+    let server = spawn(&Origin { delay, ..Origin::http(local(), 10) }).unwrap();
+    let mut plan = plan_for(&server);
+    (plan.connections, plan.in_flight) = (1, 40);
+    plan.arrivals = Arrivals::Paced { rate: 400.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.sent, outcome.errors.total()), (160, 0), "{:?}", outcome.errors);
+    // One after the other they would take eight seconds.
+    assert!(outcome.latency.quantile(0.0) >= 49_000_000);
+    assert!(outcome.latency.quantile(0.5) < 2_000_000_000, "{}", outcome.latency.quantile(0.5));
+}
+
+#[test]
+fn a_service_asks_another_before_it_answers_a_stream() {
+    let behind = spawn(&Origin::http(local(), 10)).unwrap();
+    let next = vec![Target::from(behind.address().clone())];
+    let server = spawn(&Origin { next, ..Origin::http(local(), 10) }).unwrap();
+    let mut plan = plan_for(&server);
+    plan.arrivals = Arrivals::Paced { rate: 200.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.sent, outcome.errors.total()), (80, 0), "{:?}", outcome.errors);
+    assert_eq!(behind.served(), 80);
+}
+
+#[test]
+fn both_protocols_are_chosen_under_tls() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (chain, key) = (made.cert.pem().into_bytes(), made.signing_key.serialize_pem());
+    let tls = Some((chain.clone(), key.into_bytes()));
+    let server = spawn(&Origin { tls, ..Origin::http(local(), 40_000) }).unwrap();
+    for protocol in [Protocol::Http2, Protocol::Http1] {
+        let before = server.served();
+        let mut plan = plan_for(&server);
+        (plan.protocol, plan.target.is_tls) = (protocol, true);
+        plan.in_flight = if protocol == Protocol::Http2 { 8 } else { 1 };
+        let trusted = Trusted::Roots(chain.clone());
+        plan.tls = Some(Tls::new("localhost", &trusted, false, protocol).unwrap());
+        plan.arrivals = Arrivals::Paced { rate: 200.0 };
+        let outcome = run(&plan).unwrap();
+        assert_eq!((outcome.sent, outcome.errors.total()), (80, 0), "{:?}", outcome.errors);
+        assert_eq!(server.served() - before, 80);
+    }
+}
+
+#[test]
+fn a_server_of_tls_that_offers_no_http_2_is_told_apart() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![made.cert.der().clone()],
+            made.signing_key.serialize_der().try_into().unwrap(),
+        )
+        .unwrap();
+    let config = Arc::new(config);
+    let address = listen(move |stream| {
+        let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+        // It answers nothing but the handshake.
+        let _ = rustls::StreamOwned::new(connection, stream).read(&mut [0; 100]);
+    });
+    let mut plan = plan(Address::Tcp(address).into());
+    plan.tls = Some(Tls::new("localhost", &Trusted::All, false, Protocol::Http2).unwrap());
+    let error = run(&plan).unwrap_err().to_string();
+    assert!(error.contains("the server does not offer h2 by ALPN"), "{error}");
+}
+
+#[test]
+fn calls_of_grpc_are_judged_by_their_own_status() {
+    let server = spawn(&Origin::http(local(), 100)).unwrap();
+    let mut plan = plan_for(&server);
+    plan.request.body = b"\x0a\x05world".to_vec();
+    plan.request.make_grpc();
+    assert_eq!(plan.request.body, b"\0\0\0\0\x07\x0a\x05world");
+    plan.target.path = "/helloworld.Greeter/SayHello".to_owned();
+    plan.arrivals = Arrivals::Paced { rate: 200.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.latency.count(), outcome.errors.total()), (80, 0), "{:?}", outcome.errors);
+
+    for (fields, kind) in [
+        (&[("grpc-status", "14")][..], "grpc UNAVAILABLE"),
+        (&[("grpc-status", "99")][..], "grpc other"),
+        (&[][..], "grpc without status"),
+    ] {
+        // With the head alone, as a server that did not come to its message (trailers-only).
+        let mut head = Head::response(200);
+        head.append_bytes(b"content-type", b"application/grpc");
+        fields.iter().for_each(|(name, value)| {
+            head.append_bytes(name.as_bytes(), value.as_bytes());
+        });
+        plan.target = scripted(move |codec, number, _, out| {
+            codec.send_head(number, &head, true, out);
+            codec.release(number);
+        });
+        let outcome = run(&plan).unwrap();
+        assert_eq!(outcome.errors.of(kind), 80, "{kind}: {:?}", outcome.errors);
+        assert_eq!((outcome.sent, outcome.latency.count()), (80, 0));
+    }
+}
+
+#[test]
+fn lost_requests_are_counted_by_what_the_server_said() {
+    let ok = Head::response(200);
+    let answer = move |codec: &mut Connection, number, out: &mut Out| {
+        codec.send_head(number, &ok, true, out);
+        codec.release(number);
+    };
+    let always = answer.clone();
+    let refusing = scripted(move |codec, number, count, out| {
+        if count.is_multiple_of(4) {
+            codec.reset(number, Code::REFUSED_STREAM);
+            codec.release(number);
+        } else {
+            always(codec, number, out);
+        }
+    });
+    let mut plan = plan(refusing);
+    plan.connections = 1;
+    plan.arrivals = Arrivals::Paced { rate: 400.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.errors.of("reset REFUSED_STREAM"), 40, "{:?}", outcome.errors);
+    assert_eq!((outcome.latency.count(), outcome.errors.total()), (120, 40));
+
+    // A server that leaves in good order costs no request: the next ones go on another connection.
+    let always = answer.clone();
+    plan.target = scripted(move |codec, number, count, out| {
+        if count == 10 {
+            codec.go_away(Code::NO_ERROR);
+        }
+        always(codec, number, out);
+    });
+    (plan.in_flight, plan.arrivals) = (1, Arrivals::Closed);
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.errors.total(), 0, "{:?}", outcome.errors);
+    assert!(outcome.reconnects > 0 && outcome.reconnects <= outcome.sent / 10);
+
+    // One that leaves without answering says why.
+    plan.target = scripted(move |codec, number, count, out| {
+        if count < 10 {
+            answer(codec, number, out);
+        } else {
+            codec.go_away(Code::ENHANCE_YOUR_CALM);
+        }
+    });
+    let outcome = run(&plan).unwrap();
+    assert!(outcome.errors.of("goaway ENHANCE_YOUR_CALM") > 0, "{:?}", outcome.errors);
+    assert_eq!(outcome.errors.total(), outcome.errors.of("goaway ENHANCE_YOUR_CALM"));
+}
+
+#[test]
+fn what_a_server_never_answers_is_given_up_and_the_stream_with_it() {
+    let silent = scripted(|_, _, _, _| {});
+    let mut plan = plan(silent);
+    (plan.connections, plan.in_flight) = (1, 2);
+    (plan.timeout, plan.duration) = (Duration::from_millis(50), Duration::from_secs(1));
+    let outcome = run(&plan).unwrap();
+    // The places of those that are given up are used again.
+    assert!(outcome.errors.of("timeout") >= 4, "{:?}", outcome.errors);
+    assert_eq!((outcome.answered, outcome.connections), (0, 1));
+
+    // A server that speaks HTTP/1.1 alone is found out before the start.
+    let address = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 100]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    plan.target = Address::Tcp(address).into();
+    assert!(matches!(run(&plan), Err(LoadError::Connect { .. })));
+}
+
+/// Serves each connection on a thread of its own.
+fn listen(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(stream.unwrap()));
+        }
+    });
+    address
+}
+
+/// A server of HTTP/2 that does this with the head of each request, counted on its connection from 1. One that goes
+/// away with streams that are not answered closes behind it.
+fn scripted(each: impl Fn(&mut Connection, u32, u32, &mut Out) + Clone + Send + 'static) -> Target {
+    Address::Tcp(listen(move |mut stream| {
+        let options = Options { max_early_resets: u32::MAX - 1, ..Options::default() };
+        let mut codec = Connection::server(Arc::new(options));
+        let (mut heads, mut out, mut count) = (HeadPool::new(8), Out::new(), 0);
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = stream.read(&mut chunk) {
+            codec.receive(Bytes::copy_from_slice(&chunk[..length]));
+            while let Ok(Some((number, arrival))) = codec.poll(&mut heads) {
+                match arrival {
+                    Arrival::Part(Event::Head { .. }) => {
+                        count += 1;
+                        each(&mut codec, number, count, &mut out);
+                    }
+                    Arrival::Reset(_) => codec.release(number),
+                    Arrival::Part(_) | Arrival::Refused => {}
+                }
+            }
+            codec.flush(&mut out);
+            let bytes = out.drain().collect::<Vec<_>>().concat();
+            codec.sent(0);
+            let is_left = codec.has_gone_away() && codec.streams() > 0;
+            if stream.write_all(&bytes).is_err() || is_left {
+                return;
+            }
+        }
+    }))
+    .into()
+}
