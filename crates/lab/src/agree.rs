@@ -8,12 +8,16 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
+use towpath_proto::http2::{Arrival, Code, Connection};
+use towpath_proto::{Event, Head, HeadPool, Out};
 
 use crate::head::HEAD_LIMIT;
-use crate::load::{Arrivals, Plan, run};
+use crate::load::{Arrivals, Plan, Protocol, run};
 use crate::meter::{Meter, SyscallMeter};
 use crate::random::Random;
 use crate::results;
@@ -24,7 +28,7 @@ use crate::stats::{Effect, Interval, Pair, balanced_order, paired_effect};
 pub enum Other {
     /// `wrk`.
     Wrk,
-    /// nghttp2's `h2load`, speaking HTTP/1.1.
+    /// nghttp2's `h2load`: of these the only one that is compared over HTTP/2.
     H2load,
     /// `oha`.
     Oha,
@@ -106,13 +110,56 @@ fn own_fields(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<(Stri
     if !matches!(probe.arrivals, Arrivals::Closed) {
         probe.arrivals = Arrivals::Paced { rate: 1.0 };
     }
-    let head = std::thread::spawn(move || first_head(&listener));
+    let is_http2 = plan.protocol == Protocol::Http2;
+    let head = std::thread::spawn(move || {
+        if is_http2 {
+            first_stream(&listener)
+        } else {
+            first_head(&listener).map(|head| fields_of(&head))
+        }
+    });
     let ran = other.run(program, &probe);
     // Where nothing was sent the listener still waits.
     let _ = TcpStream::connect(address);
     let head = head.join().map_err(|_| io::Error::other("the listener ended early"))?;
     ran.map_err(|error| cannot_run(other, &error))?;
-    Ok(fields_of(&head?))
+    head
+}
+
+/// The fields of the first request that comes over HTTP/2, but for those that each generator makes itself.
+fn first_stream(listener: &TcpListener) -> io::Result<Vec<(String, String)>> {
+    let mut stream = listener.accept()?.0;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut codec = Connection::server(Arc::default());
+    let (mut heads, mut out, mut chunk) = (HeadPool::new(1), Out::new(), [0; 4096]);
+    let mut fields = Vec::new();
+    loop {
+        codec.flush(&mut out);
+        for part in out.drain() {
+            stream.write_all(&part)?;
+        }
+        if !fields.is_empty() {
+            return Ok(fields);
+        }
+        let length = stream.read(&mut chunk)?;
+        if length == 0 {
+            return Ok(fields);
+        }
+        codec.receive(Bytes::copy_from_slice(&chunk[..length]));
+        while let Some((number, arrival)) = codec.poll(&mut heads).map_err(io::Error::other)? {
+            if let Arrival::Part(Event::Head { head, .. }) = arrival {
+                fields = own_of(head.iter().map(|field| (field.name_bytes, field.value)));
+                codec.send_head(number, &Head::response(200), true, &mut out);
+                codec.release(number);
+                codec.go_away(Code::NO_ERROR);
+            }
+        }
+    }
+}
+
+fn own_of<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    fields.map(|(name, value)| (text(name), text(value))).filter(|(name, _)| is_own(name)).collect()
 }
 
 /// The head of the first request that comes.
@@ -129,11 +176,12 @@ fn first_head(listener: &TcpListener) -> io::Result<String> {
 
 fn fields_of(head: &str) -> Vec<(String, String)> {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    let is_own = |name: &str| {
-        ["host", "content-length"].iter().all(|of_each| !name.eq_ignore_ascii_case(of_each))
-    };
     let fields = fields.filter(|(name, _)| is_own(name));
     fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+fn is_own(name: &str) -> bool {
+    ["host", "content-length"].iter().all(|of_each| !name.eq_ignore_ascii_case(of_each))
 }
 
 fn cannot_run(other: Other, error: &io::Error) -> io::Error {
@@ -165,16 +213,25 @@ impl Other {
                 return Err("other generators have a closed loop or a common rate".to_owned());
             }
         };
+        if self != Self::H2load && plan.protocol == Protocol::Http2 {
+            return Err("HTTP/2 is compared with h2load".to_owned());
+        }
+        let protocol = match plan.protocol {
+            Protocol::Http2 => format!("-m{}", plan.in_flight),
+            Protocol::Http1 | Protocol::Tcp | Protocol::WebSocket | Protocol::Bolt => {
+                "--h1".to_owned()
+            }
+        };
         let words = match (self, rate) {
             (Self::Wrk, None) => format!("-t1 -c{count} -d{seconds}s"),
             (Self::Wrk, Some(_)) => return Err("wrk has no rate".to_owned()),
-            (Self::H2load, None) => format!("--h1 -t1 -c{count} -D{seconds}"),
+            (Self::H2load, None) => format!("{protocol} -t1 -c{count} -D{seconds}"),
             (Self::H2load, Some(rate)) => {
                 let each = rate / count as f64;
                 if each.fract() != 0.0 {
                     return Err("h2load has a whole rate for each connection".to_owned());
                 }
-                format!("--h1 -t1 -c{count} -D{seconds} --rps {each}")
+                format!("{protocol} -t1 -c{count} -D{seconds} --rps {each}")
             }
             (Self::Oha, None) => format!("--no-tui -c {count} -z {seconds}s"),
             (Self::Oha, Some(rate)) => format!("--no-tui -c {count} -z {seconds}s -q {rate}"),
@@ -262,6 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn the_fields_of_a_stream_are_heard_as_well() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heard = std::thread::spawn(move || first_stream(&listener));
+        let mut plan = Plan::new(format!("http://{address}/").parse().unwrap());
+        (plan.protocol, plan.connections) = (Protocol::Http2, 1);
+        plan.duration = Duration::from_millis(100);
+        plan.request.headers.push(("User-Agent".to_owned(), "us".to_owned()));
+        plan.request.body = b"body".to_vec();
+        // The listener serves one connection alone.
+        let _ = run(&plan).unwrap();
+        assert_eq!(heard.join().unwrap().unwrap(), [("user-agent".to_owned(), "us".to_owned())]);
+    }
+
+    #[test]
     fn rounds_that_cannot_tell_say_how_many_would() {
         let of = |low: f64, high: f64| Agreement {
             rounds: Vec::new(),
@@ -300,6 +372,13 @@ mod tests {
             words(Other::H2load, &plan).unwrap(),
             "--h1 -t1 -c20 -D10 --rps 100 http://127.0.0.1:80/x"
         );
+        (plan.protocol, plan.in_flight) = (Protocol::Http2, 32);
+        assert_eq!(
+            words(Other::H2load, &plan).unwrap(),
+            "-m32 -t1 -c20 -D10 --rps 100 http://127.0.0.1:80/x"
+        );
+        assert!(words(Other::Oha, &plan).is_err());
+        plan.protocol = Protocol::Http1;
         assert!(words(Other::Oha, &plan).unwrap().contains("-q 2000"));
         assert!(
             words(Other::Vegeta, &plan).unwrap().contains("-rate 2000 -workers 20 -max-workers 20")

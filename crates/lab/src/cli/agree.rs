@@ -10,7 +10,7 @@ use serde_json::json;
 use super::units::{parse_rate, parse_seconds};
 use crate::address::Target;
 use crate::agree::{self, Agreement};
-use crate::load::{Plan, Spacing};
+use crate::load::{Plan, Protocol, Spacing};
 use crate::stats::Verdict;
 
 /// Check that another generator charges a server the same
@@ -36,6 +36,9 @@ pub struct Agree {
     /// Connections
     #[arg(long, short = 'c', default_value_t = 20)]
     connections: usize,
+    /// Speak HTTP/2 with so many streams on each connection (h2load only)
+    #[arg(long, value_name = "N")]
+    streams: Option<usize>,
     /// Requests per second of both; as fast as the answers come unless given
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
@@ -85,6 +88,9 @@ impl Agree {
             )?;
         let mut plan = Plan::new(self.target.clone());
         (plan.connections, plan.duration) = (self.connections, self.duration);
+        if let Some(streams) = self.streams {
+            (plan.protocol, plan.in_flight) = (Protocol::Http2, streams);
+        }
         plan.pids.clone_from(&self.pid);
         if let Some(rate) = self.rate {
             plan.arrivals = self.arrivals.at(rate);
