@@ -208,6 +208,7 @@ pub(crate) fn run(_words: &[String]) -> Result<()> {
         check_imports(package, floor, &mut complaints);
         check_lints(package, &mut complaints)?;
         check_unsafe(package, floor, &mut complaints)?;
+        check_included(package, &mut complaints)?;
     }
     let files = output(Command::new("git").args(["ls-files"]).current_dir(root()))?;
     for file in files.lines() {
@@ -342,6 +343,32 @@ fn unsafe_complaints(text: &str, place: &str, allowed: bool) -> Vec<String> {
     complaints
 }
 
+/// What a package is built from lies in it: `cargo package` takes nothing else along, but follows links.
+fn check_included(package: &Package, complaints: &mut Vec<String>) -> Result<()> {
+    let sources = output(
+        Command::new("git").args(["ls-files", "src", "build.rs"]).current_dir(&package.folder),
+    )?;
+    for file in sources.lines().filter(|file| file.ends_with(".rs")) {
+        // Deleted, and not yet committed as such.
+        let Ok(text) = fs::read_to_string(package.folder.join(file)) else { continue };
+        for path in outside(file, &text) {
+            complaints.push(format!("{}: {file} includes {path} of outside", package.name));
+        }
+    }
+    Ok(())
+}
+
+/// The included paths that lead out of the package that `file` lies in.
+fn outside<'a>(file: &str, text: &'a str) -> Vec<&'a str> {
+    let depth = Path::new(file).components().count() - 1;
+    let words = ["include_str!(\"", "include_bytes!(\"", "include!(\"", "#[path = \""];
+    let included = text.lines().flat_map(|line| {
+        words.iter().filter_map(|word| line.split_once(word)?.1.split_once('"').map(|it| it.0))
+    });
+    let leads_out = |path: &&str| path.split('/').take_while(|&part| part == "..").count() > depth;
+    included.filter(leads_out).collect()
+}
+
 fn check_name(file: &str, complaints: &mut Vec<String>) {
     let stems = Path::new(file).iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
     for stem in stems {
@@ -420,6 +447,15 @@ mod tests {
         let reasoned = "    // SAFETY: g asks for nothing.\n    unsafe { g() }\n";
         assert_eq!(unsafe_complaints(reasoned, "x", true), [""; 0]);
         assert_eq!(unsafe_complaints("// unsafe { in words }", "x", false), [""; 0]);
+    }
+
+    #[test]
+    fn what_lies_outside_of_a_package_is_found() {
+        let within = "include_str!(\"../README.md\") #[path = \"../../tests/scene.rs\"]";
+        assert_eq!(outside("src/conn/mux.rs", within), [""; 0]);
+        assert_eq!(outside("src/lib.rs", within), ["../../tests/scene.rs"]);
+        assert_eq!(outside("src/lib.rs", "include_bytes!(\"../../a\")"), ["../../a"]);
+        assert_eq!(outside("build.rs", "    #[path = \"src/own.rs\"]"), [""; 0]);
     }
 
     #[test]

@@ -130,5 +130,5 @@ pub mod emit {
 /// The examples of the pages compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-#[doc = include_str!("../../../docs/tracing.md")]
+#[doc = include_str!("tracing.md")]
 struct Pages;

@@ -108,7 +108,7 @@ impl Sidecar {
     }
 }
 
-const BOOTSTRAP: &str = include_str!("../../../../examples/sidecar.yaml");
+const BOOTSTRAP: &str = include_str!("sidecar.yaml");
 
 fn this_program() -> Result<Command, Error> {
     Ok(Command::new(std::env::current_exe()?))

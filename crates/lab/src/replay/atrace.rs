@@ -18,14 +18,10 @@ use crate::report::Table;
     clippy::unwrap_used,
     reason = "shared with the benchmark of the tracing crate, where what cannot be set up ends the run"
 )]
-#[path = "../../../trace/benches/cost/cases.rs"]
 mod cases;
-#[path = "../../../trace/benches/cost/clock.rs"]
 mod clock;
 #[expect(dead_code, reason = "shared with the benchmark of the tracing crate")]
-#[path = "../../../trace/benches/cost/published.rs"]
 mod published;
-#[path = "../../../trace/benches/cost/windows.rs"]
 mod windows;
 
 use windows::Run;

@@ -1,0 +1,1 @@
+../../../../trace/benches/cost/published.rs
