@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Http2;
 use towpath_engine::snapshot::http::Upgrade;
@@ -34,7 +33,7 @@ use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_add
 
 /// What is spoken on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub(crate) enum Speaks {
     Http1,
     Http2,
     /// Origins: what is in the tunnel.
@@ -43,24 +42,24 @@ pub enum Speaks {
 
 /// What the client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub(crate) enum Asks {
     WebSocket,
     Connect,
 }
 
 /// What one end saw.
 #[derive(Debug, Default)]
-pub struct Got {
+pub(crate) struct Got {
     /// Of the head, in HTTP/1's words.
-    pub head: String,
-    pub bytes: Vec<u8>,
-    pub ended: bool,
+    pub(crate) head: String,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ended: bool,
     /// The connection is gone, or the stream is reset.
-    pub cut: bool,
-    pub code: Option<Code>,
+    pub(crate) cut: bool,
+    pub(crate) code: Option<Code>,
 }
 
-pub type Shared = Rc<RefCell<Got>>;
+pub(crate) type Shared = Rc<RefCell<Got>>;
 
 struct Case {
     client: Speaks,
