@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::Arrival;
 use super::budget::Budget;
 use super::error::{Code, Error};
-use super::flow::{ReceiveWindow, SendWindow};
+use super::flow::{ReceiveWindow, SendWindow, StreamWindow};
 use super::frame::{self, Kind, PREFACE};
 use super::hpack::{Decoder, Encoder};
 use super::input::Input;
@@ -47,6 +47,11 @@ pub struct Connection {
     pub(super) ready: VecDeque<u32>,
     /// Streams that have room again.
     pub(super) opened: Vec<u32>,
+    /// All may have, and something to send.
+    pub(super) all_opened: bool,
+    pub(super) all_ready: bool,
+    /// No stream's window has grown beyond it.
+    pub(super) widest: StreamWindow,
     pub(super) budget: Budget,
     pub(super) going: Going,
     /// Why the peer goes away, of the last GOAWAY that came.
@@ -165,6 +170,9 @@ impl Connection {
             receive_window: ReceiveWindow::new(options.connection_window.max(INITIAL_WINDOW)),
             ready: VecDeque::new(),
             opened: Vec::new(),
+            all_opened: false,
+            all_ready: false,
+            widest: StreamWindow::default(),
             budget: Budget::default(),
             going: Going::Not,
             peer_left: None,
@@ -193,8 +201,7 @@ impl Connection {
 
     pub(super) fn begin(&mut self, id: u32, receiving: Progress) -> u32 {
         self.budget.stream_began();
-        let (send, receive) = (self.peer.initial_window, self.options.stream_window);
-        self.streams.insert(Stream::new(id, receiving, send, receive))
+        self.streams.insert(Stream::new(id, receiving, self.options.stream_window))
     }
 
     /// What was received for a stream has a place: its peer may send as much again.
@@ -338,6 +345,10 @@ impl Connection {
 
     /// Streams that had no room and have some again.
     pub fn take_opened(&mut self) -> Vec<u32> {
+        if std::mem::take(&mut self.all_opened) {
+            self.opened.clear();
+            return self.streams.numbers().collect();
+        }
         std::mem::take(&mut self.opened)
     }
 
@@ -400,8 +411,8 @@ impl Connection {
             // Nothing is held up by what is dropped.
             return usize::MAX;
         };
-        let window = stream.send_window.available().min(self.send_window.available());
-        window.saturating_sub(stream.queued)
+        let window = stream.send_window.available(self.peer.initial_window);
+        window.min(self.send_window.available()).saturating_sub(stream.queued)
     }
 
     /// Bytes that were received and not understood.
@@ -413,7 +424,7 @@ impl Connection {
     /// Whether something waits to be written by [`Connection::flush`].
     #[must_use]
     pub fn has_output(&self) -> bool {
-        !self.control.is_empty() || !self.ready.is_empty()
+        !self.control.is_empty() || !self.ready.is_empty() || self.all_ready
     }
 
     /// Streams that there are, those included that only wait to be sent.

@@ -1,6 +1,6 @@
 //! Windows (RFC 9113 §5.2, §6.9).
 
-/// What may still be sent. It is negative where the peer has made the initial window smaller (RFC 9113 §6.9.2).
+/// What may still be sent on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendWindow(i32);
 
@@ -24,11 +24,33 @@ impl SendWindow {
         let grown = i32::try_from(more).ok().and_then(|more| self.0.checked_add(more));
         grown.map(|grown| self.0 = grown).is_some()
     }
+}
 
-    /// The initial window changed; false if that takes it beyond 2³¹ - 1.
-    pub(super) fn shift(&mut self, from: u32, to: u32) -> bool {
-        let shifted = i64::from(self.0) + i64::from(to) - i64::from(from);
-        i32::try_from(shifted).map(|shifted| self.0 = shifted).is_ok()
+/// What may still be sent on a stream, less the initial window of all: that changes by one number, and is negative
+/// where the peer has made it smaller (RFC 9113 §6.9.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StreamWindow(i32);
+
+impl StreamWindow {
+    pub(super) fn available(self, initial: u32) -> usize {
+        usize::try_from(i64::from(self.0) + i64::from(initial)).unwrap_or(0)
+    }
+
+    /// So many bytes leave, no more than are [`available`](Self::available).
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_sub(i32::try_from(bytes).unwrap_or(i32::MAX));
+    }
+
+    /// The peer takes more; false if that is beyond 2³¹ - 1.
+    pub(super) fn grow(&mut self, more: u32, initial: u32) -> bool {
+        let grown = i64::from(self.0) + i64::from(more);
+        let fits = grown + i64::from(initial) <= i64::from(i32::MAX);
+        fits && i32::try_from(grown).map(|grown| self.0 = grown).is_ok()
+    }
+
+    /// Whether another initial window takes it beyond 2³¹ - 1.
+    pub(super) fn exceeds(self, initial: u32) -> bool {
+        i64::from(self.0) + i64::from(initial) > i64::from(i32::MAX)
     }
 }
 
@@ -94,15 +116,18 @@ mod tests {
 
     #[test]
     fn a_smaller_initial_window_makes_it_negative() {
-        let mut window = SendWindow::new(65_535);
+        let mut window = StreamWindow::default();
         window.take(65_535);
-        assert!(window.shift(65_535, 0));
-        assert_eq!(window.available(), 0);
-        assert!(window.grow(65_535));
-        assert_eq!(window.available(), 0);
-        assert!(window.grow(1));
-        assert_eq!(window.available(), 1);
-        assert!(!SendWindow::new((1 << 31) - 1).shift(0, 1));
+        assert_eq!((window.available(65_535), window.available(0)), (0, 0));
+        assert!(window.grow(65_535, 0));
+        assert_eq!(window.available(0), 0);
+        assert!(window.grow(1, 0));
+        assert_eq!((window.available(0), window.available(5)), (1, 6));
+        assert!(window.exceeds((1 << 31) - 1) && !window.exceeds((1 << 31) - 2));
+        assert!(!window.grow(1, (1 << 31) - 2));
+        let mut largest = StreamWindow::default();
+        largest.take((1 << 31) - 1);
+        assert!(largest.grow((1 << 31) - 1, (1 << 31) - 1));
     }
 
     #[test]

@@ -509,13 +509,8 @@ impl Connection {
         }
         let before = self.peer;
         self.peer.update(payload, self.side == Side::Server)?;
-        let (from, to) = (before.initial_window, self.peer.initial_window);
-        if from != to {
-            for (_, stream) in self.streams.iter_mut() {
-                if !stream.send_window.shift(from, to) {
-                    return Err(Error::BadWindowSetting);
-                }
-            }
+        if before.initial_window != self.peer.initial_window {
+            self.check_windows()?;
             self.open_all();
         }
         if before.header_table_size != self.peer.header_table_size {
@@ -593,21 +588,30 @@ impl Connection {
         if more == 0 {
             return self.stream_error(number, Code::PROTOCOL_ERROR);
         }
-        if !stream.send_window.grow(more) {
+        if !stream.send_window.grow(more, self.peer.initial_window) {
             return self.stream_error(number, Code::FLOW_CONTROL_ERROR);
         }
+        self.widest = self.widest.max(stream.send_window);
         self.opened.push(number);
         self.make_ready(number);
         Ok(())
     }
 
-    /// All streams may have room again.
-    fn open_all(&mut self) {
-        let numbers: Vec<u32> = self.streams.numbers().collect();
-        for number in numbers {
-            self.opened.push(number);
-            self.make_ready(number);
+    /// RFC 9113 §6.9.2: no window may be beyond 2³¹ - 1. All are looked at when one was wide enough, perhaps of a
+    /// stream that is over.
+    fn check_windows(&mut self) -> Result<(), Error> {
+        if !self.widest.exceeds(self.peer.initial_window) {
+            return Ok(());
         }
+        let windows = self.streams.iter().map(|stream| stream.send_window);
+        self.widest = windows.max().unwrap_or_default();
+        let is_beyond = self.widest.exceeds(self.peer.initial_window);
+        if is_beyond { Err(Error::BadWindowSetting) } else { Ok(()) }
+    }
+
+    /// All streams may have room again: they are looked at once, however often that is said.
+    fn open_all(&mut self) {
+        (self.all_opened, self.all_ready) = (true, true);
     }
 }
 

@@ -88,6 +88,10 @@ impl Connection {
     /// Writes everything that can leave.
     pub fn flush(&mut self, out: &mut Out) {
         self.put_control(out);
+        if std::mem::take(&mut self.all_ready) {
+            let numbers: Vec<u32> = self.streams.numbers().collect();
+            numbers.into_iter().for_each(|number| self.make_ready(number));
+        }
         let mut left = self.ready.len();
         while left > 0 {
             left -= 1;
@@ -114,7 +118,7 @@ impl Connection {
     pub(super) fn make_ready(&mut self, number: u32) {
         if let Some(stream) = self.streams.get_mut(number)
             && !stream.ready
-            && stream.has_something_to_send()
+            && stream.has_something_to_send(self.peer.initial_window)
         {
             stream.ready = true;
             self.ready.push_back(number);
@@ -135,13 +139,15 @@ impl Connection {
 
     /// Writes one frame of a stream.
     fn write_turn(&mut self, number: u32, out: &mut Out) -> Turn {
-        let Some(stream) = self.streams.get_mut(number).filter(|it| it.has_something_to_send())
+        let initial = self.peer.initial_window;
+        let Some(stream) =
+            self.streams.get_mut(number).filter(|it| it.has_something_to_send(initial))
         else {
             return Turn::Over;
         };
         let id = stream.id;
         if stream.queued > 0 {
-            let window = stream.send_window.available().min(self.send_window.available());
+            let window = stream.send_window.available(initial).min(self.send_window.available());
             let length =
                 stream.queued.min(window).min(self.peer.max_frame_size.min(LARGEST) as usize);
             if length == 0 {
@@ -169,7 +175,7 @@ impl Connection {
             if ends {
                 stream.sending = Progress::Ended;
             }
-            return if stream.has_something_to_send() { Turn::More } else { Turn::Over };
+            return if stream.has_something_to_send(initial) { Turn::More } else { Turn::Over };
         }
         stream.sending = Progress::Ended;
         match stream.trailers.take() {

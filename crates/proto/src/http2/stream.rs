@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::flow::{ReceiveWindow, SendWindow};
+use super::flow::{ReceiveWindow, StreamWindow};
 use crate::head::Head;
 
 /// One stream.
@@ -39,7 +39,7 @@ pub(super) struct Stream {
     pub(super) tunnel: bool,
     /// What `content-length` still promises.
     pub(super) expected: Option<u64>,
-    pub(super) send_window: SendWindow,
+    pub(super) send_window: StreamWindow,
     pub(super) receive_window: ReceiveWindow,
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued: usize,
@@ -56,7 +56,7 @@ pub(super) enum Progress {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, receiving: Progress, send: u32, receive: u32) -> Self {
+    pub(super) fn new(id: u32, receiving: Progress, receive: u32) -> Self {
         Self {
             id,
             receiving,
@@ -69,7 +69,7 @@ impl Stream {
             upgrade: false,
             tunnel: false,
             expected: None,
-            send_window: SendWindow::new(send),
+            send_window: StreamWindow::default(),
             receive_window: ReceiveWindow::new(receive),
             queue: VecDeque::new(),
             queued: 0,
@@ -78,11 +78,11 @@ impl Stream {
     }
 
     /// Whether something waits that could leave if the connection lets it.
-    pub(super) fn has_something_to_send(&self) -> bool {
+    pub(super) fn has_something_to_send(&self, initial_window: u32) -> bool {
         if self.reset || self.sending == Progress::Ended {
             return false;
         }
-        if self.queued > 0 { self.send_window.available() > 0 } else { self.ending }
+        if self.queued > 0 { self.send_window.available(initial_window) > 0 } else { self.ending }
     }
 
     /// Nothing more leaves and nothing more is reported.
@@ -191,6 +191,11 @@ impl Streams {
         self.ids.get(at).map(|(_, number)| *number)
     }
 
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().flatten()
+    }
+
     /// All of them with their numbers.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Stream)> {
         let numbered = (0..).zip(&mut self.slots);
@@ -213,7 +218,7 @@ mod tests {
     use super::*;
 
     fn stream(id: u32) -> Stream {
-        Stream::new(id, Progress::Head, 1, 1)
+        Stream::new(id, Progress::Head, 1)
     }
 
     #[test]

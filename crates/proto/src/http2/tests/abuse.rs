@@ -119,3 +119,25 @@ fn a_bomb_of_fields_is_read_and_not_kept() {
     assert!(arrived == Ok(vec![]) || arrived == Err(Error::BlockTooLarge), "{arrived:?}");
     assert!(size_of::<Connection>() <= 1024, "{}", size_of::<Connection>());
 }
+
+/// Each of these would else be a look at every stream.
+#[test]
+fn windows_that_change_again_and_again_are_looked_at_once() {
+    let options = Options { max_concurrent_streams: 500, ..Options::default() };
+    let mut scene = Scene::server(options);
+    for stream in 0..500 {
+        scene.feed_headers(2 * stream + 1, END, GET).unwrap();
+    }
+    let all: Vec<u8> = (0..900).flat_map(|turn| settings(&[(4, 70_000 + turn)])).collect();
+    scene.feed(&all).unwrap();
+    assert_eq!(scene.connection.take_opened().len(), 500);
+    assert!(scene.connection.take_opened().is_empty());
+    // All are looked at only where one may be too wide; here it is a stream that is over.
+    scene.feed_frame(Kind::WindowUpdate, 0, 1, &[0x7f, 0, 0, 0]).unwrap();
+    scene.feed_frame(Kind::Reset, 0, 1, &[0, 0, 0, 8]).unwrap();
+    scene.connection.release(0);
+    scene.feed(&settings(&[(4, (1 << 31) - 1)])).unwrap();
+    scene.feed(&settings(&[(4, 0)])).unwrap();
+    scene.feed_frame(Kind::WindowUpdate, 0, 3, &[0x7f, 0, 0, 0]).unwrap();
+    assert_eq!(scene.feed(&settings(&[(4, (1 << 31) - 1)])), Err(Error::BadWindowSetting));
+}
