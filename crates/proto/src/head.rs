@@ -534,6 +534,13 @@ impl Head {
         self.push(Field::line(Name::Custom, name, value, as_written));
     }
 
+    /// The field that was added last enters no table of HPACK's.
+    pub(crate) fn mark_never_indexed(&mut self) {
+        if let Some(field) = self.0.fields.last_mut() {
+            field.set_never_indexed();
+        }
+    }
+
     /// The fields as they lie.
     #[inline]
     pub(crate) fn fields(&self) -> &[Field] {
@@ -597,7 +604,9 @@ impl Head {
     #[inline(always)]
     pub(crate) fn field_ref(&self, field: &Field) -> FieldRef<'_> {
         let name_bytes = self.bytes(field.name_span());
-        FieldRef { name: field.name, name_bytes, value: self.bytes(field.value()) }
+        let value = self.bytes(field.value());
+        let never_indexed = field.is_never_indexed();
+        FieldRef { name: field.name, name_bytes, value, never_indexed }
     }
 
     #[inline(always)]

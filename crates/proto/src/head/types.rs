@@ -110,6 +110,8 @@ pub struct FieldRef<'a> {
     pub name_bytes: &'a [u8],
     /// The value without surrounding white space.
     pub value: &'a [u8],
+    /// It came marked so that it enters no table of HPACK's on its way (RFC 7541 §6.2.3).
+    pub never_indexed: bool,
 }
 
 /// A range over the bytes a head came in, or (with the top bit of `at`) over those it owns.
@@ -161,9 +163,14 @@ pub(crate) struct Field {
     value_len: u32,
     name_len: u16,
     pub(crate) name: Name,
-    /// The bytes of its line are those that are written for it, but for the case of a received name.
-    as_written: bool,
+    /// [`AS_WRITTEN`], [`NEVER_INDEXED`].
+    flags: u8,
 }
+
+/// The bytes of a field's line are those that are written for it, but for the case of a received name.
+const AS_WRITTEN: u8 = 1;
+/// As [`FieldRef::never_indexed`].
+const NEVER_INDEXED: u8 = 2;
 
 /// Where a line is that is copied as it is.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +200,7 @@ impl Field {
             value_len: value.len,
             name_len: spelling.len as u16,
             name,
-            as_written,
+            flags: if as_written { AS_WRITTEN } else { 0 },
         }
     }
 
@@ -214,7 +221,7 @@ impl Field {
     /// Its line, if that can be copied.
     #[inline(always)]
     pub(crate) const fn written_line(&self) -> Option<Line> {
-        if !self.as_written {
+        if self.flags & AS_WRITTEN == 0 {
             return None;
         }
         let end = self.value_at + self.value_len + 2;
@@ -234,6 +241,14 @@ impl Field {
     pub(super) const fn set_value(&mut self, value: Span) {
         self.value_at = value.at;
         self.value_len = value.len;
-        self.as_written = false;
+        self.flags = 0;
+    }
+
+    pub(super) const fn is_never_indexed(&self) -> bool {
+        self.flags & NEVER_INDEXED != 0
+    }
+
+    pub(super) const fn set_never_indexed(&mut self) {
+        self.flags |= NEVER_INDEXED;
     }
 }

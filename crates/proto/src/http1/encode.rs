@@ -134,7 +134,7 @@ fn copy(lines: &mut Lines, head: &Head, run: Line, fields: &[Field]) {
 /// One field of our own.
 #[inline]
 pub(super) fn field(lines: &mut Lines, name: Name, value: &[u8], case: NameCase) {
-    line(lines, &FieldRef { name, name_bytes: b"", value }, case);
+    line(lines, &FieldRef { name, name_bytes: b"", value, never_indexed: false }, case);
 }
 
 #[inline]

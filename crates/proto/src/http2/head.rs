@@ -47,6 +47,8 @@ pub(super) struct Builder<'a> {
     protocol: Option<Vec<u8>>,
     /// `cookie` may come in parts (RFC 9113 §8.2.3).
     cookie: Vec<u8>,
+    /// One of these is to enter no table.
+    never_indexed_cookie: bool,
 }
 
 /// A head, and what the connection must know of it.
@@ -74,6 +76,7 @@ impl<'a> Builder<'a> {
             host: false,
             protocol: None,
             cookie: Vec::new(),
+            never_indexed_cookie: false,
         }
     }
 
@@ -87,14 +90,32 @@ impl<'a> Builder<'a> {
             FieldName::Pseudo(pseudo) => self.add_pseudo(pseudo, field.value),
             FieldName::Known(name) => {
                 self.behind_pseudo = true;
-                self.add_known(name, field.value)
+                let before = self.head.len();
+                let taken = self.add_known(name, field.value);
+                if field.never_indexed {
+                    self.keep_mark(name, before);
+                }
+                taken
             }
             FieldName::Other(name) => {
                 self.behind_pseudo = true;
-                self.add_other(name, field.value)
+                let before = self.head.len();
+                let taken = self.add_other(name, field.value);
+                if field.never_indexed {
+                    self.keep_mark(Name::Custom, before);
+                }
+                taken
             }
         };
         self.malformed = !taken;
+    }
+
+    /// RFC 7541 §6.2.3: who passes a field on keeps its mark.
+    fn keep_mark(&mut self, name: Name, fields_before: usize) {
+        self.never_indexed_cookie |= name == Name::Cookie;
+        if self.head.len() > fields_before {
+            self.head.mark_never_indexed();
+        }
     }
 
     /// The whole block was read.
@@ -111,6 +132,9 @@ impl<'a> Builder<'a> {
         }
         if !self.cookie.is_empty() {
             self.head.append(Name::Cookie, &self.cookie);
+            if self.never_indexed_cookie {
+                self.head.mark_never_indexed();
+            }
         }
         let upgrade = self.protocol.is_some();
         Ok(Built { head: self.head, content_length: self.content_length, upgrade })
@@ -317,7 +341,7 @@ fn put_fields(encoder: &mut Encoder, head: &Head, section: Section, out: &mut By
             _ => true,
         };
         if leaves {
-            encoder.field(FieldName::from(&field), field.value, false, out);
+            encoder.field(FieldName::from(&field), field.value, field.never_indexed, out);
         }
     }
 }

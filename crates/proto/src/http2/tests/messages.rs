@@ -1,6 +1,8 @@
 //! What a message may be: RFC 9113 §8, and RFC 8441.
 
 use super::*;
+use crate::http2::head::{Builder, Section, put_request};
+use crate::http2::hpack::Field;
 
 #[test]
 fn section_8_1_requests_and_answers_with_bodies_and_trailers() {
@@ -329,4 +331,40 @@ fn a_request_without_a_scheme_has_that_of_its_client() {
         let block = frames.last().map(|(.., payload)| payload.clone()).unwrap();
         assert!(client.fields(&block).contains(&format!(":scheme={scheme}")));
     }
+}
+
+/// RFC 7541 §6.2.3: who passes a field on keeps its mark.
+#[test]
+fn what_may_enter_no_table_is_passed_on_so() {
+    let fields: [(&str, &str, bool); 8] = [
+        (":method", "GET", false),
+        (":scheme", "http", false),
+        (":authority", "a", false),
+        (":path", "/", false),
+        ("x-secret", "one", true),
+        ("x-open", "two", false),
+        ("accept", "three", true),
+        ("cookie", "a=a-long-one-that-none-can-guess", true),
+    ];
+    let (options, limits) = (Options::default(), Limits { max_list_size: 4096, max_fields: 100 });
+    let (mut block, mut encoder) = (BytesMut::new(), Encoder::new(4096));
+    for (name, value, sensitive) in fields {
+        let name = FieldName::resolve(name.as_bytes());
+        encoder.field(name, value.as_bytes(), sensitive, &mut block);
+    }
+    encoder.field(FieldName::resolve(b"cookie"), b"b=another-long-one-like-it", false, &mut block);
+    let mut pool = HeadPool::default();
+    let mut builder = Builder::new(Section::Request, &options, &mut pool);
+    Decoder::new(4096).decode(&block, &limits, &mut |field| builder.add(&field)).unwrap();
+    let head = builder.finish().unwrap().head;
+    let mut passed_on = BytesMut::new();
+    put_request(&mut Encoder::new(4096), &head, false, &mut passed_on);
+    let mut marked = Vec::new();
+    let mut note = |field: Field<'_>| {
+        if field.never_indexed {
+            marked.push(String::from_utf8(field.name.as_bytes().to_vec()).unwrap());
+        }
+    };
+    Decoder::new(4096).decode(&passed_on, &limits, &mut note).unwrap();
+    assert_eq!(marked, ["x-secret", "accept", "cookie"]);
 }
