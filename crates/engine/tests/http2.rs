@@ -488,3 +488,115 @@ fn a_client_that_expects_it_is_told_to_continue() {
     world.run_for(Duration::from_secs(5));
     assert_eq!(*statuses.borrow(), [100, 200]);
 }
+
+/// A client that sends these bytes at these times; answers what it got, and when it was left.
+fn sends(world: &mut World<Message>, pieces: Vec<(u64, Vec<u8>)>) -> Rc<RefCell<Vec<u8>>> {
+    let (got, mut pieces) = (Rc::new(RefCell::new(Vec::new())), pieces.into_iter().peekable());
+    let (received, mut open) = (Rc::clone(&got), None);
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
+        move |input, orders: &mut Orders<Message>, now| {
+            match input {
+                Input::Connected { connection, .. } => open = Some((connection, now)),
+                Input::Received { chunk, .. } => received.borrow_mut().extend_from_slice(&chunk),
+                Input::Ended { connection } => {
+                    orders.close(connection, towpath_proto::Close::Flush);
+                    open = None;
+                }
+                _ => {}
+            }
+            let Some((connection, since)) = open else { return };
+            while let Some((at, bytes)) =
+                pieces.next_if(|(at, _)| since + Duration::from_millis(*at) <= now)
+            {
+                assert!(at < u64::MAX);
+                orders.send(connection, bytes);
+            }
+            if let Some((at, _)) = pieces.peek() {
+                orders.wake_at(since + Duration::from_millis(*at));
+            }
+        },
+    ));
+    got
+}
+
+/// The preface, SETTINGS with this initial window, and the whole request of a GET, with no Huffman code in it.
+fn opening(window: u32) -> (Vec<u8>, Vec<u8>) {
+    let mut opening = towpath_proto::http2::PREFACE.to_vec();
+    opening.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4]);
+    opening.extend(window.to_be_bytes());
+    let mut block = vec![0x82, 0x86, 0x84, 0x41, 8];
+    block.extend(b"app.test");
+    let mut frame = vec![0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1];
+    frame.extend(block);
+    (opening, frame)
+}
+
+#[test]
+fn a_head_that_does_not_get_whole_ends_its_connection() {
+    let (opening, request) = opening(65_535);
+    let halves = |at: u64| {
+        let (first, second) = request.split_at(14);
+        vec![(0, [&opening[..], first].concat()), (at, second.to_vec())]
+    };
+    // The same without its end, so that CONTINUATION would have to come.
+    let mut unended = request.clone();
+    unended[4] = 1;
+    for (pieces, lasts) in [
+        (halves(4000), true),
+        (halves(50_000), false),
+        (vec![(0, [&opening[..], &unended[..]].concat())], false),
+    ] {
+        let mut world: World<Message> = World::new(1);
+        let mut plan = Plan::new(1);
+        plan.adjust_http = |http| {
+            http.http2 = http2(Choice::Always, Options::default());
+            http.request_headers_timeout = Some(Duration::from_secs(5));
+            http.routes = Arc::default();
+        };
+        let registry = Arc::new(Registry::default());
+        add_counted_worker(&mut world, 1, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        sends(&mut world, pieces);
+        world.run_for(Duration::from_secs(20));
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        assert_eq!(number("http.in.downstream_rq_header_timeout"), u64::from(!lasts));
+        assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(lasts));
+        assert_eq!(number("http.in.downstream_rq_4xx"), u64::from(lasts), "no route has it");
+    }
+}
+
+#[test]
+fn an_answer_that_waits_for_a_closed_window_is_given_up() {
+    let (opening, request) = opening(0);
+    let mut world: World<Message> = World::new(1);
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| {
+        http.http2 = http2(Choice::Always, Options::default());
+        http.stream_idle_timeout = Some(Duration::from_secs(10));
+        let direct = towpath_engine::snapshot::route::Action::Direct {
+            status: 200,
+            body: b"content".as_slice().into(),
+        };
+        http.routes = Arc::new(scene::table(vec![scene::route("/", direct)]));
+    };
+    let registry = Arc::new(Registry::default());
+    add_counted_worker(&mut world, 1, plan, &registry);
+    world.run_for(Duration::from_millis(1));
+    // Another stream, whose window is opened in time.
+    let mut second = request.clone();
+    second[8] = 3;
+    let update = vec![0, 0, 4, 8, 0, 0, 0, 0, 3, 0, 0, 0, 100];
+    let got =
+        sends(&mut world, vec![(0, [&opening[..], &request, &second].concat()), (9000, update)]);
+    world.run_for(Duration::from_secs(9));
+    let number = |name: &str| registry.read().number(name).unwrap_or_default();
+    assert_eq!(number("http2.tx_flush_timeout"), 0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(number("http2.tx_flush_timeout"), 1);
+    assert_eq!(number("http.in.downstream_cx_http2_active"), 1, "the connection goes on");
+    let reset = [0, 0, 4, 3, 0, 0, 0, 0, 1];
+    assert_eq!(got.borrow().windows(9).filter(|frame| *frame == reset).count(), 1);
+    let content = b"content";
+    assert_eq!(got.borrow().windows(7).filter(|piece| *piece == content).count(), 1);
+}

@@ -174,12 +174,20 @@ pub(crate) enum ConnectionTimer {
     DelayedClose,
     /// The next look at a shared connection.
     Heartbeat,
+    /// Answers wait for windows that stay closed.
+    Flush,
 }
 
 impl ConnectionTimer {
-    pub(crate) const COUNT: usize = 5;
-    pub(crate) const ALL: [Self; Self::COUNT] =
-        [Self::Idle, Self::MaxDuration, Self::RequestHead, Self::DelayedClose, Self::Heartbeat];
+    pub(crate) const COUNT: usize = 6;
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::Idle,
+        Self::MaxDuration,
+        Self::RequestHead,
+        Self::DelayedClose,
+        Self::Heartbeat,
+        Self::Flush,
+    ];
 }
 
 impl Connection {

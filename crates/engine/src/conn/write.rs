@@ -20,11 +20,18 @@ impl Connections {
     /// Starts `request_headers_timeout` when a head is only partly there.
     pub(crate) fn await_rest_of_head(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
         let Some(connection) = self.table.get_mut(id) else { return };
-        if connection.is_busy()
-            || !connection.mux.is_alone()
-            || connection.mux.buffered() == 0
-            || connection.deadlines.is_set(ConnectionTimer::RequestHead as usize)
-        {
+        let timer = ConnectionTimer::RequestHead as usize;
+        let is_amid_head = if connection.mux.is_alone() {
+            !connection.is_busy() && connection.mux.buffered() > 0
+        } else {
+            let is_amid_block = connection.mux.is_amid_block();
+            if !is_amid_block && connection.mux.is_http2() {
+                // It was the end of a message.
+                connection.deadlines.clear(timer);
+            }
+            is_amid_block
+        };
+        if !is_amid_head || connection.deadlines.is_set(timer) {
             return;
         }
         let timeout = connection

@@ -269,7 +269,7 @@ impl Exchange {
         if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
             return;
         }
-        let stream = connection.is_busy().then_some(());
+        let (stream, is_http2) = (connection.is_busy().then_some(()), connection.mux.is_http2());
         let Some(downstream) = connection.downstream_mut() else { return };
         let context = downstream.context.clone();
         if timer == ConnectionTimer::RequestHead && !downstream.ready {
@@ -278,6 +278,11 @@ impl Exchange {
         }
         let Some(http) = context.http() else { return };
         match (timer, stream) {
+            (ConnectionTimer::RequestHead, _) if is_http2 => {
+                http.stats.downstream_rq_header_timeout.inc();
+                self.end_streams(id, details::REQUEST_HEADER_TIMEOUT, now);
+            }
+            (ConnectionTimer::Flush, _) => self.flush_or_reset(id, now),
             (ConnectionTimer::Heartbeat, _) => self.on_heartbeat_deadline(id, now),
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
                 http.stats.downstream_cx_idle_timeout.inc();
@@ -311,6 +316,38 @@ impl Exchange {
                 Some(_),
             ) => {}
         }
+    }
+
+    /// No other frame can come before the end of a header block (RFC 9113 §4.3): with it all streams wait, and end.
+    fn end_streams(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        for index in connection.streams.all() {
+            self.abandon(index, details, now);
+        }
+        self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+    }
+
+    /// Answers that wait for windows are over for us: what they still have to say is given so long as a stream may be
+    /// idle.
+    pub(crate) fn await_windows(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let timer = ConnectionTimer::Flush;
+        if !connection.mux.has_unsent() || connection.deadlines.is_set(timer as usize) {
+            return;
+        }
+        let http = connection.downstream().and_then(|downstream| downstream.context.http());
+        if let Some(idle) = http.and_then(|http| http.config.stream_idle_timeout) {
+            self.conns.set_connection_timer(id, timer, now + idle, &mut self.env);
+        }
+    }
+
+    /// Looks which of these answers got nowhere since the last look.
+    fn flush_or_reset(&mut self, id: ConnectionId, now: Instant) {
+        self.conns.encode_for(id, &mut self.env);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        connection.mux.reset_stalled(&mut self.conns.out);
+        self.await_windows(id, now);
+        self.end_if_through(id, now);
     }
 
     /// Between two requests of a connection.

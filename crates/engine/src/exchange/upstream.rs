@@ -427,7 +427,8 @@ impl Exchange {
             }
             ConnectionTimer::Idle
             | ConnectionTimer::RequestHead
-            | ConnectionTimer::DelayedClose => {}
+            | ConnectionTimer::DelayedClose
+            | ConnectionTimer::Flush => {}
         }
     }
 

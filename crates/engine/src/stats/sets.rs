@@ -261,6 +261,7 @@ stats! {
         Counter stream_refused_errors;
         Gauge streams_active;
         Counter trailers;
+        Counter tx_flush_timeout;
         Counter tx_reset;
     }
 }

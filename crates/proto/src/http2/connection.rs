@@ -57,6 +57,7 @@ pub struct Connection {
     /// Why the peer goes away, of the last GOAWAY that came.
     pub(super) peer_left: Option<Code>,
     pub(super) failed: Option<Error>,
+    pub(super) lost: bool,
     pub(super) ping: Ping,
     pub(super) counts: Counts,
 }
@@ -120,7 +121,7 @@ pub struct Counts {
     pub header_overflows: u32,
     /// Messages that were malformed.
     pub malformed: u32,
-    /// Trailer sections that came.
+    /// Trailer sections that came from a client.
     pub trailers: u32,
     /// GOAWAY frames that were written.
     pub goaways_sent: u32,
@@ -177,6 +178,7 @@ impl Connection {
             going: Going::Not,
             peer_left: None,
             failed: None,
+            lost: false,
             ping: Ping::None,
             counts: Counts::default(),
             options,
@@ -246,7 +248,15 @@ impl Connection {
         }
     }
 
+    /// The connection is gone: nothing is said any more.
+    pub fn lose(&mut self) {
+        self.lost = true;
+    }
+
     pub(super) fn put_reset(&mut self, id: u32, code: Code) {
+        if self.lost {
+            return;
+        }
         frame::put_reset(&mut self.control, id, code);
         self.budget.answer();
         self.counts.resets_sent += 1;
@@ -263,6 +273,22 @@ impl Connection {
             self.reset(number, Code::CANCEL);
         }
         self.remove_if_over(number);
+    }
+
+    /// Ends the streams that were released, still have something to say and could say none of it since this was last
+    /// called: their peer does not open its windows. How many.
+    pub fn reset_stalled(&mut self, code: Code) -> u32 {
+        let mut stalled = Vec::new();
+        for (number, stream) in self.streams.iter_mut() {
+            if stream.released && std::mem::replace(&mut stream.stalled, true) {
+                stalled.push(number);
+            }
+        }
+        for &number in &stalled {
+            self.reset(number, code);
+            self.remove_if_over(number);
+        }
+        u32::try_from(stalled.len()).unwrap_or(u32::MAX)
     }
 
     /// Forgets a stream that was released once it has said all.
@@ -419,6 +445,12 @@ impl Connection {
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.input.buffered() + self.block.as_ref().map_or(0, |block| block.bytes.len())
+    }
+
+    /// Whether a header block, or the frame that begins one, has come in part.
+    #[must_use]
+    pub fn is_amid_head(&self) -> bool {
+        self.block.is_some() || self.input.is_amid_headers()
     }
 
     /// Whether something waits to be written by [`Connection::flush`].

@@ -55,6 +55,12 @@ impl Input {
         self.chunk.len() + self.partial.len()
     }
 
+    /// Whether HEADERS or CONTINUATION has come in part.
+    pub(super) fn is_amid_headers(&self) -> bool {
+        let header = self.partial.first_chunk().map(FrameHeader::read);
+        header.is_some_and(|header| matches!(header.kind, Kind::Headers | Kind::Continuation))
+    }
+
     /// Forgets what was received: nothing after an error means anything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

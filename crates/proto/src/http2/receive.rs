@@ -269,7 +269,7 @@ impl Connection {
             self.check_malformed()?;
             return self.stream_error(number, Code::PROTOCOL_ERROR);
         }
-        self.counts.trailers += 1;
+        self.counts.trailers += u32::from(self.side == Side::Server);
         if built.head.is_empty() {
             heads.give(built.head);
             return self.end_if(number, true);

@@ -156,6 +156,7 @@ impl Connection {
             stream.send_window.take(length);
             self.send_window.take(length);
             stream.queued -= length;
+            stream.stalled = false;
             let ends = stream.queued == 0 && stream.ending && stream.trailers.is_none();
             let flags = if ends { END_STREAM } else { 0 };
             frame::put_header(out.buffer(), length, Kind::Data, flags, id);

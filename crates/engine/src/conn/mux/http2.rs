@@ -117,6 +117,21 @@ impl Http2 {
         !self.connection.is_open() || self.connection.takes_extended_connect()
     }
 
+    /// Ends the answers that wait for windows and got nowhere since the last look.
+    pub(crate) fn reset_stalled(&mut self, out: &mut Out) {
+        let stalled = self.connection.reset_stalled(self.code);
+        self.stats.tx_flush_timeout.add(stalled.into());
+        self.flush(out);
+    }
+
+    pub(crate) fn is_amid_head(&self) -> bool {
+        self.connection.is_amid_head()
+    }
+
+    pub(crate) fn lose(&mut self) {
+        self.connection.lose();
+    }
+
     pub(crate) fn consumed(&mut self, number: u32) {
         self.connection.consumed(number);
     }

@@ -480,6 +480,13 @@ impl Mux {
         matches!(self, Self::Http2(http2) if http2.has_unsent())
     }
 
+    /// Ends what waits so and got nowhere since this was last called.
+    pub(crate) fn reset_stalled(&mut self, out: &mut Out) {
+        if let Self::Http2(http2) = self {
+            http2.reset_stalled(out);
+        }
+    }
+
     /// Whether each stream has a window of its own.
     pub(crate) const fn has_windows(&self) -> bool {
         match self {
@@ -554,6 +561,11 @@ impl Mux {
     /// Whether the head of a request has begun to arrive.
     pub(crate) fn has_part_of_head(&self) -> bool {
         matches!(self, Self::Http1Server(server) if server.is_amid_head())
+    }
+
+    /// Whether the head of a request has come in part, of one that others stand beside.
+    pub(crate) fn is_amid_block(&self) -> bool {
+        matches!(self, Self::Http2(http2) if http2.is_amid_head())
     }
 
     /// Whether a byte of the answer to the request under way has arrived.
@@ -683,8 +695,13 @@ impl Mux {
 
     /// The connection is lost: nothing more comes for its streams.
     pub(crate) fn lose(&mut self) {
-        if let Self::BoltClient(client) = self {
-            client.lose();
+        match self {
+            Self::BoltClient(client) => client.lose(),
+            Self::Http2(http2) => http2.lose(),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
+            Self::BoltServer(_) | Self::Undecided(_) => {}
+            #[cfg(test)]
+            Self::Toy(_) => {}
         }
     }
 }

@@ -117,6 +117,7 @@ impl Exchange {
             self.leave(id, now);
             return;
         }
+        self.await_windows(id, now);
         if self.conns.table.get(id).is_some_and(|connection| !connection.is_busy()) {
             self.rest_downstream(id, now);
         }
