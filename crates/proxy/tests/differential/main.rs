@@ -13,6 +13,7 @@ mod bootstrap;
 mod case;
 mod client;
 mod curl;
+mod http2;
 mod openssl;
 mod outcome;
 mod peer;
@@ -72,6 +73,7 @@ suites!(
     tls_downstream,
     http2,
     grpc,
+    http2_upstreams,
     health,
     outliers,
     balancing

@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
+
+use crate::http2::Http2;
 use crate::script::{self, Step};
 use crate::wire::{Framing, Message, show};
 
@@ -35,6 +38,8 @@ impl Upstreams {
                 thread::spawn(move || {
                     if name.starts_with("raw") {
                         upstreams.follow(stream, &name)
+                    } else if is_http2(&stream) {
+                        Http2::new(&upstreams, &name, stream).serve()
                     } else {
                         upstreams.serve(stream, &name)
                     }
@@ -147,7 +152,7 @@ impl Upstreams {
                 return false;
             }
             Step::Reset => {
-                rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO)).unwrap();
+                end_by_reset(writer);
                 return false;
             }
             Step::Silent => {
@@ -158,7 +163,8 @@ impl Upstreams {
         true
     }
 
-    fn next(&self, name: &str) -> (usize, Vec<Step>) {
+    /// The number of a request, and what its script is.
+    pub(crate) fn next(&self, name: &str) -> (usize, Vec<Step>) {
         let mut state = self.state.lock().unwrap();
         let number = state.seen.len();
         state.seen.push(vec![format!("upstream {}: to {name}", number + 1)]);
@@ -166,7 +172,7 @@ impl Upstreams {
     }
 
     /// Replaces what is known of a request.
-    fn tell(&self, number: usize, name: &str, message: &Message) {
+    pub(crate) fn tell(&self, number: usize, name: &str, message: &Message) {
         let who = format!("upstream {}", number + 1);
         let mut told = vec![format!("{who}: to {name}")];
         message.tell(&who, &mut told);
@@ -180,4 +186,15 @@ impl Upstreams {
             place.push(format!("upstream {}: {line}", number + 1));
         }
     }
+}
+
+/// What is closed next is reset.
+pub(crate) fn end_by_reset(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
+}
+
+/// Whether a client begins with HTTP/2's preface. Waits for its first bytes, and leaves them.
+fn is_http2(stream: &TcpStream) -> bool {
+    let (mut first, flags) = ([0; 3], RecvFlags::PEEK | RecvFlags::WAITALL);
+    rustix::net::recv(stream, &mut first, flags).is_ok() && &first == b"PRI"
 }

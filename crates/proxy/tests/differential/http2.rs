@@ -1,0 +1,270 @@
+//! The upstreams' HTTP/2: requests are told field by field as they came, and answered by the same scripts as HTTP/1's.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+
+use bytes::Bytes;
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http2::hpack::{Decoder, Field, Limits};
+use towpath_proto::http2::{Arrival, Connection, Options};
+use towpath_proto::{Event, Out, http1};
+
+use crate::script::{self, Step};
+use crate::upstream::{Upstreams, end_by_reset};
+use crate::wire::Message;
+
+/// One connection.
+pub(crate) struct Http2<'a> {
+    upstreams: &'a Upstreams,
+    name: &'a str,
+    stream: TcpStream,
+    connection: Connection,
+    heads: HeadPool,
+    tap: Tap,
+    /// By the connection's numbers.
+    requests: BTreeMap<u32, Request>,
+    seen: usize,
+}
+
+struct Request {
+    /// Which of all requests it is.
+    number: usize,
+    /// Which stream of the connection.
+    id: u32,
+    method: Vec<u8>,
+    steps: Vec<Step>,
+    echoes: bool,
+}
+
+impl<'a> Http2<'a> {
+    pub(crate) fn new(upstreams: &'a Upstreams, name: &'a str, stream: TcpStream) -> Self {
+        let options = Options { allow_connect: true, ..Options::default() };
+        Self {
+            upstreams,
+            name,
+            stream,
+            connection: Connection::server(Arc::new(options)),
+            heads: HeadPool::default(),
+            tap: Tap::default(),
+            requests: BTreeMap::new(),
+            seen: 0,
+        }
+    }
+
+    /// Serves until the connection ends.
+    pub(crate) fn serve(mut self) {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = self.stream.read(&mut buffer) {
+            self.tap.receive(&buffer[..length]);
+            self.connection.receive(Bytes::copy_from_slice(&buffer[..length]));
+            while let Ok(Some((number, arrival))) = self.connection.poll(&mut self.heads) {
+                if !self.on_arrival(number, arrival) {
+                    return;
+                }
+            }
+            self.flush(Out::new());
+        }
+    }
+
+    /// False if the script ends the connection.
+    fn on_arrival(&mut self, number: u32, arrival: Arrival) -> bool {
+        let ended = match arrival {
+            Arrival::Part(Event::Head { head, end }) => {
+                let id = self.tap.order[self.seen];
+                self.seen += 1;
+                let (index, mut steps) = self.upstreams.next(self.name);
+                if steps.is_empty() {
+                    steps = script::parse("HTTP/1.1 200 OK\ncontent-length: 2\n\nok");
+                }
+                let early = matches!(steps.first(), Some(Step::OnHead));
+                let method = head.method_bytes().to_vec();
+                let request = Request { number: index, id, method, steps, echoes: false };
+                self.requests.insert(number, request);
+                end || early
+            }
+            Arrival::Part(Event::Data(data)) => {
+                self.connection.consumed(number);
+                if self.requests.get(&number).is_some_and(|request| request.echoes) {
+                    self.connection.send_data(number, data);
+                }
+                false
+            }
+            Arrival::Part(Event::End | Event::Trailers(_)) => {
+                if self.requests.get(&number).is_some_and(|request| request.echoes) {
+                    self.connection.send_end(number);
+                }
+                true
+            }
+            Arrival::Part(Event::Informational(_)) => false,
+            Arrival::Reset(_) | Arrival::Refused => {
+                self.connection.release(number);
+                self.requests.remove(&number);
+                return true;
+            }
+        };
+        let Some(request) = self.requests.get_mut(&number) else { return true };
+        let told = &self.tap.messages[&request.id];
+        self.upstreams.tell(request.number, self.name, told);
+        let steps = if ended { std::mem::take(&mut request.steps) } else { Vec::new() };
+        self.follow(number, steps)
+    }
+
+    /// Answers as the script says.
+    fn follow(&mut self, number: u32, steps: Vec<Step>) -> bool {
+        let Some(request) = self.requests.get_mut(&number).filter(|_| !steps.is_empty()) else {
+            return true;
+        };
+        request.echoes = steps.iter().any(|step| matches!(step, Step::Echo));
+        let is_whole = !request.echoes && !steps.iter().any(|step| matches!(step, Step::Silent));
+        let options = http1::Options { enable_trailers: true, ..http1::Options::default() };
+        let mut script = http1::Client::new(Arc::new(options));
+        let head = Head::request(&request.method, b"http", b"a", b"/");
+        script.encode_head(&head, true, &mut Out::new());
+        for step in steps {
+            let mut out = Out::new();
+            match step {
+                Step::Send(text) => {
+                    script.receive(Bytes::from(text));
+                    self.say(number, &mut script, &mut out);
+                }
+                Step::Wait(duration) => {
+                    self.flush(Out::new());
+                    thread::sleep(duration);
+                }
+                Step::Close => return false,
+                Step::Reset => {
+                    end_by_reset(&self.stream);
+                    return false;
+                }
+                Step::OnHead | Step::Echo | Step::Silent => {}
+                Step::Read(_) | Step::ReadEnd | Step::HalfClose => panic!("not over HTTP/2"),
+            }
+            self.flush(out);
+        }
+        if is_whole {
+            script.ended();
+            let mut out = Out::new();
+            self.say(number, &mut script, &mut out);
+            self.flush(out);
+        }
+        true
+    }
+
+    /// Sends what the script's text comes to.
+    fn say(&mut self, number: u32, script: &mut http1::Client, out: &mut Out) {
+        while let Ok(Some(event)) = script.poll(&mut self.heads) {
+            match event {
+                Event::Informational(head) => {
+                    self.connection.send_informational(number, &head, out);
+                }
+                Event::Head { head, end } => {
+                    let is_tunnel = self.requests.get(&number).is_some_and(|it| it.echoes);
+                    self.connection.send_head(number, &head, end && !is_tunnel, out);
+                }
+                Event::Data(data) => {
+                    self.connection.send_data(number, data);
+                    if script.take_end() {
+                        self.connection.send_end(number);
+                    }
+                }
+                Event::Trailers(head) => self.connection.send_trailers(number, &head),
+                Event::End => self.connection.send_end(number),
+            }
+        }
+    }
+
+    fn flush(&mut self, mut out: Out) {
+        self.connection.flush(&mut out);
+        for chunk in out.drain() {
+            // Who is gone needs no answer.
+            let _ = self.stream.write_all(&chunk);
+        }
+        self.connection.sent(0);
+    }
+}
+
+/// What came, as it stands in the frames.
+struct Tap {
+    bytes: Vec<u8>,
+    decoder: Decoder,
+    /// A header block whose end has not come.
+    block: Vec<u8>,
+    messages: BTreeMap<u32, Message>,
+    order: Vec<u32>,
+}
+
+impl Default for Tap {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            decoder: Decoder::new(4096),
+            block: Vec::new(),
+            messages: BTreeMap::new(),
+            order: Vec::new(),
+        }
+    }
+}
+
+impl Tap {
+    fn receive(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if let Some(behind) = self.bytes.strip_prefix(towpath_proto::http2::PREFACE) {
+            self.bytes = behind.to_vec();
+        }
+        while let Some([a, b, c, kind, flags, d, e, f, g]) = self.bytes.first_chunk::<9>().copied()
+        {
+            let whole = 9 + u32::from_be_bytes([0, a, b, c]) as usize;
+            if self.bytes.len() < whole {
+                return;
+            }
+            let frame: Vec<u8> = self.bytes.drain(..whole).collect();
+            self.on_frame(kind, flags, u32::from_be_bytes([d, e, f, g]), &frame[9..]);
+        }
+    }
+
+    fn on_frame(&mut self, kind: u8, flags: u8, id: u32, mut payload: &[u8]) {
+        const DATA: u8 = 0;
+        const HEADERS: u8 = 1;
+        const CONTINUATION: u8 = 9;
+        if matches!(kind, DATA | HEADERS) && flags & 0x8 != 0 {
+            payload = &payload[1..payload.len() - usize::from(payload[0])];
+        }
+        if kind == HEADERS && flags & 0x20 != 0 {
+            payload = &payload[5..];
+        }
+        match kind {
+            DATA => self.messages.get_mut(&id).unwrap().body.extend_from_slice(payload),
+            HEADERS | CONTINUATION => {
+                self.block.extend_from_slice(payload);
+                if flags & 0x4 != 0 {
+                    self.on_block(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_block(&mut self, id: u32) {
+        let mut fields = Vec::new();
+        let limits = Limits { max_list_size: 1 << 20, max_fields: 1000 };
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string().replace("\\\"", "\"");
+        let mut add = |field: Field<'_>| {
+            // What must enter no table on its way (RFC 7541 §7.1.3).
+            let mark = if field.never_indexed { " (never indexed)" } else { "" };
+            let value = text(field.value).replace("\\'", "'") + mark;
+            fields.push((text(field.name.as_bytes()), value));
+        };
+        self.decoder.decode(&std::mem::take(&mut self.block), &limits, &mut add).unwrap();
+        match self.messages.get_mut(&id) {
+            Some(message) => message.trailers = fields,
+            None => {
+                let start = "HTTP/2".to_owned();
+                self.messages.insert(id, Message { start, fields, ..Message::default() });
+                self.order.push(id);
+            }
+        }
+    }
+}
