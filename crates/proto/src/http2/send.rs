@@ -62,8 +62,7 @@ impl Connection {
         if stream.reset || stream.sending != Progress::Body || stream.ending || data.is_empty() {
             return;
         }
-        stream.queued += data.len();
-        stream.queue.push_back(data);
+        stream.enqueue(data);
         self.make_ready(number);
     }
 
@@ -155,19 +154,13 @@ impl Connection {
             }
             stream.send_window.take(length);
             self.send_window.take(length);
-            stream.queued -= length;
             stream.stalled = false;
-            let ends = stream.queued == 0 && stream.ending && stream.trailers.is_none();
+            let ends = stream.queued == length && stream.ending && stream.trailers.is_none();
             let flags = if ends { END_STREAM } else { 0 };
             frame::put_header(out.buffer(), length, Kind::Data, flags, id);
             let mut left = length;
-            while left > 0
-                && let Some(front) = stream.queue.front_mut()
-            {
-                let piece = front.split_to(left.min(front.len()));
-                if front.is_empty() {
-                    stream.queue.pop_front();
-                }
+            while left > 0 && stream.queued > 0 {
+                let piece = stream.dequeue(left);
                 left -= piece.len();
                 out.push(piece);
             }

@@ -43,6 +43,8 @@ pub(super) struct Stream {
     pub(super) expected: Option<u64>,
     pub(super) send_window: StreamWindow,
     pub(super) receive_window: ReceiveWindow,
+    /// What waits to be sent: the first piece, which most bodies are, and those behind it.
+    pub(super) first: Bytes,
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued: usize,
     pub(super) trailers: Option<Box<Head>>,
@@ -74,10 +76,32 @@ impl Stream {
             expected: None,
             send_window: StreamWindow::default(),
             receive_window: ReceiveWindow::new(receive),
+            first: Bytes::new(),
             queue: VecDeque::new(),
             queued: 0,
             trailers: None,
         }
+    }
+
+    /// Puts a piece behind what waits to be sent.
+    pub(super) fn enqueue(&mut self, data: Bytes) {
+        self.queued += data.len();
+        if self.first.is_empty() {
+            self.first = data;
+        } else {
+            self.queue.push_back(data);
+        }
+    }
+
+    /// Takes at most so many bytes of the next piece that waits.
+    pub(super) fn dequeue(&mut self, most: usize) -> Bytes {
+        let piece = if most >= self.first.len() {
+            std::mem::replace(&mut self.first, self.queue.pop_front().unwrap_or_default())
+        } else {
+            self.first.split_to(most)
+        };
+        self.queued -= piece.len();
+        piece
     }
 
     /// Whether something waits that could leave if the connection lets it.
@@ -92,7 +116,7 @@ impl Stream {
     pub(super) fn cut(&mut self) {
         self.reset = true;
         (self.receiving, self.sending) = (Progress::Ended, Progress::Ended);
-        self.queue = VecDeque::new();
+        (self.first, self.queue) = Default::default();
         self.queued = 0;
         self.trailers = None;
     }

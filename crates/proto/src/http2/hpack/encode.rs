@@ -136,7 +136,11 @@ impl Encoder {
         if index == 0 {
             put_text(name.as_bytes(), out);
         }
-        put_text(value, out);
+        if indexing == Indexing::Incremental {
+            put_text(value, out);
+        } else {
+            put_plain_text(value, out);
+        }
         if indexing == Indexing::Incremental {
             places.enter(name, value, table);
             table.enter(name, value);
@@ -203,6 +207,13 @@ fn put_integer<const PREFIX: u32>(value: usize, pattern: u8, out: &mut BytesMut)
     out.extend_from_slice(&room[..length]);
 }
 
+/// RFC 7541 §5.2: as it is. What comes once is not worth the time that a code takes at both ends, for a quarter of its
+/// bytes at best.
+fn put_plain_text(bytes: &[u8], out: &mut BytesMut) {
+    put_integer::<7>(bytes.len(), 0, out);
+    out.extend_from_slice(bytes);
+}
+
 /// RFC 7541 §5.2: Huffman-coded where that is shorter.
 fn put_text(bytes: &[u8], out: &mut BytesMut) {
     let start = out.len();
@@ -210,8 +221,7 @@ fn put_text(bytes: &[u8], out: &mut BytesMut) {
     out.resize(start + 1 + huffman::encoded_room(bytes.len()), 0);
     let Some(length) = huffman::encode(bytes, &mut out[start + 1..]) else {
         out.truncate(start);
-        put_integer::<7>(bytes.len(), 0, out);
-        return out.extend_from_slice(bytes);
+        return put_plain_text(bytes, out);
     };
     if length < 0x7f {
         out[start] = 0x80 | length as u8;
