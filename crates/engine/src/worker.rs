@@ -16,6 +16,7 @@ use crate::ids::StreamIndex;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::serving::SERVES;
 use crate::snapshot::ClusterId;
+use crate::snapshot::listener::Arrival;
 
 /// The engine's machine.
 #[derive(Debug)]
@@ -33,8 +34,9 @@ impl Machine for Worker {
             }
             Input::Sent { connection, bytes } => self.exchange.on_sent(connection, bytes, now),
             Input::Accepted { .. } | Input::Listening { .. } if !SERVES => {}
-            Input::Accepted { listener, connection, local, peer } => {
-                self.exchange.on_accepted(listener, connection, local, peer, now);
+            Input::Accepted { listener, connection, local, peer, original } => {
+                let arrival = Arrival { original, ..Arrival::new(local, peer) };
+                self.exchange.on_accepted(listener, connection, arrival, now);
             }
             Input::Connected { attempt, connection, local } => {
                 self.exchange.on_connected(attempt, connection, local, now)
@@ -196,13 +198,15 @@ impl Worker {
                 TimerSlot::Attempt(slot) => self.exchange.on_connect_timeout(slot, now),
                 TimerSlot::Logs => self.exchange.env.hand_over_logs(),
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
-                TimerSlot::Origin(slot) => self.exchange.upstreams.advance_origin(
-                    ClusterId(slot),
-                    &mut self.exchange.conns,
-                    &mut self.exchange.env,
-                    now,
-                ),
+                TimerSlot::Cluster(slot) => self.on_cluster_timer(ClusterId(slot), now),
             }
+        }
+    }
+
+    fn on_cluster_timer(&mut self, id: ClusterId, now: Instant) {
+        let Exchange { upstreams, conns, env, .. } = &mut self.exchange;
+        if !upstreams.sweep_destinations(id, env, now) {
+            upstreams.advance_origin(id, conns, env, now);
         }
     }
 

@@ -19,10 +19,13 @@ use scene::{
     HTTP, Plan, add_worker_for, address, drain_and_check, http, listener, origin_address, route,
     table,
 };
+use towpath_engine::field::Field;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::cluster::{Discovery, OriginalDestination};
 use towpath_engine::snapshot::listener::{
-    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilters, Look, Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilters, Look, OriginalDst,
+    Terminal,
 };
 use towpath_engine::snapshot::route::Action;
 use towpath_engine::stats::Registry;
@@ -328,4 +331,142 @@ fn what_filters_find_out_is_what_is_known_behind_them() {
     world.run_for(Duration::from_secs(5));
     assert!(got.borrow().0.ends_with(b"\r\n\r\n1001"));
     drain_and_check(&mut world, worker);
+}
+
+/// Every connection was redirected from here.
+#[derive(Debug)]
+struct Redirected(SocketAddr);
+
+impl ListenerFilter for Redirected {
+    fn most_bytes(&self) -> usize {
+        0
+    }
+
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+        arrival.original = Some(self.0);
+        OriginalDst.look(bytes, arrival)
+    }
+}
+
+/// All that comes in goes to where its client was going, before it was redirected from there.
+fn to_where_it_was_going(filters: ListenerFilters, header: Option<Field>) -> Snapshot {
+    let mut snapshot = Plan::new(1).snapshot();
+    let to = OriginalDestination { header, port: None, cleanup_interval: CLEANUP };
+    let cluster = snapshot.clusters[0].take().unwrap();
+    let mut cluster = Arc::try_unwrap(cluster).unwrap();
+    cluster.discovery = Discovery::OriginalDestination(to);
+    (cluster.endpoints, cluster.idle_timeout) = (Arc::from([]), Some(CLEANUP * 3));
+    snapshot.clusters[0] = Some(Arc::new(cluster));
+    let chains = snapshot.listeners[0].chains.clone();
+    let http = Terminal::Http(Arc::new(http(table(Vec::new()))));
+    let listener = Listener { filters, chains, ..listener(HTTP, http) };
+    snapshot.listeners = vec![Arc::new(listener)];
+    snapshot
+}
+
+const CLEANUP: Duration = Duration::from_secs(5);
+
+fn run_of(snapshot: Snapshot, pieces: Vec<Bytes>) -> Run {
+    let mut world: World<Message> = World::new(1);
+    world.add(origin(origin_address(1), Log::default(), Habits::default()));
+    let (registry, got) = (Arc::new(Registry::default()), Got::default());
+    let worker = add_worker_for(&mut world, 1, Arc::new(snapshot), &registry);
+    world.run_for(Duration::from_millis(1));
+    world.add(client(pieces, &got, false));
+    Run { world, worker, registry, got }
+}
+
+#[test]
+fn a_destination_is_a_host_as_long_as_something_is_connected_to_it() {
+    let Address::Ip(there) = origin_address(1) else { panic!("the origin has a port") };
+    let list = filters(vec![Arc::new(Redirected(there))]);
+    let mut run = run_of(to_where_it_was_going(list, None), vec![Bytes::from_static(REQUEST)]);
+    run.world.run_for(Duration::from_secs(1));
+    assert!(run.text().contains("x-id: one"), "{}", run.text());
+    let hosts = |run: &Run| run.registry.read().number("cluster.app.membership_total");
+    assert_eq!(hosts(&run), Some(1));
+    // Its connection is idle, and kept for others.
+    run.world.run_for(CLEANUP * 2);
+    assert_eq!(hosts(&run), Some(1));
+    run.world.run_for(CLEANUP * 3);
+    assert_eq!(hosts(&run), Some(0));
+    assert_eq!(run.registry.read().number("cluster.app.upstream_cx_active"), Some(0));
+    run.end();
+}
+
+#[test]
+fn a_request_names_its_destination_only_where_it_may() {
+    let request = |destination: &str| {
+        let text = format!(
+            "GET / HTTP/1.1\r\nhost: a\r\nx-to: {destination}\r\nx-id: one\r\nx-size: 4\r\nx-body: 0\r\n\r\n"
+        );
+        vec![Bytes::from(text)]
+    };
+    let header = || Field::parse("x-to");
+    let there = origin_address(1).to_string();
+    for (header, said, status, invalid) in [
+        (header(), &*there, "200", 0),
+        (header(), "app.test:80", "503", 1),
+        (header(), "10.0.1.1", "503", 1),
+        (None, &*there, "503", 0),
+    ] {
+        let mut run =
+            run_of(to_where_it_was_going(ListenerFilters::default(), header), request(said));
+        run.world.run_for(Duration::from_secs(1));
+        assert_eq!(run.text().get(9..12), Some(status), "{said}: {}", run.text());
+        let counted = run.registry.read().number("cluster.app.original_dst_host_invalid");
+        assert_eq!(counted, Some(invalid), "{said}");
+        run.end();
+    }
+}
+
+/// Two listeners: one that connections are redirected to, and one that only gets those for its port.
+fn two(there: SocketAddr, bound: SocketAddr) -> Snapshot {
+    let mut snapshot =
+        plan(ListenerFilters { hands_over: true, ..filters(vec![Arc::new(Redirected(there))]) });
+    let answer = Action::Direct { status: 200, body: b"handed over"[..].into() };
+    let terminal = Terminal::Http(Arc::new(http(table(vec![route("/", answer)]))));
+    let chain = FilterChain {
+        name: "".into(),
+        matches: ChainMatch { destination_port: Some(there.port()), ..ChainMatch::default() },
+        filters: Vec::new(),
+        terminal: terminal.clone(),
+        tls: None,
+        transport_timeout: None,
+    };
+    let other = Listener {
+        name: "other".into(),
+        stat_prefix: "other".into(),
+        addresses: vec![Address::Ip(bound)],
+        bind: false,
+        filters: filters(vec![Arc::new(Sees(5))]),
+        chains: vec![Arc::new(chain)],
+        ..listener(HTTP, terminal)
+    };
+    snapshot.listeners.push(Arc::new(other));
+    snapshot
+}
+
+#[test]
+fn a_redirected_connection_goes_to_the_listener_of_its_address_else_of_its_port_else_stays() {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    for (there, bound, handed) in [
+        ("10.7.7.7:5000", "10.7.7.7:5000", true),
+        ("10.7.7.7:5000", "0.0.0.0:5000", true),
+        ("10.7.7.7:5000", "10.7.7.8:5000", false),
+        ("10.7.7.7:5000", "0.0.0.0:5001", false),
+        ("[fd00::1]:5000", "[::]:5000", true),
+    ] {
+        let snapshot = two(address(there), address(bound));
+        let mut run = run_of(snapshot, vec![Bytes::from_static(REQUEST)]);
+        run.world.run_for(Duration::from_secs(1));
+        assert_eq!(run.text().ends_with("handed over"), handed, "{there} {bound}: {}", run.text());
+        let counted = run.registry.read().number("listener.other.downstream_cx_total");
+        assert_eq!(
+            (counted, run.number("downstream_cx_total")),
+            (Some(handed.into()), u64::from(!handed))
+        );
+        assert_eq!(run.registry.read().number("listener.other.downstream_pre_cx_active"), Some(0));
+        run.end();
+    }
 }

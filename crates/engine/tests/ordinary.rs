@@ -152,7 +152,7 @@ impl Bench {
         }
         let (local, peer) = (address(HTTP), address(([10, 0, 9, 9], 999)));
         let listener = first.unwrap();
-        bench.give(Input::Accepted { listener, connection: client, local, peer });
+        bench.give(Input::Accepted { listener, connection: client, local, peer, original: None });
         bench
     }
 

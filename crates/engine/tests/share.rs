@@ -108,7 +108,7 @@ impl Half {
         half.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
         let peer = address(([10, 0, 9, 9], 999));
         let (listener, local) = (ListenerId(0), address(HTTP));
-        half.give(Input::Accepted { listener, connection: CLIENT, local, peer });
+        half.give(Input::Accepted { listener, connection: CLIENT, local, peer, original: None });
         half
     }
 

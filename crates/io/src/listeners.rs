@@ -222,6 +222,7 @@ fn same_socket(one: &ListenOptions, other: &ListenOptions) -> bool {
     let bound = |options: &ListenOptions| ListenOptions {
         backlog: 0,
         accepts_per_wake: 0,
+        original_destination: false,
         ..options.clone()
     };
     bound(one) == bound(other)

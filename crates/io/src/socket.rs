@@ -108,6 +108,22 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
     }
 }
 
+/// Where a connection was going to before netfilter redirected it (`SO_ORIGINAL_DST`, `IP6T_SO_ORIGINAL_DST`); none
+/// where nothing keeps track of connections. One that was not redirected was going to `local`, and so it says.
+pub(crate) fn original_destination(socket: &Socket, local: SocketAddr) -> Option<SocketAddr> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let v4 = local.is_ipv4();
+        let found = if v4 { socket.original_dst_v4() } else { socket.original_dst_v6() };
+        found.ok()?.as_socket()
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = (socket, local);
+        None
+    }
+}
+
 /// Bounds what a TCP connection has under way, where the kernel can take the bound back (Linux 5.15 for what comes).
 pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
     #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -62,6 +62,9 @@ pub enum Input<M> {
         local: Address,
         /// Where it comes from.
         peer: Address,
+        /// Where it was going to before it was redirected, where [`ListenOptions::original_destination`] asks and the
+        /// kernel knows.
+        original: Option<SocketAddr>,
     },
     /// A connect finished well.
     Connected {
@@ -387,6 +390,9 @@ pub struct ListenOptions {
     pub freebind: bool,
     /// Accept for foreign addresses (`IP_TRANSPARENT`; needs a privilege).
     pub transparent: bool,
+    /// Ask of each connection where it was going to before it was redirected (`SO_ORIGINAL_DST`, or the local address
+    /// of a transparent socket).
+    pub original_destination: bool,
     /// An IPv6 wildcard takes IPv4 too when false.
     pub v6_only: bool,
     /// Permission bits of a unix socket's file; 0 leaves the umask's choice.
@@ -404,6 +410,7 @@ impl Default for ListenOptions {
             reuse_port: true,
             freebind: false,
             transparent: false,
+            original_destination: false,
             v6_only: true,
             mode: 0,
             socket_options: Vec::new(),

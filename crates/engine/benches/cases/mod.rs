@@ -181,7 +181,13 @@ impl Bench {
         let listener = listen(&mut bench.worker, bench.now);
         let peer = scene::address(([10, 0, 9, 9], 999));
         let local = scene::address(scene::HTTP);
-        bench.give(Input::Accepted { listener, connection: bench.client, local, peer });
+        bench.give(Input::Accepted {
+            listener,
+            connection: bench.client,
+            local,
+            peer,
+            original: None,
+        });
         bench.connect();
         bench
     }

@@ -56,7 +56,7 @@ impl Rpc {
         rpc.give(Input::Message(Message::To(ToWorker::Snapshot(Arc::new(snapshot())))));
         let listener = super::listen(&mut rpc.worker, rpc.now);
         let (local, peer) = (scene::address(AT), scene::address(([10, 0, 9, 9], 999)));
-        rpc.give(Input::Accepted { listener, connection: rpc.client, local, peer });
+        rpc.give(Input::Accepted { listener, connection: rpc.client, local, peer, original: None });
         rpc.connect();
         rpc
     }

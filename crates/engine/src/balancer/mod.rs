@@ -5,6 +5,7 @@
 //! (*panic*); where localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
 
 mod group;
+mod joined;
 mod least_request;
 mod locality;
 mod priority;
@@ -12,7 +13,8 @@ mod random;
 mod round_robin;
 mod schedule;
 
-use self::priority::{Class, Load, Priority};
+pub(crate) use self::joined::{Among, Joined};
+use self::priority::{Class, Load, Priority, Sizes};
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
 use crate::snapshot::health::HealthFlags;
 
@@ -54,6 +56,8 @@ pub struct Balancer {
     priorities: Vec<Priority>,
     load: Load,
     in_panic: bool,
+    /// Another one with each [`Balancer::rebuild`].
+    stamp: u64,
 }
 
 impl Balancer {
@@ -61,7 +65,7 @@ impl Balancer {
     #[must_use]
     pub fn new(config: Balancing) -> Self {
         let (priorities, load) = (Vec::new(), Load::default());
-        Self { config, priorities, load, in_panic: false }
+        Self { config, priorities, load, in_panic: false, stamp: 0 }
     }
 
     /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
@@ -73,7 +77,14 @@ impl Balancer {
         self.priorities = (0..priorities.min(MAX_PRIORITIES))
             .map(|priority| Priority::new(hosts, priority, self.config, &mut dice))
             .collect();
-        self.load = Load::new(&self.priorities, self.config.panic_threshold);
+        let sizes: Vec<Sizes> = self.sizes().collect();
+        self.load = Load::new(&sizes, self.config.panic_threshold);
+        self.stamp = dice.roll() | 1;
+    }
+
+    /// How many hosts each of its priorities has.
+    fn sizes(&self) -> impl Iterator<Item = Sizes> {
+        self.priorities.iter().map(Priority::sizes)
     }
 
     /// Picks a host by its place in `hosts`, which are those of the last [`Balancer::rebuild`].
@@ -87,10 +98,22 @@ impl Balancer {
         skip: &dyn Fn(usize) -> bool,
         attempts: u32,
     ) -> Option<usize> {
+        self.pick_among(None, hosts, random, skip, attempts)
+    }
+
+    /// The same; where another balancer has decided for it, among which hosts.
+    pub(crate) fn pick_among(
+        &mut self,
+        among: Option<Among>,
+        hosts: &[Host],
+        random: u64,
+        skip: &dyn Fn(usize) -> bool,
+        attempts: u32,
+    ) -> Option<usize> {
         let mut dice = Dice(random);
         let mut left = attempts;
         loop {
-            let host = self.pick_once(hosts, &mut dice)?;
+            let host = self.pick_once(among, hosts, &mut dice)?;
             if left == 0 || !skip(host) {
                 return Some(host);
             }
@@ -104,8 +127,16 @@ impl Balancer {
         self.in_panic
     }
 
-    fn pick_once(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
-        let (priority, class) = self.load.choose(dice)?;
+    fn pick_once(
+        &mut self,
+        among: Option<Among>,
+        hosts: &[Host],
+        dice: &mut Dice,
+    ) -> Option<usize> {
+        let (priority, class) = match among {
+            Some(Among { priority, class }) => (priority, self.load.class_of(priority, class)),
+            None => self.load.choose(dice)?,
+        };
         self.in_panic = class == Class::All;
         if self.in_panic && self.config.fails_in_panic {
             return None;

@@ -5,6 +5,9 @@ use super::locality::Localities;
 use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
 
+/// How many hosts of a priority are healthy, degraded, and there at all.
+pub(super) type Sizes = (u64, u64, u64);
+
 /// The hosts of one priority.
 #[derive(Debug)]
 pub(super) struct Priority {
@@ -58,7 +61,7 @@ impl Priority {
         host.map(|host| host as usize)
     }
 
-    fn sizes(&self) -> (u64, u64, u64) {
+    pub(super) fn sizes(&self) -> Sizes {
         (self.healthy.len() as u64, self.degraded.len() as u64, self.all.len() as u64)
     }
 }
@@ -92,8 +95,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(priorities: &[Priority], panic_threshold: u8) -> Self {
-        let sizes: Vec<_> = priorities.iter().map(Priority::sizes).collect();
+    pub(super) fn new(sizes: &[Sizes], panic_threshold: u8) -> Self {
         let percent =
             |part: u64, all: u64| (part * OVERPROVISIONING).checked_div(all).unwrap_or(0).min(100);
         let healthy: Vec<_> =
@@ -102,9 +104,9 @@ impl Load {
             sizes.iter().map(|(_, degraded, all)| percent(*degraded, *all)).collect();
         let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
         if available == 0 {
-            return Self::nothing_healthy(&sizes, panic_threshold);
+            return Self::nothing_healthy(sizes, panic_threshold);
         }
-        let mut loads = vec![(0, 0); priorities.len()];
+        let mut loads = vec![(0, 0); sizes.len()];
         let mut left = 100;
         for (load, health) in loads.iter_mut().zip(&healthy) {
             load.0 = left.min(health * 100 / available);
@@ -121,7 +123,7 @@ impl Load {
             loads[at].1 += left;
         }
         let mut shares = Self::default();
-        for (priority, (load, sizes)) in loads.iter().zip(&sizes).enumerate() {
+        for (priority, (load, sizes)) in loads.iter().zip(sizes).enumerate() {
             if available < 100 && panics(*sizes, panic_threshold) {
                 shares.add(load.0 + load.1, priority, Class::All);
             } else {
@@ -133,7 +135,7 @@ impl Load {
     }
 
     /// No host is available: each priority in panic takes a share by its size.
-    fn nothing_healthy(sizes: &[(u64, u64, u64)], panic_threshold: u8) -> Self {
+    fn nothing_healthy(sizes: &[Sizes], panic_threshold: u8) -> Self {
         let total: u64 = sizes.iter().map(|(_, _, all)| all).sum();
         let mut shares = Self::default();
         if panic_threshold == 0 || total == 0 {
@@ -163,6 +165,14 @@ impl Load {
         }
     }
 
+    /// Which hosts of a priority a request gets that wants those of a class: any when it panics.
+    pub(super) fn class_of(&self, priority: usize, class: Class) -> Class {
+        match self.shares.iter().any(|share| (share.1, share.2) == (priority, Class::All)) {
+            true => Class::All,
+            false => class,
+        }
+    }
+
     /// Where the next request goes.
     #[inline]
     pub(super) fn choose(&self, dice: &mut Dice) -> Option<(usize, Class)> {
@@ -178,7 +188,7 @@ impl Load {
     }
 }
 
-fn panics((healthy, degraded, all): (u64, u64, u64), threshold: u8) -> bool {
+fn panics((healthy, degraded, all): Sizes, threshold: u8) -> bool {
     all > 0 && (healthy + degraded) * 100 < all * u64::from(threshold)
 }
 

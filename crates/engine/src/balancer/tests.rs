@@ -158,7 +158,7 @@ fn priorities(shape: &[(usize, usize, usize)]) -> Vec<Host> {
 fn percents(shape: &[(usize, usize, usize)]) -> Vec<(u64, usize, Class)> {
     let hosts = priorities(shape);
     let balancer = balancer(Policy::RoundRobin, &hosts);
-    Load::new(&balancer.priorities, 50).percents()
+    Load::new(&balancer.sizes().collect::<Vec<_>>(), 50).percents()
 }
 
 /// The tables of Envoy's documentation on priority levels, degraded endpoints and the panic threshold.
@@ -289,4 +289,52 @@ fn panic_picks_among_all_localities() {
         (0..10).filter_map(|random| balancer.pick(&hosts, random, &never, 0)).collect();
     assert_eq!(picked.len(), 10);
     assert!(balancer.in_panic());
+}
+
+/// Picks of a hundred, by balancer and by the priority of the host.
+fn joined(shapes: &[&[(usize, usize, usize)]]) -> Vec<(usize, u32)> {
+    let hosts: Vec<Vec<Host>> = shapes.iter().map(|shape| priorities(shape)).collect();
+    let mut balancers: Vec<Balancer> =
+        hosts.iter().map(|hosts| balancer(Policy::RoundRobin, hosts)).collect();
+    let mut joined = Joined::default();
+    let picks = (0..1000).map(|random| {
+        let chosen = joined.choose(balancers.len(), |at| balancers.get(at), 50, random * random);
+        let (at, among, random) = chosen.unwrap();
+        let host = balancers[at].pick_among(Some(among), &hosts[at], random, &never, 0).unwrap();
+        (at, hosts[at][host].endpoint.priority)
+    });
+    picks.collect()
+}
+
+#[test]
+fn balancers_that_are_joined_take_their_shares_as_one_balancer_s_priorities_would() {
+    let share = |picks: &[(usize, u32)], of| picks.iter().filter(|pick| **pick == of).count();
+    let whole = joined(&[&[(2, 0, 0)], &[(2, 0, 0)]]);
+    assert_eq!(share(&whole, (0, 0)), 1000, "the first has all that it can take");
+    // As with priorities: 50 % healthy take 70 %.
+    let half = joined(&[&[(1, 0, 1)], &[(2, 0, 0)]]);
+    assert!((650..750).contains(&share(&half, (0, 0))), "{}", share(&half, (0, 0)));
+    assert_eq!(share(&half, (0, 0)) + share(&half, (1, 0)), 1000);
+    let behind = joined(&[&[(0, 0, 2), (1, 0, 1)], &[(0, 0, 1), (3, 0, 0)]]);
+    assert!((650..750).contains(&share(&behind, (0, 1))), "{}", share(&behind, (0, 1)));
+    assert_eq!(share(&behind, (0, 1)) + share(&behind, (1, 1)), 1000);
+    let panic = joined(&[&[(0, 0, 1)], &[(0, 0, 3)]]);
+    assert!((200..300).contains(&share(&panic, (0, 0))), "{}", share(&panic, (0, 0)));
+}
+
+#[test]
+fn shares_follow_the_hosts() {
+    let (well, ill) = (priorities(&[(1, 0, 0)]), priorities(&[(0, 0, 1)]));
+    let mut first = balancer(Policy::Random, &well);
+    let second = balancer(Policy::Random, &well);
+    let mut joined = Joined::default();
+    let mut choose = |first: &Balancer, there: usize| {
+        let balancers = [first, &second];
+        joined.choose(2, |at| balancers.get(at).copied().filter(|_| at < there), 50, 3)
+    };
+    assert_eq!(choose(&first, 2).unwrap().0, 0);
+    first.rebuild(&ill, 8);
+    assert_eq!(choose(&first, 2).unwrap().0, 1);
+    assert_eq!(choose(&first, 1).unwrap().0, 0, "the second is gone");
+    assert!(choose(&first, 0).is_none());
 }

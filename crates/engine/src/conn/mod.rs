@@ -128,6 +128,8 @@ pub(crate) struct Downstream {
     pub(crate) broken: bool,
     /// It has its mux: under TLS its handshake is over.
     pub(crate) ready: bool,
+    /// Its local address is where the client wanted to go.
+    pub(crate) restored: bool,
     pub(crate) serial: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Arrives: snapshots, accepted sockets. Leaves: a downstream connection with its [`ChainContext`], or a closed socket.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,6 +100,25 @@ impl Listeners {
         self.slots.iter_mut().enumerate().find(|(_, slot)| {
             slot.sockets.iter().any(|(socket, _)| *socket == id) || slot.former.contains(&id)
         })
+    }
+
+    /// The open listener that a connection to an address is for: the one with the address, else the one with its port
+    /// on any address.
+    pub(crate) fn at(&self, address: SocketAddr) -> Option<usize> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        [address, SocketAddr::new(any, address.port())].into_iter().find_map(|wanted| {
+            let wanted = Address::Ip(wanted);
+            self.slots.iter().position(|slot| {
+                slot.state == ListenerPhase::Open && slot.config.addresses.contains(&wanted)
+            })
+        })
+    }
+
+    pub(crate) fn has_filters(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| !slot.config.filters.list.is_empty())
     }
 
     /// What waited in sockets that are closed has come: their slots are free for others.

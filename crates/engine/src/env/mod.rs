@@ -140,8 +140,8 @@ pub(crate) enum TimerSlot {
     Logs,
     /// The next step of a drain.
     Drain,
-    /// The next attempt or question of an origin.
-    Origin(u32),
+    /// The next attempt or question of an origin, or the next look at where a cluster's clients want to go.
+    Cluster(u32),
 }
 
 impl TimerSlot {
@@ -152,7 +152,7 @@ impl TimerSlot {
             Self::Attempt(slot) => slot * 4 + 2,
             Self::Logs => 3,
             Self::Drain => 7,
-            Self::Origin(slot) => slot * 4 + 11,
+            Self::Cluster(slot) => slot * 4 + 11,
         }
     }
 
@@ -167,7 +167,7 @@ impl TimerSlot {
             (2, slot) => Self::Attempt(slot),
             (_, 0) => Self::Logs,
             (_, 1) => Self::Drain,
-            (_, slot) => Self::Origin(slot - 2),
+            (_, slot) => Self::Cluster(slot - 2),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use towpath_proto::http2::PREFACE;
-use towpath_proto::{Address, Close, ConnectionId, Instant, ListenerId, Output, http1};
+use towpath_proto::{Close, ConnectionId, Instant, ListenerId, Output, http1};
 
 use crate::conn::context::{ChainKind, HttpContext};
 use crate::conn::mux::http2::Http2;
@@ -66,8 +66,7 @@ impl Exchange {
         &mut self,
         listener: ListenerId,
         id: ConnectionId,
-        local: Address,
-        peer: Address,
+        arrival: Arrival,
         now: Instant,
     ) {
         let open = self.listeners.open();
@@ -91,16 +90,16 @@ impl Exchange {
             return;
         }
         if !state.config.filters.list.is_empty() {
-            return self.begin_arriving(slot, id, local, peer, now);
+            return self.begin_arriving(slot, id, arrival, now);
         }
-        self.admit(slot, id, Arrival::new(local, peer), now);
+        self.admit(slot, id, arrival, now);
     }
 
     /// Gives a client's connection to the filter chain that takes it.
     pub(crate) fn admit(&mut self, slot: usize, id: ConnectionId, arrival: Arrival, now: Instant) {
         let Some(state) = self.listeners.slots.get_mut(slot) else { return };
         let picked = state.pick_chain(&arrival).cloned();
-        let Arrival { local, peer, .. } = arrival;
+        let Arrival { local, peer, restored, .. } = arrival;
         let Some(context) = picked else {
             state.stats.no_filter_chain_match.inc();
             let config = Arc::clone(&state.config);
@@ -141,6 +140,7 @@ impl Exchange {
             closing: false,
             broken: false,
             ready: false,
+            restored,
             serial,
         });
         let mux = Mux::Raw(Raw::default());

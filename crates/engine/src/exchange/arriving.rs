@@ -5,7 +5,7 @@
 //! limits from its first moment on.
 
 use bytes::Buf;
-use towpath_proto::{Address, Close, ConnectionId, Instant, Output};
+use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::conn::mux::{Mux, Raw};
 use crate::conn::{Arriving, Connection, ConnectionTimer, Role};
@@ -20,11 +20,10 @@ impl Exchange {
         &mut self,
         slot: usize,
         id: ConnectionId,
-        local: Address,
-        peer: Address,
+        arrival: Arrival,
         now: Instant,
     ) {
-        let arrival = Arrival::new(local.clone(), peer.clone());
+        let (local, peer) = (arrival.local.clone(), arrival.peer.clone());
         let Some(arriving) = self.listeners.begin_arriving(slot, arrival) else { return };
         let (limit, timeout) = (arriving.config.buffer_limit, arriving.config.filters.timeout);
         let (mux, role) = (Mux::Raw(Raw::default()), Role::Arriving(arriving));
@@ -77,8 +76,16 @@ impl Exchange {
             self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
             return self.listeners.check_drained(&mut self.env);
         }
-        let Arriving { arrival, received, .. } = arriving;
-        self.admit(slot, id, arrival, now);
+        let Arriving { config, mut arrival, received, .. } = arriving;
+        // Once: what it is handed to does not hand it on.
+        let original = arrival.original.take().filter(|_| config.filters.hands_over);
+        match original.and_then(|original| self.listeners.at(original)) {
+            Some(other) if self.listeners.has_filters(other) => {
+                self.begin_arriving(other, id, arrival, now);
+            }
+            Some(other) => self.admit(other, id, arrival, now),
+            None => self.admit(slot, id, arrival, now),
+        }
         if !received.is_empty() && self.conns.table.get(id).is_some() {
             self.on_received(id, received.freeze(), now);
         }

@@ -384,9 +384,10 @@ impl Exchange {
     ) {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(pool_key) = stream.retries.pool_key else { return };
-        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        let clusters = &mut self.upstreams.clusters;
+        let Some(cluster) = clusters.get(stream.cluster) else { return };
         count(&cluster.stats);
-        if let Some(pool) = cluster.pool_mut(pool_key) {
+        if let Some(pool) = clusters.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
         }
     }

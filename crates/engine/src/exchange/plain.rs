@@ -97,7 +97,8 @@ impl Exchange {
         if let Some(timeout) = stream.response_timeout {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
-        let Some(pool_key) = choose_host(stream, cluster, &mut self.env) else {
+        let Some(pool_key) = choose_host(stream, &mut self.upstreams.clusters, &mut self.env, now)
+        else {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };
@@ -193,6 +194,7 @@ fn is_plain_request(stream: &Stream) -> bool {
 fn is_plain_cluster(cluster: &ClusterState) -> bool {
     let config = &cluster.config;
     !cluster.races
+        && cluster.aggregate.is_none()
         && config.bolt.is_none()
         && config.outliers.is_none()
         && config.max_requests_per_connection == 0

@@ -277,7 +277,9 @@ impl Exchange {
             return false;
         }
         let Some(pool_key) = stream.retries.pool_key else { return false };
-        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return false };
+        // Of an aggregate: its own limits and counters.
+        let counted = PoolKey { cluster: stream.cluster, ..pool_key };
+        let Some(cluster) = self.upstreams.clusters.get_mut(counted.cluster) else { return false };
         if stream.retries.remaining == 0 {
             stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             cluster.stats.upstream_rq_retry_limit_exceeded.inc();
@@ -287,13 +289,13 @@ impl Exchange {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        if cluster.is_full(pool_key, Resource::Retries) {
+        if cluster.is_full_for(stream.priority, Resource::Retries) {
             stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
             return false;
         }
         cluster.retry_began(stream.priority);
-        stream.retries.counted = Some(pool_key);
+        stream.retries.counted = Some(counted);
         cluster.stats.upstream_rq_retry.inc();
         stream.retries.remaining -= 1;
         let (base, most) =

@@ -2,6 +2,7 @@
 //!
 //! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_proto::head::{Head, Method, Version};
@@ -29,11 +30,12 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIn
 use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
+use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite,
 };
-use crate::upstream::cluster::ClusterState;
+use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
@@ -397,11 +399,11 @@ impl Exchange {
             return;
         }
         stream.trace_part(Part::PoolWait);
-        let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else {
+        if self.upstreams.clusters.get(stream.cluster).is_none() {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
-        };
-        match choose_host(stream, cluster, &mut self.env) {
+        }
+        match choose_host(stream, &mut self.upstreams.clusters, &mut self.env, now) {
             Some(pool_key) => self.place_on(index, pool_key, now),
             None => self.reset_upstream(index, ResetReason::NoHost, now),
         }
@@ -518,9 +520,11 @@ impl Streams {
 #[inline]
 pub(crate) fn choose_host(
     stream: &mut Stream,
-    cluster: &mut ClusterState,
+    clusters: &mut Clusters,
     env: &mut Env,
+    now: Instant,
 ) -> Option<PoolKey> {
+    let cluster = clusters.get_mut(stream.cluster)?;
     if stream.record.cluster.is_none() {
         stream.record.cluster = Some(cluster.config.name.clone());
     }
@@ -531,10 +535,22 @@ pub(crate) fn choose_host(
     } else {
         (&[][..], 1)
     };
-    let class = cluster.class(stream.priority, stream.request.version());
-    let picked = cluster.pick(env.random.next(), class, avoid, attempts);
+    let version = stream.request.version();
+    let picked = match destination(stream, cluster) {
+        Some(wanted) => wanted.and_then(|wanted| {
+            let class = cluster.class(stream.priority, version);
+            cluster.pick_destination(wanted, class, env, now)
+        }),
+        None => {
+            let random = env.random.next();
+            let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
+            clusters.pick(stream.cluster, random, &class, avoid, attempts)
+        }
+    };
     let Some(pool_key) = picked else {
-        cluster.stats.upstream_cx_none_healthy.inc();
+        if let Some(cluster) = clusters.get(stream.cluster) {
+            cluster.stats.upstream_cx_none_healthy.inc();
+        }
         return None;
     };
     stream.retries.pool_key = Some(pool_key);
@@ -552,6 +568,28 @@ fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
         .response_timeout
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
     [stream.per_try_timeout, left].into_iter().flatten().min()
+}
+
+/// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client
+/// was going before it was redirected.
+pub(crate) fn destination(stream: &Stream, cluster: &ClusterState) -> Option<Option<SocketAddr>> {
+    let Discovery::OriginalDestination(original) = &cluster.config.discovery else { return None };
+    let read = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<SocketAddr>().ok();
+    let said = original.header.as_ref().and_then(|header| {
+        header.first(&stream.request, |text| {
+            let address = text.map(read);
+            if address == Some(None) {
+                cluster.stats.original_dst_host_invalid.inc();
+            }
+            address?
+        })
+    });
+    let restored = || stream.record.downstream_local.as_ref().filter(|_| stream.restored)?.ip();
+    let mut wanted = said.or_else(restored);
+    if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
+        wanted.set_port(port);
+    }
+    Some(wanted)
 }
 
 /// Applies the operations of all levels.

@@ -72,6 +72,8 @@ pub(crate) struct Stream {
     pub(crate) local: bool,
     /// The `grpc-status` of the response's trailers.
     pub(crate) trailers_status: Option<u8>,
+    /// The record's `downstream_local` is where the client wanted to go.
+    pub(crate) restored: bool,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -241,11 +243,13 @@ impl Streams {
     ) -> Option<(StreamIndex, &mut Stream)> {
         let downstream = connection.downstream()?;
         let (context, serial) = (downstream.context.clone(), downstream.serial);
+        let restored = downstream.restored;
         let leg = Leg { connection: connection.id, number };
         let (index, stream) = self.open(leg, context, now);
         connection.streams.bind(number, index);
         let serial_of_stream = env.serial.next_stream();
         stream.trail = connection.open_trail(serial_of_stream);
+        stream.restored = restored;
         stream.wire.downstream_received = connection.accounted;
         stream.wire.downstream_sent = connection.encoded + waiting;
         let record = &mut stream.record;
@@ -334,6 +338,7 @@ impl Stream {
             head_only: false,
             local: false,
             trailers_status: None,
+            restored: false,
         }
     }
 

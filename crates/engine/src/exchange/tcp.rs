@@ -8,6 +8,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
+use crate::exchange::router::destination;
 use crate::exchange::stream::{Direction, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
@@ -64,10 +65,20 @@ impl Exchange {
             return;
         };
         stream.record.cluster = Some(cluster.config.name.clone());
-        let random = self.env.random.next();
-        let Some(pool_key) = cluster.pick(random, PoolClass::default(), &stream.retries.tried, 3)
-        else {
-            cluster.stats.upstream_cx_none_healthy.inc();
+        let env = &mut self.env;
+        let picked = match destination(stream, cluster) {
+            Some(wanted) => wanted.and_then(|wanted| {
+                cluster.pick_destination(wanted, PoolClass::default(), env, now)
+            }),
+            None => {
+                let (random, tried) = (env.random.next(), &stream.retries.tried);
+                self.upstreams.clusters.pick(id, random, &|_| PoolClass::default(), tried, 3)
+            }
+        };
+        let Some(pool_key) = picked else {
+            if let Some(cluster) = self.upstreams.clusters.get(id) {
+                cluster.stats.upstream_cx_none_healthy.inc();
+            }
             self.end_tcp(index, ResetReason::NoHost, now);
             return;
         };
@@ -111,7 +122,7 @@ impl Exchange {
     /// The connect for a TCP stream failed: another host, or the end.
     pub(crate) fn retry_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let cluster = stream.retries.pool_key.map(|pool_key| pool_key.cluster);
+        let cluster = stream.retries.pool_key.map(|_| stream.cluster);
         let connecting = matches!(
             reason,
             ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_)
@@ -122,12 +133,12 @@ impl Exchange {
                 self.place_tcp(index, cluster, now);
             }
             Some(_) | None => {
+                let clusters = &self.upstreams.clusters;
                 if connecting
-                    && let Some(cluster) =
-                        cluster.and_then(|cluster| self.upstreams.clusters.get_mut(cluster))
+                    && let Some(cluster) = cluster.and_then(|cluster| clusters.get(cluster))
                 {
                     cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
-                    let host = stream.retries.pool_key.and_then(|pool_key| cluster.pool(pool_key));
+                    let host = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key));
                     stream.record.upstream_host = host.map(|host| host.address.clone());
                     stream.record.transport_failure = reason.reset().transport_failure();
                     stream.record.flags.set_last_try_failed();

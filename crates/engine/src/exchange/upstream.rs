@@ -197,10 +197,14 @@ impl Exchange {
         }
         self.settle_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(pool_key) = pool_key
-            && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster)
+        let clusters = &mut self.upstreams.clusters;
+        if let Some(cluster) = clusters.get(stream.cluster) {
+            count_response(stream, cluster, status, now);
+        }
+        if let Some(hint) = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout)
+            && let Some(pool) = pool_key.and_then(|pool_key| clusters.pool_mut(pool_key))
         {
-            count_response(stream, cluster, pool_key, status, now);
+            pool.peer_idle = Some(hint);
         }
         stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
         stream.record.details = details::VIA_UPSTREAM;
@@ -247,7 +251,8 @@ impl Exchange {
         {
             return false;
         }
-        if let Some(cluster) = self.upstreams.cluster_of(leg.connection, &mut self.conns) {
+        let cluster = self.streams.get(index).map(|stream| stream.cluster);
+        if let Some(cluster) = cluster.and_then(|id| self.upstreams.clusters.get(id)) {
             cluster.stats.retry_upstream_rq.count(status);
         }
         self.leave_answer(index, leg, now);
@@ -530,23 +535,12 @@ fn status_for_host(stream: &Stream) -> u16 {
     }
 }
 
-/// Counters and the peer's own idle timeout.
-fn count_response(
-    stream: &Stream,
-    cluster: &mut ClusterState,
-    pool_key: PoolKey,
-    status: u16,
-    now: Instant,
-) {
+/// What the cluster of a stream counts of a response.
+fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
     let internal = stream.request.get(Name::XEnvoyInternal).is_some();
     cluster.stats.count_response(status, internal);
     if let Some(began) = stream.record.upstream_first_sent {
         cluster.stats.upstream_rq_time.record(now.millis_since(began));
-    }
-    if let Some(hint) = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout)
-        && let Some(pool) = cluster.pool_mut(pool_key)
-    {
-        pool.peer_idle = Some(hint);
     }
 }
 

@@ -172,7 +172,7 @@ impl Local {
             Names::Name { answered: None, asking: None, again } if wanted > 0 => Some(again),
             Names::Name { .. } | Names::Literal => None,
         };
-        let slot = TimerSlot::Origin(id.0).number();
+        let slot = TimerSlot::Cluster(id.0).number();
         match race.into_iter().chain(question).min() {
             Some(at) => env.timers.set(slot, at.max(now)),
             None => env.timers.clear(slot),
@@ -198,7 +198,7 @@ impl Local {
         }
         for (other, origin) in &mut self.origins {
             if *other != id && origin.race.hear_of_network() {
-                env.timers.set(TimerSlot::Origin(other.0).number(), now);
+                env.timers.set(TimerSlot::Cluster(other.0).number(), now);
             }
         }
     }

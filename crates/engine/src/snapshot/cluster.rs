@@ -8,7 +8,8 @@ use towpath_proto::{Address, ConnectOptions, http1};
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
 use super::tls::UpstreamTls;
-use super::{BoltUpstream, BufferLimit};
+use super::{BoltUpstream, BufferLimit, ClusterId};
+use crate::field::Field;
 use crate::tally::{Tallies, Tally};
 use crate::total::Total;
 
@@ -89,6 +90,21 @@ pub enum Discovery {
     Static,
     /// `STRICT_DNS`: every address of every name is a host. `LOGICAL_DNS`: the first address for new connections.
     Dns(Dns),
+    /// `ORIGINAL_DST`: every address that a client wanted to go to is a host.
+    OriginalDestination(OriginalDestination),
+    /// `envoy.clusters.aggregate`: the hosts of these, each behind those before it.
+    Aggregate(Vec<ClusterId>),
+}
+
+/// How a request's host is known without a choice. Envoy `Cluster.OriginalDstLbConfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginalDestination {
+    /// `http_header_name`, where `use_http_header` is on: a request's `ADDRESS:PORT`, before where its client went.
+    pub header: Option<Field>,
+    /// `upstream_port_override`.
+    pub port: Option<u16>,
+    /// `cleanup_interval`: how long a host stays that nothing asks for and nothing is connected to. Default 5 s.
+    pub cleanup_interval: Duration,
 }
 
 /// How a DNS cluster resolves.

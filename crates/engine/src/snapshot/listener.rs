@@ -1,6 +1,6 @@
 //! Where connections come in, and what becomes of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,12 +60,15 @@ pub struct ListenerFilters {
     /// `continue_on_listener_filters_timeout`: then the chain is chosen by what is known. Otherwise the connection
     /// ends.
     pub continues_on_timeout: bool,
+    /// `use_original_dst`: a connection whose original destination is known goes to the listener with that address, if
+    /// there is one.
+    pub hands_over: bool,
 }
 
 impl Default for ListenerFilters {
     fn default() -> Self {
         let timeout = Some(Duration::from_secs(15));
-        Self { list: Vec::new(), timeout, continues_on_timeout: false }
+        Self { list: Vec::new(), timeout, continues_on_timeout: false, hands_over: false }
     }
 }
 
@@ -81,10 +84,14 @@ pub trait ListenerFilter: std::fmt::Debug + Send + Sync {
 /// What is known of a connection whose filter chain is not chosen yet; filters may know better.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where the client wanted to go: the address that the connection was accepted on.
+    /// The address that the connection was accepted on; where a filter knows better, where the client wanted to go.
     pub local: Address,
     /// Where it comes from: the socket's peer.
     pub peer: Address,
+    /// Where it was going to before it was redirected, as far as the kernel says.
+    pub original: Option<SocketAddr>,
+    /// A filter has made that `local`.
+    pub restored: bool,
     /// The transport, as far as a filter looked; plain text where none did.
     pub transport: Transport,
     /// The name of the server that the client asks for, in lower case.
@@ -97,8 +104,15 @@ impl Arrival {
     /// What is known before any filter has looked.
     #[must_use]
     pub const fn new(local: Address, peer: Address) -> Self {
-        let transport = Transport::RawBuffer;
-        Self { local, peer, transport, server_name: None, protocols: Vec::new() }
+        Self {
+            local,
+            peer,
+            original: None,
+            restored: false,
+            transport: Transport::RawBuffer,
+            server_name: None,
+            protocols: Vec::new(),
+        }
     }
 }
 
@@ -131,6 +145,24 @@ impl ListenerFilter for TlsInspector {
                 arrival.server_name = server_name.map(|name| name.to_ascii_lowercase().into());
                 arrival.protocols = protocols;
             }
+        }
+        Look::Done { takes: 0 }
+    }
+}
+
+/// Envoy `envoy.extensions.filters.listener.original_dst.v3.OriginalDst`: a redirected connection is one to where its
+/// client wanted to go. Its listener asks the kernel for that ([`ListenOptions::original_destination`]).
+#[derive(Debug)]
+pub struct OriginalDst;
+
+impl ListenerFilter for OriginalDst {
+    fn most_bytes(&self) -> usize {
+        0
+    }
+
+    fn look(&self, _bytes: &[u8], arrival: &mut Arrival) -> Look {
+        if let Some(original) = arrival.original {
+            (arrival.local, arrival.restored) = (Address::Ip(original), true);
         }
         Look::Done { takes: 0 }
     }

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod health;
 pub mod http;
 pub mod http2;
+pub mod http_inspector;
 pub mod listener;
 pub mod log;
 pub(crate) mod plain;

@@ -44,6 +44,7 @@ stats! {
         Gauge membership_degraded;
         Gauge membership_healthy;
         Gauge membership_total;
+        Counter original_dst_host_invalid;
         Codes retry_upstream_rq = "retry.upstream_rq";
         Counter retry_or_shadow_abandoned;
         Counter update_attempt;

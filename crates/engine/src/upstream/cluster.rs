@@ -8,7 +8,7 @@ use std::sync::Arc;
 use towpath_proto::head::Version;
 use towpath_proto::{Address, Close, ConnectionId, Instant, http1};
 
-use crate::balancer::{Balancer, Host, membership};
+use crate::balancer::{Among, Balancer, Host, membership};
 use crate::conn::Connections;
 use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_client};
@@ -24,6 +24,8 @@ use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Http2Stats, Registry, Scope};
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
+use crate::upstream::aggregate::Aggregate;
+use crate::upstream::destinations::Destinations;
 use crate::upstream::pool::Pool;
 
 /// A cluster's live state.
@@ -50,6 +52,10 @@ pub(crate) struct ClusterState {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pools_of: Vec<HostPools>,
     pub(crate) balancer: Balancer,
+    /// Where its clients wanted to go, if that decides.
+    pub(crate) destinations: Option<Box<Destinations>>,
+    /// Whose hosts it chooses among, if it has none of its own.
+    pub(crate) aggregate: Option<Box<Aggregate>>,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
@@ -70,11 +76,11 @@ impl HostPools {
         self.0[class.index()]
     }
 
-    fn put(&mut self, class: PoolClass, pool: u32) {
+    pub(crate) fn put(&mut self, class: PoolClass, pool: u32) {
         self.0[class.index()] = Some(pool);
     }
 
-    fn iter(self) -> impl Iterator<Item = u32> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
         self.0.into_iter().flatten()
     }
 }
@@ -109,6 +115,8 @@ type Load = [Share; 4];
 impl ClusterState {
     pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
         let balancer = Balancer::new(config.balancing);
+        let destinations = Destinations::of(&config.discovery);
+        let aggregate = Aggregate::of(&config.discovery);
         Self {
             id,
             config,
@@ -123,6 +131,8 @@ impl ClusterState {
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
+            destinations,
+            aggregate,
             health: None,
             told_traffic: false,
             pools: Vec::new(),
@@ -218,9 +228,8 @@ impl ClusterState {
         known.or(guessed).map_or(1, |carries| carries.max(1) as usize)
     }
 
-    /// What all workers have in use of the priority that a pool belongs to.
-    pub(crate) fn in_use(&self, pool_key: PoolKey, resource: Resource) -> u32 {
-        let priority = self.priority(pool_key);
+    /// What all workers have in use of a priority.
+    fn in_use(&self, priority: Priority, resource: Resource) -> u32 {
         self.loads[priority as usize][resource as usize].in_use(total(
             &self.config,
             priority,
@@ -230,27 +239,32 @@ impl ClusterState {
 
     /// Whether its circuit breaker is open.
     pub(crate) fn is_full(&mut self, pool_key: PoolKey, resource: Resource) -> bool {
-        let limits = self.limits(pool_key);
+        self.is_full_for(self.priority(pool_key), resource)
+    }
+
+    /// The same for a priority.
+    pub(crate) fn is_full_for(&mut self, priority: Priority, resource: Resource) -> bool {
+        let limits = self.limits_of(priority);
         let limit = match resource {
             Resource::Connections => limits.connections,
             Resource::Pending => limits.pending,
             Resource::Requests => limits.requests,
             Resource::Retries => limits
                 .retry_budget
-                .map_or(limits.retries, |budget| self.retries_allowed(pool_key, budget)),
+                .map_or(limits.retries, |budget| self.retries_allowed(priority, budget)),
         };
-        let full = self.in_use(pool_key, resource) >= limit;
+        let full = self.in_use(priority, resource) >= limit;
         if full {
-            let (config, priority) = (Arc::clone(&self.config), self.priority(pool_key));
+            let config = Arc::clone(&self.config);
             let share = &mut self.loads[priority as usize][resource as usize];
             share.tell_all(total(&config, priority, resource));
         }
         full
     }
 
-    fn retries_allowed(&self, pool_key: PoolKey, (percent_hundredths, least): (u32, u32)) -> u32 {
-        let requests = u64::from(self.in_use(pool_key, Resource::Requests))
-            + u64::from(self.in_use(pool_key, Resource::Pending));
+    fn retries_allowed(&self, priority: Priority, (percent_hundredths, least): (u32, u32)) -> u32 {
+        let requests = u64::from(self.in_use(priority, Resource::Requests))
+            + u64::from(self.in_use(priority, Resource::Pending));
         let share = requests * u64::from(percent_hundredths) / 10_000;
         u32::try_from(share).unwrap_or(u32::MAX).max(least)
     }
@@ -275,11 +289,7 @@ impl ClusterState {
         }
     }
 
-    /// The circuit breakers of a pool's priority.
-    pub(crate) fn limits(&self, pool_key: PoolKey) -> &Limits {
-        self.limits_of(self.priority(pool_key))
-    }
-
+    /// The circuit breakers of a priority.
     pub(crate) fn limits_of(&self, priority: Priority) -> &Limits {
         match priority {
             Priority::Default => &self.config.limits,
@@ -319,14 +329,30 @@ impl ClusterState {
         avoid: &[PoolKey],
         attempts: u32,
     ) -> Option<PoolKey> {
-        let pools_of = &self.pools_of;
-        let avoids = |pool: u32| avoid.iter().any(|pool_key| pool_key.pool == pool);
+        self.pick_among(None, random, class, avoid, attempts)
+    }
+
+    /// The same; where an aggregate has decided for it, among which hosts.
+    pub(crate) fn pick_among(
+        &mut self,
+        among: Option<Among>,
+        random: u64,
+        class: PoolClass,
+        avoid: &[PoolKey],
+        attempts: u32,
+    ) -> Option<PoolKey> {
+        let (id, pools_of) = (self.id, &self.pools_of);
+        let avoids = |pool: u32| avoid.contains(&PoolKey { cluster: id, pool });
         let skip = |host: usize| pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids));
-        let host = self.balancer.pick(&self.hosts, random, &skip, attempts);
+        let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();
         }
-        let host = host?;
+        self.pool_of(host?, class)
+    }
+
+    /// The pool of a host for a class.
+    pub(crate) fn pool_of(&mut self, host: usize, class: PoolClass) -> Option<PoolKey> {
         let pool = match self.pools_of.get(host)?.get(class) {
             Some(pool) => pool,
             None => self.add_later_pool(host, class)?,
@@ -481,8 +507,11 @@ impl ClusterState {
     /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
     pub(crate) fn show_membership(&self) {
         let stats = &*self.stats;
-        let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
-        stats.max_host_weight.set(heaviest.unwrap_or(0).into());
+        // Weights decide nothing where each request knows its host.
+        if self.destinations.is_none() {
+            let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
+            stats.max_host_weight.set(heaviest.unwrap_or(0).into());
+        }
         let (total, healthy, degraded) = membership(&self.hosts);
         stats.membership_total.set(total as u64);
         stats.membership_healthy.set(healthy as u64);
@@ -542,6 +571,8 @@ impl ClusterState {
                 self.hosts.iter().map(|host| host.endpoint.clone()).collect();
             self.update(&known, random)
         } else {
+            self.destinations = Destinations::of(&config.discovery);
+            self.aggregate = Aggregate::of(&config.discovery);
             self.update(&config.endpoints, random)
         };
         for pool in self.pools.iter_mut().flatten() {
@@ -691,7 +722,7 @@ impl Upstreams {
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next());
         cluster.share_breakers(&env.registry, env.workers);
-        if env.index == 0 {
+        if env.index == 0 && cluster.destinations.is_none() {
             cluster.stats.membership_change.inc();
             cluster.show_membership();
         }

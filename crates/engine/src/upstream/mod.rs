@@ -3,8 +3,10 @@
 //! Nothing here knows of streams but their index: what a pool is asked is a [`Wish`](pool::Wish), what it answers a
 //! [`Lease`](pool::Lease).
 
+pub(crate) mod aggregate;
 pub(crate) mod cluster;
 pub(crate) mod connect;
+pub(crate) mod destinations;
 pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod passive_health;

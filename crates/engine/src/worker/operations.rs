@@ -206,7 +206,7 @@ impl Model {
         };
         let connection = self.open(speaks, true);
         let peer = address(([10, 0, 9, 9], 999));
-        self.give(Input::Accepted { listener, connection, local, peer });
+        self.give(Input::Accepted { listener, connection, local, peer, original: None });
     }
 
     fn client_sends(&mut self) {

@@ -85,7 +85,8 @@ impl Waiting {
             let connection = ConnectionId::new(u32::try_from(client).unwrap(), 1);
             let (local, peer) = (address(BOLT), address(BOLT));
             let listener = listener.unwrap();
-            worker.handle(Input::Accepted { listener, connection, local, peer }, now);
+            worker
+                .handle(Input::Accepted { listener, connection, local, peer, original: None }, now);
             worker.handle(Input::Received { connection, chunk: calls.clone() }, now);
         }
         assert_eq!(worker.streams(), CALLS);

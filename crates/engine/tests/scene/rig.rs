@@ -163,7 +163,7 @@ impl Rig {
         self.client = Some(connection);
         let peer = address(([10, 0, 9, 9], 999));
         let (listener, local) = (self.listener.unwrap(), address(super::scene::HTTP));
-        (connection, Input::Accepted { listener, connection, local, peer })
+        (connection, Input::Accepted { listener, connection, local, peer, original: None })
     }
 
     /// Another configuration.

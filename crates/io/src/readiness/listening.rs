@@ -1,6 +1,7 @@
 //! Listening sockets of one shard, and what is accepted from them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,10 +28,28 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// The address that a connection from it was accepted on.
-    fn local(&self, accepted: &Socket) -> io::Result<Address> {
-        if self.exact { Ok(self.bound.clone()) } else { socket::local_address(accepted) }
+    /// Between which addresses a connection from it is; none if it is gone already.
+    fn origin_of(&self, accepted: &Socket, peer: Address) -> Option<Origin> {
+        let local = match self.exact {
+            true => self.bound.clone(),
+            false => socket::local_address(accepted).ok()?,
+        };
+        let original = match local.ip() {
+            Some(ip) if self.options.original_destination => {
+                let transparent = self.options.transparent.then_some(ip);
+                socket::original_destination(accepted, ip).or(transparent)
+            }
+            Some(_) | None => None,
+        };
+        Some(Origin { local, peer, original })
     }
+}
+
+/// The addresses of an accepted connection, as [`Input::Accepted`] tells them.
+struct Origin {
+    local: Address,
+    peer: Address,
+    original: Option<SocketAddr>,
 }
 
 /// What one `accept` came to.
@@ -120,10 +139,10 @@ where
         for _ in 0..MAX_WAITING {
             match accept(&listener.socket) {
                 Accept::Taken(socket, peer) => {
-                    let Ok(local) = listener.local(&socket) else {
+                    let Some(from) = listener.origin_of(&socket, peer) else {
                         continue;
                     };
-                    if let Some(input) = self.admit(listener.id, socket, local, peer) {
+                    if let Some(input) = self.admit(listener.id, socket, from) {
                         self.answers.push(input);
                     }
                 }
@@ -167,10 +186,10 @@ where
             match accept(&listener.socket) {
                 Accept::Taken(socket, peer) => {
                     let id = listener.id;
-                    let Ok(local) = listener.local(&socket) else {
+                    let Some(from) = listener.origin_of(&socket, peer) else {
                         continue;
                     };
-                    if let Some(input) = self.admit(id, socket, local, peer) {
+                    if let Some(input) = self.admit(id, socket, from) {
                         self.tell(input, now);
                     }
                 }
@@ -192,8 +211,7 @@ where
         &mut self,
         listener: ListenerId,
         socket: Socket,
-        local: Address,
-        peer: Address,
+        Origin { local, peer, original }: Origin,
     ) -> Option<Input<M::Message>> {
         let connection = self.connections.insert(Connection::new(socket, Phase::Open));
         if self.register(connection).is_err() {
@@ -202,7 +220,7 @@ where
             return None;
         }
         self.shared.counters.accepts.add(1);
-        Some(Input::Accepted { listener, connection, local, peer })
+        Some(Input::Accepted { listener, connection, local, peer, original })
     }
 
     pub(super) fn register(&mut self, id: ConnectionId) -> io::Result<()> {

@@ -35,8 +35,8 @@ impl Machine for Puppet {
                 Input::Timeout
             }
             Input::Listening { listener, outcome } => Input::Listening { listener, outcome },
-            Input::Accepted { listener, connection, local, peer } => {
-                Input::Accepted { listener, connection, local, peer }
+            Input::Accepted { listener, connection, local, peer, original } => {
+                Input::Accepted { listener, connection, local, peer, original }
             }
             Input::Connected { attempt, connection, local } => {
                 Input::Connected { attempt, connection, local }

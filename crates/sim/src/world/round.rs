@@ -128,7 +128,11 @@ impl<T: 'static> World<T> {
         let connection = self.bear(index, end);
         let local = self.end(end).address.clone();
         let peer = self.end(end.other()).address.clone();
-        self.tell(index, machine, Input::Accepted { listener, connection, local, peer });
+        self.tell(
+            index,
+            machine,
+            Input::Accepted { listener, connection, local, peer, original: None },
+        );
     }
 
     /// The machine learns of an end.

@@ -145,6 +145,7 @@ impl Exchange {
             closing: false,
             broken: false,
             ready: true,
+            restored: false,
             serial,
         });
         let nowhere = Address::unspecified;

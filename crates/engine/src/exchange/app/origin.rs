@@ -51,7 +51,7 @@ impl Exchange {
         self.upstreams.app.names.remove(&key);
         self.upstreams.app.origins.remove(&id);
         self.upstreams.app.queries.retain(|_, asked| *asked != id);
-        self.env.timers.clear(TimerSlot::Origin(id.0).number());
+        self.env.timers.clear(TimerSlot::Cluster(id.0).number());
         self.retire_cluster(id, now);
         true
     }

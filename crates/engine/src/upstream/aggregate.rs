@@ -1,0 +1,80 @@
+//! Aggregate clusters: they have no hosts of their own, but choose among those of other clusters, whose priorities
+//! stand one behind the other.
+//!
+//! Arrives: a stream for the aggregate. Leaves: the [`PoolKey`] of a host of one of its clusters. What is counted for
+//! connections and requests on them, their limits and how they are made is that cluster's; what is counted for the
+//! stream, and its retries, is the aggregate's.
+
+use crate::balancer::Joined;
+use crate::ids::{PoolClass, PoolKey};
+use crate::snapshot::ClusterId;
+use crate::snapshot::cluster::Discovery;
+use crate::upstream::cluster::{ClusterState, Clusters};
+
+/// What an aggregate keeps.
+#[derive(Debug)]
+pub(crate) struct Aggregate {
+    clusters: Vec<ClusterId>,
+    joined: Joined,
+}
+
+impl Aggregate {
+    pub(crate) fn of(discovery: &Discovery) -> Option<Box<Self>> {
+        match discovery {
+            Discovery::Aggregate(clusters) => {
+                Some(Box::new(Self { clusters: clusters.clone(), joined: Joined::default() }))
+            }
+            Discovery::Static | Discovery::Dns(_) | Discovery::OriginalDestination(_) => None,
+        }
+    }
+}
+
+impl Clusters {
+    /// Chooses a host for a stream of a cluster, not one of `avoid` if there is another.
+    #[inline]
+    pub(crate) fn pick(
+        &mut self,
+        id: ClusterId,
+        random: u64,
+        class: &dyn Fn(&ClusterState) -> PoolClass,
+        avoid: &[PoolKey],
+        attempts: u32,
+    ) -> Option<PoolKey> {
+        let cluster = self.get_mut(id)?;
+        if cluster.aggregate.is_none() {
+            return cluster.pick(random, class(cluster), avoid, attempts);
+        }
+        self.pick_of_aggregate(id, random, class, avoid, attempts)
+    }
+
+    fn pick_of_aggregate(
+        &mut self,
+        id: ClusterId,
+        random: u64,
+        class: &dyn Fn(&ClusterState) -> PoolClass,
+        avoid: &[PoolKey],
+        attempts: u32,
+    ) -> Option<PoolKey> {
+        let cluster = self.get_mut(id)?;
+        let (threshold, bolt) =
+            (cluster.config.balancing.panic_threshold, cluster.config.bolt.is_some());
+        let mut aggregate = cluster.aggregate.take()?;
+        let Aggregate { clusters, joined } = &mut *aggregate;
+        // What speaks otherwise, and another aggregate, has no hosts here.
+        let has_hosts =
+            |it: &&ClusterState| it.config.bolt.is_some() == bolt && it.destinations.is_none();
+        let balancer = |at: usize| {
+            let cluster = self.get(*clusters.get(at)?).filter(has_hosts)?;
+            Some(&cluster.balancer)
+        };
+        let chosen = joined.choose(clusters.len(), balancer, threshold, random);
+        let chosen = chosen.and_then(|(at, among, random)| {
+            let cluster = self.get_mut(*clusters.get(at)?)?;
+            cluster.pick_among(Some(among), random, class(cluster), avoid, attempts)
+        });
+        if let Some(cluster) = self.get_mut(id) {
+            cluster.aggregate = Some(aggregate);
+        }
+        chosen
+    }
+}
