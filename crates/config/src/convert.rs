@@ -5,6 +5,7 @@
 
 mod access_log;
 mod address;
+mod aggregate;
 mod balancer;
 mod bolt;
 mod bootstrap;
@@ -24,6 +25,7 @@ mod http2;
 mod http_filter;
 mod listener;
 mod matcher;
+mod original_dst;
 mod outlier;
 mod overload;
 mod retry;

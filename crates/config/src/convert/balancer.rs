@@ -1,6 +1,6 @@
 //! Load balancing policies, in both their forms.
 
-use towpath_engine::snapshot::cluster::{Balancer, Balancing};
+use towpath_engine::snapshot::cluster::{Balancer, Balancing, Discovery};
 
 use super::Converter;
 use super::extension::LOAD_BALANCER;
@@ -12,7 +12,35 @@ const LEAST_REQUEST: &str =
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
-    pub(super) fn balancing(&mut self, cluster: &Message) -> Option<Balancing> {
+    /// How hosts are chosen; `None` without a report where the cluster's type, which is to know, is not there.
+    pub(super) fn balancing(
+        &mut self,
+        cluster: &Message,
+        discovery: Option<&Discovery>,
+    ) -> Option<Balancing> {
+        let provides = match discovery? {
+            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) => true,
+            Discovery::Static | Discovery::Dns(_) => false,
+        };
+        let provided = cluster.choice("lb_policy") == "CLUSTER_PROVIDED";
+        match (provides, provided) {
+            (true, true) => {
+                let panic_threshold = self.panic_threshold(cluster);
+                return Some(Balancing { panic_threshold, ..Balancing::new(Balancer::RoundRobin) });
+            }
+            (true, false) => self.report.problem(
+                cluster.at("lb_policy"),
+                "a cluster of this type needs `lb_policy: CLUSTER_PROVIDED`",
+            ),
+            (false, true) => self.report.problem(
+                cluster.at("lb_policy"),
+                "CLUSTER_PROVIDED is for ORIGINAL_DST clusters and aggregates",
+            ),
+            (false, false) => {}
+        }
+        if provides || provided {
+            return None;
+        }
         let common = cluster.message("common_lb_config");
         let (policy, localities) = match cluster.message("load_balancing_policy") {
             Some(policy) => {

@@ -44,7 +44,7 @@ impl Converter<'_> {
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
         let discovery = self.discovery(bootstrap, message);
         let endpoints = self.endpoints(message, discovery.as_ref());
-        let balancing = self.balancing(message);
+        let balancing = self.balancing(message, discovery.as_ref());
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");
@@ -66,6 +66,10 @@ impl Converter<'_> {
         } = upstream;
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
+        let is_watched = match discovery {
+            Discovery::Static | Discovery::Dns(_) => true,
+            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) => false,
+        };
         Some(Cluster {
             name: Arc::from(name),
             stat_name: Arc::from(stat_name.replace(':', "_")),
@@ -74,7 +78,7 @@ impl Converter<'_> {
                     dns.names = endpoints.names;
                     Discovery::Dns(dns)
                 }
-                Discovery::Static => Discovery::Static,
+                other => other,
             },
             endpoints: endpoints.addresses.into(),
             balancing: balancing?,
@@ -93,8 +97,8 @@ impl Converter<'_> {
             http2,
             bolt,
             in_use: Default::default(),
-            health_check: self.active_check(message),
-            outliers: self.outliers(message),
+            health_check: self.active_check(message).filter(|_| is_watched),
+            outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
         })
     }

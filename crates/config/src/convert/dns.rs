@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_engine::snapshot::cluster::{Discovery, Dns, Family};
 
 use super::Converter;
+use super::aggregate::AGGREGATE;
 use super::extension::{CLUSTER_TYPE, DNS_RESOLVER};
 use crate::message::Message;
 
@@ -21,7 +22,10 @@ impl Converter<'_> {
         cluster: &Message,
     ) -> Option<Discovery> {
         if let Some(custom) = cluster.message("cluster_type") {
-            let (config, _) = self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER])?;
+            let (config, _) = self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER, AGGREGATE])?;
+            if config.descriptor.full_name() == AGGREGATE {
+                return Some(Discovery::Aggregate(self.aggregated(cluster, config)));
+            }
             let logical = config.flag("all_addresses_in_single_endpoint");
             let family = family(&config.choice("dns_lookup_family"));
             return self.dns(bootstrap, config, logical, family).map(Discovery::Dns);
@@ -30,13 +34,11 @@ impl Converter<'_> {
             "STATIC" => return Some(Discovery::Static),
             "STRICT_DNS" => false,
             "LOGICAL_DNS" => true,
+            "ORIGINAL_DST" => {
+                return Some(Discovery::OriginalDestination(self.original_destination(cluster)));
+            }
             other => {
-                self.report.unsupported(
-                    cluster.at("type"),
-                    format!(
-                        "{other} clusters are not there, only STATIC, STRICT_DNS and LOGICAL_DNS"
-                    ),
-                );
+                self.report.unsupported(cluster.at("type"), format!("{other} {NO_SUCH_TYPE}"));
                 return None;
             }
         };
@@ -133,3 +135,5 @@ fn family(name: &str) -> Family {
 }
 
 const DEFAULT_REFRESH: Duration = Duration::from_secs(5);
+const NO_SUCH_TYPE: &str =
+    "clusters are not there, only STATIC, STRICT_DNS, LOGICAL_DNS and ORIGINAL_DST";

@@ -130,7 +130,8 @@ impl Converter<'_> {
                 let template = Endpoint { hostname: Arc::from(shown), ..template };
                 endpoints.names.push(DnsName { name: Arc::from(name.as_str()), port, template });
             }
-            (None, _) => {}
+            // Reported: it has none.
+            (Some(_), Discovery::OriginalDestination(_) | Discovery::Aggregate(_)) | (None, _) => {}
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
-    Direction, ListenerFilter, ListenerFilters, TlsInspector,
+    Direction, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
 };
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, ListenOptions, SocketState};
@@ -13,6 +14,8 @@ use super::address::int_option;
 use super::extension::LISTENER_FILTER;
 use crate::message::Message;
 
+const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
+const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -68,7 +71,7 @@ impl Converter<'_> {
             addresses,
             bind: message.wrapped_flag("bind_to_port").unwrap_or(true),
             options: Arc::new(options),
-            filters: self.listener_filters(message)?,
+            filters: self.listener_filters(message),
             chains,
             default_chain,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, BufferLimit::strict),
@@ -86,18 +89,30 @@ impl Converter<'_> {
         })
     }
 
-    fn listener_filters(&mut self, message: &Message) -> Option<ListenerFilters> {
+    fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
         let mut list: Vec<Arc<dyn ListenerFilter>> = Vec::new();
+        let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
+        if hands_over {
+            list.push(Arc::new(OriginalDst));
+        }
         for filter in message.messages("listener_filters") {
-            self.extension(filter, LISTENER_FILTER, &[TLS_INSPECTOR])?;
-            list.push(Arc::new(TlsInspector));
+            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR];
+            let found = self.extension(filter, LISTENER_FILTER, &known);
+            match found.map(|(config, _)| config.descriptor.full_name()) {
+                Some(ORIGINAL_DST) => list.push(Arc::new(OriginalDst)),
+                Some(HTTP_INSPECTOR) => list.push(Arc::new(HttpInspector)),
+                Some(_) => list.push(Arc::new(TlsInspector)),
+                // Reported: the file is not loaded.
+                None => {}
+            }
         }
         let mut filters = ListenerFilters { list, ..ListenerFilters::default() };
         if let Some(timeout) = message.duration("listener_filters_timeout") {
             filters.timeout = (!timeout.is_zero()).then_some(timeout);
         }
         filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
-        Some(filters)
+        filters.hands_over = hands_over;
+        filters
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
@@ -153,6 +168,7 @@ impl Converter<'_> {
             reuse_port: message.wrapped_flag("enable_reuse_port").unwrap_or(defaults.reuse_port),
             freebind: message.flag("freebind"),
             transparent: message.flag("transparent"),
+            original_destination: asks_for_destination(message),
             v6_only: !socket.is_some_and(|socket| socket.flag("ipv4_compat")),
             mode: pipe.and_then(|pipe| pipe.number32("mode")).unwrap_or(0),
             socket_options,
@@ -161,6 +177,15 @@ impl Converter<'_> {
                 .unwrap_or(defaults.accepts_per_wake),
         }
     }
+}
+
+/// Whether a listener wants to know where its connections were going to.
+fn asks_for_destination(message: &Message) -> bool {
+    let mut filters = message.messages("listener_filters");
+    message.wrapped_flag("use_original_dst").unwrap_or(false)
+        || filters.any(|filter| {
+            filter.any("typed_config").is_some_and(|(any, _)| any.name == ORIGINAL_DST)
+        })
 }
 
 /// Whether two listeners cannot both be there.

@@ -28,6 +28,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "listener_filters",
             "listener_filters_timeout",
             "continue_on_listener_filters_timeout",
+            "use_original_dst",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -39,7 +40,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("fcds_config", "xDS is not there"),
             ("filter_chain_matcher", "matcher trees are not there; write filter_chain_match"),
-            ("use_original_dst", "redirected connections are not handed to other listeners"),
             ("udp_listener_config", "UDP is not there"),
             ("api_listener", "API listeners are not there"),
             ("internal_listener", "internal listeners are not there"),
@@ -91,6 +91,18 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("config_discovery", "xDS is not there"),
             ("filter_disabled", "listener filters look at every connection"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.original_dst.v3.OriginalDst",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",

@@ -75,11 +75,12 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     text.push_str("  clusters:\n");
     for (name, cluster) in &suite.cluster {
         let _ = writeln!(text, "  - name: {name}");
-        if !has(&cluster.fields, "type") {
+        if !has(&cluster.fields, "type") && !has(&cluster.fields, "cluster_type") {
             text.push_str("    type: STATIC\n");
         }
         text.push_str(&indented(&cluster.fields, 4));
-        if has(&cluster.fields, "load_assignment") {
+        let provided = "lb_policy: CLUSTER_PROVIDED";
+        if has(&cluster.fields, "load_assignment") || cluster.fields.contains(provided) {
             continue;
         }
         let _ = writeln!(text, "    load_assignment:\n      cluster_name: {name}");

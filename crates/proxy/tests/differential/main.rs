@@ -59,6 +59,8 @@ macro_rules! suites {
 }
 
 suites!(
+    aggregates,
+    destinations,
     messages,
     routes,
     headers,
