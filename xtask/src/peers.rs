@@ -5,7 +5,7 @@
 //! folder changes. The shared libraries that a tool needs and the system lacks come along. Each tool gets a
 //! wrapper in `target/peers/bin` that finds them. What is there already is left alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ enum Source {
     Debian { packages: &'static [&'static str], program: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
     Valgrind,
+    /// A program of a Go module; a folder of ours has the versions of all that it is built from.
+    Go { folder: &'static str, package: &'static str },
 }
 
 const PEERS: &[Peer] = &[
@@ -67,6 +69,19 @@ const PEERS: &[Peer] = &[
         name: "h2load",
         source: Source::Debian { packages: &["nghttp2-client"], program: "usr/bin/h2load" },
         version: "1.52.",
+    },
+    Peer {
+        name: "nghttpx",
+        source: Source::Debian { packages: &["nghttp2-proxy"], program: "usr/sbin/nghttpx" },
+        version: "1.52.",
+    },
+    Peer {
+        name: "h2spec",
+        source: Source::Go {
+            folder: "conformance/h2spec",
+            package: "github.com/summerwind/h2spec/cmd/h2spec",
+        },
+        version: "2.2.1",
     },
     Peer {
         name: "ab",
@@ -190,6 +205,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::Maven { group, artifact, bare } => from_maven(peer, group, artifact, bare)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
+        Source::Go { folder, package } => from_go(peer, folder, package)?,
     }
     fs::create_dir_all(folder().join("versions"))?;
     fs::write(stamp, stamped)?;
@@ -303,7 +319,42 @@ fn dependency(coordinates: &str, rest: &str) -> String {
 
 const WITHOUT_NEEDS: &str = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>";
 
+/// Builds a program of Go with the versions that are written down.
+fn from_go(peer: &Peer, versions: &str, package: &str) -> Result<()> {
+    let program = folder().join("go").join(peer.name);
+    let mut build = go()?;
+    build.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(&program).arg(package);
+    // No C compiler is needed, and no other Go than this one.
+    build.envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOFLAGS", "")]);
+    output(build.current_dir(root().join(versions)))
+        .map_err(|error| format!("cannot build {package}: {error}"))?;
+    wrap(peer.name, &program, None)
+}
+
+/// The Go of the system, or Debian's beside the peers.
+fn go() -> Result<Command> {
+    if has("go") {
+        return Ok(Command::new("go"));
+    }
+    let root = debian_root("go").join("usr/lib/go-1.19");
+    let program = root.join("bin/go");
+    if !program.is_file() {
+        unpack("go", &["golang-1.19-go", "golang-1.19-src"])?;
+    }
+    let mut go = Command::new(program);
+    go.env("GOROOT", root);
+    Ok(go)
+}
+
 fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
+    let archives = unpack(peer.name, packages)?;
+    check_version(peer, packages[0], &archives[packages[0]]);
+    let root = debian_root(peer.name);
+    wrap(peer.name, &root.join(inside), Some(&root))
+}
+
+/// Unpacks packages, and the libraries that they need, into the folder of this name; answers the archive of each.
+fn unpack(name: &str, packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     for tool in ["apt-get", "apt-cache", "dpkg", "dpkg-query"] {
         if !has(tool) {
             return Err(format!(
@@ -313,18 +364,17 @@ fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
             .into());
         }
     }
-    let root = debian_root(peer.name);
+    let root = debian_root(name);
     let archives = folder().join("archives");
     fs::create_dir_all(&root)?;
     fs::create_dir_all(&archives)?;
+    let mut unpacked = BTreeMap::new();
     for package in with_libraries(packages)? {
         let archive = download(&package, &archives)?;
         run_command(Command::new("dpkg").arg("-x").arg(&archive).arg(&root))?;
-        if package == packages[0] {
-            check_version(peer, &package, &archive);
-        }
+        unpacked.insert(package, archive);
     }
-    wrap(peer.name, &root.join(inside), Some(&root))
+    Ok(unpacked)
 }
 
 /// The package's own wrapper looks for its tools where they were never installed.
