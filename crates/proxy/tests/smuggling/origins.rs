@@ -13,7 +13,7 @@ pub(crate) struct Origin {
     pub(crate) name: &'static str,
     /// The `address` of an endpoint in front of it.
     pub(crate) endpoint: String,
-    child: Child,
+    child: Option<Child>,
     heard: Arc<(Mutex<Heard>, Condvar)>,
     _scratch: Scratch,
 }
@@ -94,7 +94,22 @@ impl Origin {
                 listener.1.notify_all();
             }
         });
-        Self { name, endpoint, child, heard, _scratch: scratch }
+        Self { name, endpoint, child: Some(child), heard, _scratch: scratch }
+    }
+
+    /// A server within the test, on this port of the loopback, that says its lines by a function.
+    #[allow(dead_code, reason = "not every test has one")]
+    pub(crate) fn within(name: &'static str, port: u16) -> (Self, impl Fn(&str) + Clone + Send) {
+        let heard = Arc::new((Mutex::new(Heard::default()), Condvar::new()));
+        let listener = Arc::clone(&heard);
+        let say = move |line: &str| {
+            listener.0.lock().unwrap().take(line);
+            listener.1.notify_all();
+        };
+        say(&format!("listening {port}"));
+        let origin =
+            Self { name, endpoint: String::new(), child: None, heard, _scratch: Scratch::new() };
+        (origin.with_port(), say)
     }
 
     fn with_port(mut self) -> Self {
@@ -122,8 +137,10 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

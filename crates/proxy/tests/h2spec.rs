@@ -1,0 +1,71 @@
+//! Every case of h2spec, in the clear and over TLS, through the program to an origin of HTTP/1.1.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
+
+mod common;
+#[path = "smuggling2/origin.rs"]
+mod origin;
+#[path = "smuggling/origins.rs"]
+#[allow(dead_code, reason = "this story has an origin of its own")]
+mod origins;
+#[path = "../../../conformance/h1/wire.rs"]
+#[allow(dead_code, reason = "answers are read elsewhere")]
+mod wire;
+
+use std::process::Command;
+
+use common::{Proxy, Scratch, bootstrap};
+
+#[test]
+#[ignore = "needs h2spec"]
+fn every_case_passes_in_the_clear_and_over_tls() {
+    let Some(h2spec) = origins::peer("h2spec") else { return };
+    let origin = origin::strict();
+    for is_tls in [false, true] {
+        let scratch = Scratch::new();
+        let text = bootstrap(([127, 0, 0, 1], 1).into());
+        let address = "{ socket_address: { address: 127.0.0.1, port_value: 1 } }";
+        let text = text.replacen(address, &origin.endpoint, 1);
+        // A listener that may speak both answers what is no preface in HTTP/1.1.
+        let codec = "codec_type: HTTP2\n          stat_prefix: ingress";
+        let text = text.replacen("stat_prefix: ingress", codec, 1);
+        let text = if is_tls { secured(&text, &scratch) } else { text };
+        let proxy = Proxy::start(&text, &["--concurrency", "1"]);
+        let listener = proxy.listener("ingress");
+        let (host, port) = listener.rsplit_once(':').unwrap();
+        let mut command = Command::new(&h2spec);
+        // A busy machine may take a while over what is to be closed or answered.
+        command.args(["--host", host, "--port", port, "--timeout", "10"]);
+        if is_tls {
+            command.args(["--tls", "--insecure"]);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let count = said.lines().rev().find(|line| line.contains(" passed")).unwrap_or_default();
+        assert_eq!(count, ALL_PASS, "TLS: {is_tls}\n{said}");
+    }
+}
+
+/// All that h2spec has without its strict cases, which are more than RFC 9113 asks.
+const ALL_PASS: &str = "145 tests, 145 passed, 0 skipped, 0 failed";
+
+/// The listener under TLS, with a certificate of its own.
+fn secured(bootstrap: &str, scratch: &Scratch) -> String {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let chain = scratch.write("chain.pem", &made.cert.pem());
+    let key = scratch.write("key.pem", &made.signing_key.serialize_pem());
+    let socket = format!(
+        r#"    - transport_socket:
+        name: tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [h2, http/1.1]
+            tls_certificates:
+            - certificate_chain: {{ filename: {} }}
+              private_key: {{ filename: {} }}
+      filters:"#,
+        chain.display(),
+        key.display()
+    );
+    bootstrap.replacen("    - filters:", &socket, 1)
+}
