@@ -30,6 +30,8 @@ pub(crate) struct ChainContext {
     pub(crate) tls: Option<ChainTls>,
     /// The counters of the chain's network filters, in their order.
     pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
+    /// Logs or formats of its configuration may ask what became of a stream.
+    pub(crate) is_recorded: bool,
     /// Index into the worker's listeners.
     pub(crate) slot: usize,
     /// It is the listener's default chain.
@@ -97,6 +99,7 @@ impl ChainContext {
             kind: ChainKind::Local,
             tls: None,
             limits: Vec::new(),
+            is_recorded: true,
             slot: usize::MAX,
             is_default: false,
         }

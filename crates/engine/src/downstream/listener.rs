@@ -24,7 +24,7 @@ use crate::snapshot::Http;
 use crate::snapshot::listener::{
     Arrival, ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
 };
-use crate::snapshot::plain::PlainRoutes;
+use crate::snapshot::plain::{PlainRoutes, is_recorded};
 use crate::stats::{ListenerStats, Scope};
 use crate::total::Total;
 
@@ -442,6 +442,11 @@ impl Env {
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
             })),
         };
+        let is_recorded = match &kind {
+            ChainKind::Http(http) => is_recorded(&http.config),
+            ChainKind::Tcp(tcp) => !tcp.config.access_logs.is_empty(),
+            ChainKind::Local => true,
+        };
         let limits = chain.filters.iter().map(|filter| {
             let NetworkFilter::ConnectionLimit { stat_prefix, .. } = filter;
             self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
@@ -459,6 +464,7 @@ impl Env {
             kind,
             tls,
             limits,
+            is_recorded,
             slot,
             is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
         }

@@ -100,7 +100,9 @@ impl Exchange {
         match attempt.stream {
             Some(stream) => {
                 if let Some(stream) = self.streams.get_mut(stream) {
-                    stream.record.connect = Some((attempt.started, connected));
+                    stream
+                        .recorder
+                        .note(|record| record.connect = Some((attempt.started, connected)));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
                     stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }
@@ -113,7 +115,9 @@ impl Exchange {
                     .pool(pool_key)
                     .and_then(|pool| pool.pending.front().copied());
                 if let Some(stream) = waiting.and_then(|stream| self.streams.get_mut(stream)) {
-                    stream.record.connect = Some((attempt.started, connected));
+                    stream
+                        .recorder
+                        .note(|record| record.connect = Some((attempt.started, connected)));
                     stream.trace_connect(attempt.since, &peer, CONNECTED);
                     stream.on_secured(handshake_since, made.tls.as_deref(), now);
                 }

@@ -51,7 +51,7 @@ impl Exchange {
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
         stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
         if end {
-            stream.record.request_end = Some(now);
+            stream.times.request_end = Some(now);
         }
         let timers = &mut self.env.timers;
         if let Some(idle) = config.stream_idle_timeout {
@@ -98,7 +98,7 @@ impl Exchange {
         let stream = self.streams.get_mut(index)?;
         stream.request = head;
         stream.trace_begin(Part::Reply);
-        stream.record.protocol = Some(Version::Http11);
+        stream.recorder.note(|record| record.protocol = Some(Version::Http11));
         Some(index)
     }
 
@@ -172,7 +172,7 @@ impl Exchange {
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         if !formed {
-            stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+            stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
         }
         if stream.is_unanswered() {
             let body = if formed { b"" } else { reason(error.status()) };
@@ -194,8 +194,8 @@ impl Exchange {
         }
         for index in streams {
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
-                stream.record.details = error.details();
+                stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.recorder.note(|record| record.details = error.details());
                 self.finish(index, now);
             }
         }
@@ -386,9 +386,9 @@ impl Exchange {
 impl Streams {
     pub(crate) fn mark_gone(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
-        stream.record.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-        if stream.record.details.is_empty() || stream.response_end != Direction::Ended {
-            stream.record.details = details::DOWNSTREAM_REMOTE_DISCONNECT;
+        stream.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        if stream.recorder.record().details.is_empty() || stream.response_end != Direction::Ended {
+            stream.recorder.note(|record| record.details = details::DOWNSTREAM_REMOTE_DISCONNECT);
         }
         if let Some(http) = stream.context.http() {
             http.stats.downstream_cx_destroy_active_rq.inc();

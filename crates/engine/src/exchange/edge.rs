@@ -11,15 +11,15 @@ use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant, PreparedField};
 
+use crate::conn::Connection;
 use crate::conn::mux::Part;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
 use crate::exchange::router::{apply_header_ops, changes};
-use crate::exchange::stream::{Direction, Routed, Stream, Upgrade};
+use crate::exchange::stream::{Direction, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
-use crate::record::Record;
 use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
 
 /// Where a request comes from, in Envoy's sense.
@@ -33,24 +33,21 @@ pub(crate) enum Origin {
     Forwarded,
 }
 
-/// Writes the fields that say who the client is; fills the record's address of the client.
+/// Writes the fields that say who the client of a connection is; where the request comes from, and the client's
+/// address, if they say it.
 pub(crate) fn mark_request(
     head: &mut Head,
-    record: &mut Record,
+    connection: &Connection,
     config: &Http,
-    is_tls: bool,
     random_id: impl FnOnce() -> [u8; 36],
-) -> Origin {
+) -> (Origin, Option<SocketAddr>) {
+    let is_tls = connection.tls.is_some();
     let (scheme, forwarded_proto): (&[u8], _) =
         if is_tls { (b"https", &FORWARDED_HTTPS) } else { (b"http", &FORWARDED_HTTP) };
     if head.scheme().is_empty() {
         head.set_scheme(scheme);
     }
-    let direct = record
-        .downstream_direct_remote
-        .as_ref()
-        .and_then(Address::ip)
-        .map(|peer| canonical(peer, config));
+    let direct = connection.peer.ip().map(|peer| canonical(peer, config));
     let hops = config.xff_trusted_hops as usize;
     let mut from_one_hop = config.use_remote_address;
     let client = if config.use_remote_address {
@@ -67,9 +64,6 @@ pub(crate) fn mark_request(
         from_one_hop = named.is_some() && forwarded_for(head, hops + 1).is_none();
         named.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     };
-    if let Some(client) = client {
-        record.downstream_remote = Some(Address::Ip(client));
-    }
     if head.get(Name::XForwardedProto).is_none() {
         head.set_prepared(forwarded_proto);
     }
@@ -82,10 +76,10 @@ pub(crate) fn mark_request(
         head.set(Name::XForwardedProto, scheme.as_bytes());
     }
     let internal = from_one_hop
-        && match (client, &record.downstream_direct_remote) {
+        && match (client, &connection.peer) {
             (Some(client), _) => config.internal_addresses.contains(client.ip()),
-            (None, Some(Address::Unix(_))) => config.internal_addresses.unix_sockets,
-            (None, _) => false,
+            (None, Address::Unix(_)) => config.internal_addresses.unix_sockets,
+            (None, Address::Ip(_)) => false,
         };
     let origin = match (internal, config.use_remote_address) {
         (true, _) => Origin::Internal,
@@ -110,7 +104,7 @@ pub(crate) fn mark_request(
     }
     if config.append_forwarded_port
         && (hops == 0 || !config.use_remote_address || head.get(Name::XForwardedPort).is_none())
-        && let Some(Address::Ip(local)) = &record.downstream_local
+        && let Address::Ip(local) = &connection.local
     {
         head.set_number(Name::XForwardedPort, local.port().into());
     }
@@ -123,7 +117,7 @@ pub(crate) fn mark_request(
     if !config.via.is_empty() {
         head.append(Name::Via, config.via.as_bytes());
     }
-    origin
+    (origin, client)
 }
 
 /// What a client of the first proxy must not say.
@@ -216,22 +210,22 @@ impl Exchange {
         let Leg { connection: downstream, number } = stream.downstream;
         let plain = stream.plain().answers;
         let routed = stream.route.filter(|_| !plain).and_then(|route| Routed::of(&context, route));
-        let Stream { response: head, record, .. } = stream;
-        record.status = head.status();
-        record.response_start = Some(now);
+        stream.status = stream.response.status();
+        stream.recorder.note(|record| record.response_start = Some(now));
+        let head = &mut stream.response;
         if !stream.local
             && stream.request_end == Direction::Ended
             && stream.upgrade == Upgrade::No
             && !config.router.suppress_envoy_headers
             && let (Some(sent), Some(received)) =
-                (record.upstream_first_sent, record.upstream_first_received)
+                (stream.times.upstream_first_sent, stream.times.upstream_first_received)
         {
             let elapsed = received.millis_since(sent);
             head.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);
         }
-        if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && record.attempts > 0
+        if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && stream.attempts > 0
         {
-            head.set_number(Name::XEnvoyAttemptCount, record.attempts.into());
+            head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());
         }
         let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
         if changed || !config.filters.is_empty() {

@@ -15,6 +15,7 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
+use crate::exchange::recorder::Recording;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::grpc;
@@ -59,7 +60,7 @@ impl Exchange {
             self.env.heads.give(head);
             return;
         }
-        stream.record.details = details;
+        stream.recorder.note(|record| record.details = details);
         stream.local = true;
         let unused = std::mem::replace(&mut stream.response, head);
         self.env.heads.give(unused);
@@ -85,12 +86,12 @@ impl Exchange {
         }
         let silent = body.is_empty() || stream.head_only;
         stream.response_end = Direction::Ended;
-        stream.record.upstream_last_received = None;
+        stream.recorder.note(|record| record.upstream_last_received = None);
         self.send_response_head(index, silent, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let downstream = stream.downstream;
         if !silent {
-            stream.record.bytes_sent += body.len() as u64;
+            stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
             self.write(downstream, Item::Data(body), now);
             self.write(downstream, Item::End, now);
         }
@@ -132,7 +133,7 @@ impl Exchange {
     ) {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.details = details;
+        stream.recorder.note(|record| record.details = details);
         let downstream = stream.downstream;
         let connection = self.conns.table.get(downstream.connection);
         if connection.is_some_and(|connection| !connection.mux.is_alone()) {
@@ -242,7 +243,7 @@ impl Exchange {
         let Some(mut stream) = self.streams.close(index) else { return };
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_part(Part::Record);
-        stream.record.end = Some(now);
+        stream.recorder.note(|record| record.end = Some(now));
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
@@ -252,15 +253,16 @@ impl Exchange {
             if stream.upgrade == Upgrade::Done {
                 stats.downstream_cx_upgrades_active.dec();
             }
-            stats.downstream_rq_time.record(now.millis_since(stream.record.start));
-            if !stream.record.health_check {
-                stats.count_response(stream.record.status);
-                http.listener_stats.count_response(stream.record.status);
+            stats.downstream_rq_time.record(now.millis_since(stream.times.start));
+            if !stream.is_health_check {
+                stats.count_response(stream.status);
+                http.listener_stats.count_response(stream.status);
             }
-            self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
+            self.log(&mut stream, crate::exchange::log::DOWNSTREAM_END, now);
         } else {
-            self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
+            self.log(&mut stream, crate::exchange::log::TCP_CONNECTION_END, now);
         }
+        stream.complete_record();
         self.env.end_spans(&stream, now);
         if stream.kind == Kind::App {
             self.end_call(&mut stream, now);
@@ -277,7 +279,7 @@ impl Exchange {
         let (upstream, tried) = (stream.upstream, stream.retries.pool_key);
         match timer {
             HttpTimer::Response => {
-                stream.record.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
                 if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
                     self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
@@ -307,7 +309,7 @@ impl Exchange {
             HttpTimer::PerTry | HttpTimer::PerTryIdle => {}
             HttpTimer::Idle => {
                 http.stats.downstream_rq_idle_timeout.inc();
-                stream.record.flags.set(Flags::STREAM_IDLE_TIMEOUT);
+                stream.flags.set(Flags::STREAM_IDLE_TIMEOUT);
                 let waiting_for_upstream = stream.request_end == Direction::Ended;
                 let status = if waiting_for_upstream { 504 } else { 408 };
                 self.reply_or_abandon(
@@ -401,7 +403,7 @@ impl Exchange {
         };
         let random = self.env.random.next();
         let mut response = std::mem::replace(&mut stream.response, self.env.heads.take());
-        stream.record.status = response.status();
+        stream.status = response.status();
         let before = response.clone();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = crate::exchange::log::facts(stream, Some(&before), setting, now);
@@ -416,7 +418,7 @@ impl Exchange {
             mapper.headers.apply(&mut response, Subject::Response, &facts, &mut self.env.scratch);
             if let Some(status) = mapper.status {
                 response.set_status(status);
-                stream.record.status = status;
+                stream.status = status;
             }
         }
         let format = mapper.and_then(|mapper| mapper.format.as_ref()).or(config.body.as_ref());
@@ -441,14 +443,17 @@ impl Connection {
     pub(crate) fn weigh(&mut self, stream: &mut Stream, waiting: u64) {
         if !self.mux.is_alone() {
             // What of the frames of many is this stream's is not told apart: its content counts.
-            let record = &mut stream.record;
-            record.wire_received = record.bytes_received;
-            record.wire_sent = record.bytes_sent;
+            stream.recorder.note(|record| {
+                record.wire_received = record.bytes_received;
+                record.wire_sent = record.bytes_sent;
+            });
             return;
         }
         self.accounted = self.bytes_received - self.mux.buffered() as u64;
-        stream.record.wire_received = self.accounted - stream.wire.downstream_received;
-        stream.record.wire_sent = self.encoded + waiting - stream.wire.downstream_sent;
+        if let Some(Recording { record, wire, .. }) = stream.recorder.recording_mut() {
+            record.wire_received = self.accounted - wire.downstream_received;
+            record.wire_sent = self.encoded + waiting - wire.downstream_sent;
+        }
     }
 }
 

@@ -188,9 +188,11 @@ impl Exchange {
     fn end_response(&mut self, index: StreamIndex, chunk: Bytes, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let length = chunk.len() as u64;
-        stream.record.bytes_sent += length;
-        stream.record.upstream_bytes_received += length;
-        stream.record.upstream_last_received = Some(now);
+        stream.recorder.note(|record| {
+            record.bytes_sent += length;
+            record.upstream_bytes_received += length;
+            record.upstream_last_received = Some(now);
+        });
         stream.response_end = Direction::Ended;
         let Leg { connection: id, number } = stream.downstream;
         self.conns.encode_for(id, &mut self.env);
@@ -360,8 +362,8 @@ impl Exchange {
         match side {
             Side::Request => {
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.record.flags.set(Flags::DOWNSTREAM_REMOTE_RESET);
-                    stream.record.details = details::HTTP2_REMOTE_RESET;
+                    stream.flags.set(Flags::DOWNSTREAM_REMOTE_RESET);
+                    stream.recorder.note(|record| record.details = details::HTTP2_REMOTE_RESET);
                 }
                 self.finish(index, now);
             }
@@ -472,7 +474,7 @@ impl Exchange {
             }
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.upstream_bytes_sent += stream.body.len as u64;
+        stream.recorder.note(|record| record.upstream_bytes_sent += stream.body.len as u64);
         stream.body.chunks = chunks;
         if !keeps {
             stream.body.forget();
@@ -494,18 +496,17 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
         Item::Trailers(_) | Item::End => (0, true),
     };
     let active = matches!(stream.upstream, UpstreamState::Active(_)) && !stream.awaits_tunnel();
-    let record = &mut stream.record;
-    match side {
+    if side == Side::Request && ends {
+        stream.times.request_end = Some(now);
+    }
+    stream.recorder.note(|record| match side {
         Side::Request => {
             record.bytes_received += len;
             if active {
                 record.upstream_bytes_sent += len;
             }
-            if ends {
-                record.request_end = Some(now);
-                if active {
-                    record.upstream_last_sent = Some(now);
-                }
+            if active && ends {
+                record.upstream_last_sent = Some(now);
             }
         }
         Side::Response => {
@@ -515,7 +516,7 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
                 record.upstream_last_received = Some(now);
             }
         }
-    }
+    });
 }
 
 /// Keeps a piece of the request that has nowhere to go yet, or that a retry would need.

@@ -33,7 +33,7 @@ impl Exchange {
         }
         match limit {
             Some(limit) => {
-                let at = (stream.record.start + limit).max(now);
+                let at = (stream.times.start + limit).max(now);
                 stream.set_timer(index, HttpTimer::MaxDuration, at, &mut self.env.timers);
             }
             None => stream.clear_timer(HttpTimer::MaxDuration),

@@ -14,12 +14,12 @@ use crate::wall_clock::WallClock;
 
 impl Exchange {
     /// Writes a stream's lines.
-    pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
+    pub(crate) fn log(&mut self, stream: &mut Stream, kind: &'static str, now: Instant) {
         let logs = stream.context.access_logs();
         if !logs.is_empty() {
-            let response = (stream.record.status != 0).then_some(&stream.response);
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
-            let mut facts = facts(stream, response, setting, now);
+            let mut facts = facts(stream, None, setting, now);
+            facts.response = (stream.status != 0).then_some(&stream.response);
             facts.log_type = kind;
             let full = self.env.logs.write(logs, &facts, self.env.random.next());
             self.env.after_lines(full, now);
@@ -28,8 +28,8 @@ impl Exchange {
 
     /// Writes lines for a stream that goes on.
     pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
-        if let Some(stream) = self.streams.close(index) {
-            self.log(&stream, kind, now);
+        if let Some(mut stream) = self.streams.close(index) {
+            self.log(&mut stream, kind, now);
             self.streams.put_back(index, stream);
         }
     }
@@ -58,7 +58,7 @@ pub(crate) fn facts<'a>(
     now: Instant,
 ) -> Facts<'a> {
     let Setting { clusters, clock } = setting;
-    let mut facts = Facts::new(&stream.record, now);
+    let mut facts = Facts::new(stream.recorder.record(), now);
     if stream.context.http().is_some() {
         facts.request = Some(&stream.request);
     }
@@ -71,7 +71,7 @@ pub(crate) fn facts<'a>(
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;
     }
-    if stream.record.upstream_host.is_some()
+    if stream.recorder.record().upstream_host.is_some()
         && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
     {
         facts.upstream_hostname = &host.hostname;

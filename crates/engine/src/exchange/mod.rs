@@ -16,6 +16,7 @@ pub(crate) mod grpc;
 pub(crate) mod log;
 pub(crate) mod offer;
 pub(crate) mod plain;
+pub(crate) mod recorder;
 pub(crate) mod replace;
 pub(crate) mod retry;
 pub(crate) mod router;

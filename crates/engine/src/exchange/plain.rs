@@ -18,7 +18,6 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
-use crate::record::UpstreamTls;
 use crate::snapshot::route::{ClusterChoice, Forward};
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::PEER_IDLE_MARGIN;
@@ -45,9 +44,7 @@ impl Exchange {
         pool.rest(connection, idle_timeout, &mut self.env, now);
         cluster.request_over(pool_key, stream.outcome());
         let sent = connection.encoded + waiting;
-        let (wire, record) = (&stream.wire, &mut stream.record);
-        record.upstream_wire_received += connection.bytes_received - wire.upstream_received;
-        record.upstream_wire_sent += sent - wire.upstream_sent;
+        stream.weigh_attempt(connection.bytes_received, sent);
         connection.streams.unbind(leg.number);
         let downstream = stream.downstream;
         let waiting = self.conns.waiting_for(downstream.connection);
@@ -135,16 +132,8 @@ impl Exchange {
         stream.retries.reused = upstream.requests > 0 || connection.opened < now;
         stream.retries.sent_before = connection.bytes_sent;
         upstream.requests += 1;
-        stream.wire.upstream_received = connection.bytes_received;
-        stream.wire.upstream_sent = connection.encoded;
         stream.upstream = UpstreamState::Active(Leg { connection: id, number: ONLY });
-        let record = &mut stream.record;
-        record.upstream_connection = upstream.serial;
-        record.upstream_host = Some(connection.peer.clone());
-        record.upstream_local = Some(connection.local.clone());
-        record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
-        record.upstream_first_sent = Some(now);
-        record.upstream_last_sent = Some(now);
+        stream.begin_attempt(connection, now);
         connection.streams.bind(ONLY, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         cluster.request_began(pool_key);
@@ -165,7 +154,7 @@ impl Env {
     fn name_try(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {
-            self.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
+            self.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
         let whole = stream.response_timeout.map(|whole| whole.max(SHORTEST_WAIT));
         let expected = match (stream.per_try_timeout, whole) {
@@ -183,7 +172,7 @@ impl Env {
 fn is_plain_request(stream: &Stream) -> bool {
     stream.request_end == Direction::Ended
         && stream.upgrade == Upgrade::No
-        && stream.trail.is_none()
+        && stream.recorder.trail().is_none()
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))

@@ -82,9 +82,11 @@ pub(crate) struct Retries {
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
     pub(crate) counted: Option<PoolKey>,
-    /// The try under way: on a connection that its peer may have been closing, and how much had been sent on it before.
+    /// The try under way: on a connection that its peer may have been closing, and how much had been sent and
+    /// received on it before.
     pub(crate) reused: bool,
     pub(crate) sent_before: u64,
+    pub(crate) received_before: u64,
 }
 
 impl Retries {
@@ -245,7 +247,7 @@ impl Exchange {
         match (retried, silent) {
             (true, _) => {}
             (false, true) => {
-                stream.record.flags = Flags::default();
+                stream.flags = Flags::default();
                 self.place_stream(index, now);
             }
             (false, false) => {
@@ -281,7 +283,7 @@ impl Exchange {
         let counted = PoolKey { cluster: stream.cluster, ..pool_key };
         let Some(cluster) = self.upstreams.clusters.get_mut(counted.cluster) else { return false };
         if stream.retries.remaining == 0 {
-            stream.record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            stream.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             cluster.stats.upstream_rq_retry_limit_exceeded.inc();
             return false;
         }
@@ -290,7 +292,7 @@ impl Exchange {
             return false;
         }
         if cluster.is_full_for(stream.priority, Resource::Retries) {
-            stream.record.flags.set(Flags::UPSTREAM_OVERFLOW);
+            stream.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
             return false;
         }
@@ -421,7 +423,7 @@ impl Connections {
         let UpstreamState::Active(leg) = stream.upstream else { return false };
         self.table.get(leg.connection).is_some_and(|connection| {
             // On one that many share, what comes for others is no sign.
-            connection.mux.is_alone() && connection.bytes_received > stream.wire.upstream_received
+            connection.mux.is_alone() && connection.bytes_received > stream.retries.received_before
         })
     }
 }
@@ -452,8 +454,8 @@ pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
         ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => return,
     };
-    stream.record.flags.set(flag);
-    stream.record.transport_failure = reason.reset().transport_failure();
+    stream.flags.set(flag);
+    stream.recorder.note(|record| record.transport_failure = reason.reset().transport_failure());
 }
 
 /// Envoy's default: 25 ms, at most ten times that.

@@ -44,16 +44,17 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
-        stream.record.protocol = Some(stream.request.version());
+        stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
         if stream.request.method() == Method::Connect {
             stream.upgrade = Upgrade::Connect;
         }
-        match normalize(&mut stream.request, http, stream.record.downstream_local.as_ref()) {
+        let id = stream.downstream.connection;
+        let Some(connection) = self.conns.table.get(id) else { return };
+        match normalize(&mut stream.request, http, &connection.local) {
             Normalized::Fine => {}
             Normalized::Refused => {
                 http.stats.downstream_rq_failed_path_normalization.inc();
-                let downstream = stream.downstream;
-                self.conns.close_after_response(downstream.connection);
+                self.conns.close_after_response(id);
                 self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
                 return;
             }
@@ -70,9 +71,11 @@ impl Exchange {
             return;
         }
         let random = &mut self.env.random;
-        let (head, record) = (&mut stream.request, &mut stream.record);
-        let is_tls = context.tls.is_some();
-        let origin = edge::mark_request(head, record, &http.config, is_tls, || random.uuid());
+        let head = &mut stream.request;
+        let (origin, client) = edge::mark_request(head, connection, &http.config, || random.uuid());
+        if let Some(client) = client {
+            stream.recorder.note(|record| record.downstream_remote = Some(Address::Ip(client)));
+        }
         let random = self.env.random.next();
         // Before the filters: what they change does not lead elsewhere, as in Envoy.
         let picked = http.config.routes.pick(&stream.request, random);
@@ -102,7 +105,7 @@ impl Exchange {
         match picked {
             Picked::NoHost | Picked::NoRoute { .. } => {
                 http.stats.rq_total.inc();
-                stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                stream.flags.set(Flags::NO_ROUTE_FOUND);
                 http.stats.no_route.inc();
                 self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
             }
@@ -176,11 +179,11 @@ impl Exchange {
     pub(crate) fn answer_health_check(&mut self, index: StreamIndex, now: Instant) {
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.health_check = true;
+        stream.is_health_check = true;
         let mut head = self.env.heads.take();
         let fails = self.env.draining.is_on() || self.env.draining.health_fails();
         let (status, details) = if fails {
-            stream.record.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
+            stream.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
             (503, details::HEALTH_CHECK_FAILED)
         } else {
             (200, details::HEALTH_CHECK_OK)
@@ -258,7 +261,7 @@ impl Exchange {
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = cluster else {
-            stream.record.flags.set(Flags::NO_CLUSTER_FOUND);
+            stream.flags.set(Flags::NO_CLUSTER_FOUND);
             http.stats.rq_total.inc();
             http.stats.no_cluster.inc();
             self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
@@ -277,8 +280,9 @@ impl Exchange {
                 Some(_) | None => Upgrade::Requested,
             };
             if !allowed.is_some_and(|allowed| allowed.enabled) {
-                stream.record.cluster =
+                let name =
                     self.upstreams.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
+                stream.recorder.note(|record| record.cluster = name);
                 http.stats.downstream_rq_ws_on_non_ws_route.inc();
                 self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
                 return;
@@ -413,7 +417,7 @@ impl Exchange {
     pub(crate) fn place_on(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let pool = self.upstreams.clusters.pool(pool_key);
-        stream.record.upstream_host = pool.map(|pool| pool.address.clone());
+        stream.recorder.note(|record| record.upstream_host = pool.map(|pool| pool.address.clone()));
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)
         } else {
@@ -434,7 +438,7 @@ impl Exchange {
             Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
             Lease::QueueFull => {
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.record.upstream_host = None;
+                    stream.recorder.note(|record| record.upstream_host = None);
                 }
                 self.reset_upstream(index, ResetReason::Overflow, now);
             }
@@ -456,7 +460,7 @@ impl Exchange {
             return;
         };
         if routed.host.attempt_count_in_request {
-            self.env.attempt_count.set(stream.record.attempts.into(), &mut stream.request);
+            self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
         let Some(forward) = routed.forward() else { return };
         let told = !http.config.router.suppress_envoy_headers;
@@ -525,10 +529,10 @@ pub(crate) fn choose_host(
     now: Instant,
 ) -> Option<PoolKey> {
     let cluster = clusters.get_mut(stream.cluster)?;
-    if stream.record.cluster.is_none() {
-        stream.record.cluster = Some(cluster.config.name.clone());
-    }
-    stream.record.attempts = 1 + stream.retries.done;
+    stream.recorder.note(|record| {
+        record.cluster.get_or_insert_with(|| cluster.config.name.clone());
+    });
+    stream.attempts = 1 + stream.retries.done;
     let avoids = stream.retries.avoids_tried;
     let (avoid, attempts) = if avoids {
         (&stream.retries.tried[..], stream.retries.host_attempts)
@@ -563,7 +567,7 @@ pub(crate) fn choose_host(
 /// How long a server has for the attempt that begins.
 fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
     let first = stream.retries.done == 0;
-    let elapsed = stream.record.request_end.filter(|_| !first).map(|end| now - end);
+    let elapsed = stream.times.request_end.filter(|_| !first).map(|end| now - end);
     let left = stream
         .response_timeout
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
@@ -584,8 +588,7 @@ pub(crate) fn destination(stream: &Stream, cluster: &ClusterState) -> Option<Opt
             address?
         })
     });
-    let restored = || stream.record.downstream_local.as_ref().filter(|_| stream.restored)?.ip();
-    let mut wanted = said.or_else(restored);
+    let mut wanted = said.or(stream.original.as_deref().copied());
     if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
         wanted.set_port(port);
     }
@@ -695,11 +698,7 @@ pub(crate) enum Normalized {
 }
 
 /// Host and path as the listener wants them before routing.
-pub(crate) fn normalize(
-    head: &mut Head,
-    http: &HttpContext,
-    local: Option<&Address>,
-) -> Normalized {
+pub(crate) fn normalize(head: &mut Head, http: &HttpContext, local: &Address) -> Normalized {
     let config = &http.config;
     if config.strip_trailing_dot {
         path::strip_trailing_dot(head);
@@ -708,7 +707,7 @@ pub(crate) fn normalize(
         StripPort::No => {}
         StripPort::Any => path::strip_port(head, None),
         StripPort::Matching => {
-            if let Some(local) = local.and_then(Address::ip) {
+            if let Some(local) = local.ip() {
                 path::strip_port(head, Some(local.port()));
             }
         }

@@ -21,7 +21,7 @@ impl Stream {
     /// Begins the span of the whole stream; what it does next is `part`.
     #[inline]
     pub(crate) fn trace_begin(&mut self, part: Part) {
-        if let Some(trail) = &mut self.trail {
+        if let Some(trail) = self.recorder.trail_mut() {
             let site = if matches!(self.kind, Kind::Tcp(_)) { &TCP } else { &REQUEST };
             trail.begin(site, &self.request, part);
         }
@@ -30,7 +30,7 @@ impl Stream {
     /// From here on it does this.
     #[inline]
     pub(crate) fn trace_part(&mut self, part: Part) {
-        if let Some(trail) = &mut self.trail {
+        if let Some(trail) = self.recorder.trail_mut() {
             trail.enter(part);
         }
     }
@@ -38,7 +38,7 @@ impl Stream {
     /// The request is with the driver, whole. If its response has begun already nothing is waited for.
     #[inline]
     pub(crate) fn trace_sent(&mut self) {
-        if let Some(trail) = self.trail.as_mut().filter(|trail| trail.part == Part::Send) {
+        if let Some(trail) = self.recorder.trail_mut().filter(|trail| trail.part == Part::Send) {
             trail.enter(Part::Wait);
         }
     }
@@ -50,7 +50,7 @@ impl Stream {
         upstream: &towpath_proto::Address,
         outcome: &str,
     ) {
-        if let (Some(trail), Some(since)) = (&self.trail, since) {
+        if let (Some(trail), Some(since)) = (self.recorder.trail(), since) {
             // It may have been begun for a stream before this one.
             let since = since.later(trail.since);
             let upstream = upstream.to_string();
@@ -63,7 +63,7 @@ impl Stream {
 
     /// A handshake that it waited for is over.
     pub(crate) fn trace_handshake(&self, since: Option<Stamp>, layer: &Layer) {
-        if let (Some(trail), Some(since)) = (&self.trail, since) {
+        if let (Some(trail), Some(since)) = (self.recorder.trail(), since) {
             let since = since.later(trail.since);
             let version = layer.version().map(Version::name);
             let cipher = layer.cipher_suite().map(CipherSuite::name);
@@ -77,23 +77,23 @@ impl Stream {
     /// It is over; when that was, if it was as slow as a recording asks for.
     #[inline]
     pub(crate) fn trace_end(&self, slow: bool) -> Option<(Stamp, Stamp)> {
-        self.trail.is_some().then(|| self.end_trail(slow)).flatten()
+        self.recorder.trail().is_some().then(|| self.end_trail(slow)).flatten()
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn end_trail(&self, slow: bool) -> Option<(Stamp, Stamp)> {
-        let trail = self.trail.as_ref()?;
+        let trail = self.recorder.trail()?;
         let now = Stamp::now();
         trail.leave(now);
         if slow && SLOW.enabled() {
             // Stands for the whole in a file whose ring did not keep the begin.
             let [method, path] = name_of(&self.request);
-            let values = [method, path, self.record.status.into()];
+            let values = [method, path, self.status.into()];
             emit::complete(&SLOW, trail.track, trail.began, now, values);
         }
         let site = if matches!(self.kind, Kind::Tcp(_)) { &TCP } else { &REQUEST };
-        trail.end(site, &self.record);
+        trail.end(site, self.recorder.record());
         slow.then_some((trail.began, now))
     }
 }
@@ -101,7 +101,7 @@ impl Stream {
 impl Env {
     /// Ends the spans of a stream, and tells of it if it took too long and was traced.
     pub(crate) fn end_spans(&mut self, stream: &Stream, now: Instant) {
-        let duration = now.since(stream.record.start);
+        let duration = now.since(stream.times.start);
         let is_request = !matches!(stream.kind, Kind::Tcp(_)) && stream.upgrade != Upgrade::Done;
         let slow = is_request && duration >= self.slow_after;
         if let Some((from, until)) = stream.trace_end(slow) {

@@ -9,6 +9,7 @@
 //!                             └── retry (until the first byte of a response went down)
 //! ```
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ use towpath_proto::head::Head;
 
 use crate::conn::Connection;
 use crate::conn::context::ChainContext;
-use crate::conn::spans::Trail;
 use crate::deadlines::Deadlines;
 use crate::env::Env;
+use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Call;
 use crate::exchange::timers;
 use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
-use crate::record::{Flags, Record};
+use crate::record::Flags;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
@@ -60,29 +61,36 @@ pub(crate) struct Stream {
     pub(crate) deadlines: Deadlines<{ timers::COUNT }>,
     /// `stream_idle_timeout` or the route's own, in ns; 0 means none.
     pub(crate) idle_ns: u64,
-    pub(crate) record: Record,
-    pub(crate) wire: Wire,
+    pub(crate) times: Times,
+    /// The status that went downstream; 0 when none did.
+    pub(crate) status: u16,
+    pub(crate) flags: Flags,
+    /// How often the request was sent upstream.
+    pub(crate) attempts: u32,
+    /// Counts streams of this worker.
+    pub(crate) serial: u64,
+    pub(crate) recorder: Recorder,
     /// Its frames, where Bolt is spoken.
     pub(crate) call: Call,
-    /// Where its spans go, if it is traced.
-    pub(crate) trail: Option<Trail>,
     /// The request is HEAD.
     pub(crate) head_only: bool,
     /// The response was made by us.
     pub(crate) local: bool,
     /// The `grpc-status` of the response's trailers.
     pub(crate) trailers_status: Option<u8>,
-    /// The record's `downstream_local` is where the client wanted to go.
-    pub(crate) restored: bool,
+    /// Where the client wanted to go, if a listener filter restored it.
+    pub(crate) original: Option<Box<SocketAddr>>,
+    /// It is a health check of this proxy.
+    pub(crate) is_health_check: bool,
 }
 
-/// What the connections had carried when the stream came to them.
+/// When a stream came to where it is; see [`Record`](crate::record::Record).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wire {
-    pub(crate) downstream_received: u64,
-    pub(crate) downstream_sent: u64,
-    pub(crate) upstream_received: u64,
-    pub(crate) upstream_sent: u64,
+pub(crate) struct Times {
+    pub(crate) start: Instant,
+    pub(crate) request_end: Option<Instant>,
+    pub(crate) upstream_first_sent: Option<Instant>,
+    pub(crate) upstream_first_received: Option<Instant>,
 }
 
 /// How far the upstream side of a stream is.
@@ -248,16 +256,21 @@ impl Streams {
         let (index, stream) = self.open(leg, context, now);
         connection.streams.bind(number, index);
         let serial_of_stream = env.serial.next_stream();
-        stream.trail = connection.open_trail(serial_of_stream);
-        stream.restored = restored;
-        stream.wire.downstream_received = connection.accounted;
-        stream.wire.downstream_sent = connection.encoded + waiting;
-        let record = &mut stream.record;
-        record.connection = serial;
-        record.stream = serial_of_stream;
-        record.downstream_local = Some(connection.local.clone());
-        record.downstream_remote = Some(connection.peer.clone());
-        record.downstream_direct_remote = Some(connection.peer.clone());
+        let original = restored.then(|| connection.local.ip()).flatten();
+        stream.original = original.map(Box::new);
+        stream.serial = serial_of_stream;
+        let trail = connection.open_trail(serial_of_stream);
+        let wanted = stream.context.is_recorded || trail.is_some();
+        if let Some(recording) = stream.recorder.begin(wanted) {
+            recording.trail = trail;
+            recording.wire.downstream_received = connection.accounted;
+            recording.wire.downstream_sent = connection.encoded + waiting;
+            let record = &mut recording.record;
+            record.connection = serial;
+            record.downstream_local = Some(connection.local.clone());
+            record.downstream_remote = Some(connection.peer.clone());
+            record.downstream_direct_remote = Some(connection.peer.clone());
+        }
         Some((index, stream))
     }
 
@@ -331,14 +344,18 @@ impl Stream {
             upgrade: Upgrade::No,
             deadlines: Deadlines::new(),
             idle_ns: 0,
-            record: Record { start: now, ..Record::default() },
-            wire: Wire::default(),
+            times: Times { start: now, ..Times::default() },
+            status: 0,
+            flags: Flags::default(),
+            attempts: 0,
+            serial: 0,
+            recorder: Recorder::default(),
             call: Call::default(),
-            trail: None,
             head_only: false,
             local: false,
             trailers_status: None,
-            restored: false,
+            original: None,
+            is_health_check: false,
         }
     }
 
@@ -351,18 +368,19 @@ impl Stream {
         self.request_end = Direction::AwaitingHead;
         self.response_end = Direction::AwaitingHead;
         self.retries.renew();
-        self.wire = Wire::default();
-        self.trail = None;
         self.cluster = NO_CLUSTER;
         self.response_timeout = None;
         self.per_try_timeout = None;
         self.upgrade = Upgrade::No;
         self.deadlines = Deadlines::new();
         self.idle_ns = 0;
-        self.record = Record { start: now, ..Record::default() };
+        self.times = Times { start: now, ..Times::default() };
+        (self.status, self.flags, self.attempts) = (0, Flags::default(), 0);
         self.head_only = false;
         self.local = false;
         self.trailers_status = None;
+        self.is_health_check = false;
+        self.original = None;
     }
 
     /// The route that was taken, looked up.
@@ -386,7 +404,7 @@ impl Stream {
 
     /// What `/clusters` counts of it for its host.
     pub(crate) fn outcome(&self) -> RequestOutcome {
-        let gone = self.record.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        let gone = self.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
         match self.is_unanswered() {
             true if gone => RequestOutcome::Cancelled,
             true => RequestOutcome::Error,
@@ -415,6 +433,6 @@ mod tests {
 
     #[test]
     fn a_stream_is_small() {
-        assert!(size_of::<Stream>() <= 960, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 496, "{}", size_of::<Stream>());
     }
 }

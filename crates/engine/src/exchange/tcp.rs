@@ -64,7 +64,7 @@ impl Exchange {
             self.end_tcp(index, ResetReason::ClusterGone, now);
             return;
         };
-        stream.record.cluster = Some(cluster.config.name.clone());
+        stream.recorder.note(|record| record.cluster = Some(cluster.config.name.clone()));
         let env = &mut self.env;
         let picked = match destination(stream, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {
@@ -139,9 +139,13 @@ impl Exchange {
                 {
                     cluster.stats.upstream_cx_connect_attempts_exceeded.inc();
                     let host = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key));
-                    stream.record.upstream_host = host.map(|host| host.address.clone());
-                    stream.record.transport_failure = reason.reset().transport_failure();
-                    stream.record.flags.set_last_try_failed();
+                    stream.recorder.note(|record| {
+                        record.upstream_host = host.map(|host| host.address.clone())
+                    });
+                    stream.recorder.note(|record| {
+                        record.transport_failure = reason.reset().transport_failure()
+                    });
+                    stream.flags.set_last_try_failed();
                 }
                 self.end_tcp(index, reason, now);
             }
@@ -168,7 +172,7 @@ impl Exchange {
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };
-        stream.record.flags.set(flag);
+        stream.flags.set(flag);
         if let (Some(tcp), ResetReason::ClusterGone) = (stream.context.tcp(), reason) {
             tcp.stats.downstream_cx_no_route.inc();
         }
@@ -190,7 +194,7 @@ impl Exchange {
             }
             TcpTimer::MaxDuration => {
                 tcp.stats.max_downstream_connection_duration.inc();
-                stream.record.flags.set(Flags::DURATION_TIMEOUT);
+                stream.flags.set(Flags::DURATION_TIMEOUT);
                 self.close_tcp(index, Close::Flush, now);
             }
         }

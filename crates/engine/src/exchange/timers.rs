@@ -136,7 +136,7 @@ impl Exchange {
         let kind = stream.kind;
         let passed = Passed {
             index,
-            serial: stream.record.stream,
+            serial: stream.serial,
             places: stream.deadlines.take_expired(now, slot, &mut self.env.timers),
         };
         match kind {
@@ -155,7 +155,7 @@ impl Exchange {
     ) {
         let Passed { index, serial, places } = *passed;
         for timer in T::ALL.iter().filter(|timer| places[timer.place()]) {
-            if self.streams.get(index).is_some_and(|stream| stream.record.stream == serial) {
+            if self.streams.get(index).is_some_and(|stream| stream.serial == serial) {
                 tell(self, index, *timer, now);
             }
         }

@@ -280,7 +280,7 @@ impl Stream {
     /// The connection that it waited for is usable.
     pub(crate) fn on_secured(&mut self, since: Option<Stamp>, layer: Option<&Layer>, now: Instant) {
         if let Some(layer) = layer {
-            self.record.secured = Some(now);
+            self.recorder.note(|record| record.secured = Some(now));
             self.trace_handshake(since, layer);
         }
     }

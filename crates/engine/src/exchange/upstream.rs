@@ -16,7 +16,7 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
-use crate::record::{UpstreamTls, details};
+use crate::record::details;
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -44,8 +44,6 @@ impl Exchange {
         let tunnels = matches!(stream.kind, Kind::Tcp(_));
         stream.trace_part(if tunnels { Phase::Tunnel } else { Phase::Send });
         let sent_before = connection.bytes_sent;
-        stream.wire.upstream_received = connection.bytes_received;
-        stream.wire.upstream_sent = connection.encoded;
         let waited = connection.opened < now;
         let Some(upstream) = connection.upstream_mut() else { return };
         let pool_key = upstream.pool_key;
@@ -54,16 +52,9 @@ impl Exchange {
         stream.retries.sent_before = sent_before;
         upstream.requests += 1;
         let requests = upstream.requests;
-        stream.record.upstream_connection = upstream.serial;
         let has_waited = matches!(stream.upstream, UpstreamState::Pending(_));
         stream.upstream = UpstreamState::Active(leg);
-        stream.record.upstream_host = Some(connection.peer.clone());
-        stream.record.upstream_local = Some(connection.local.clone());
-        stream.record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
-        stream.record.upstream_first_sent = Some(now);
-        if stream.request_end == Direction::Ended {
-            stream.record.upstream_last_sent = Some(now);
-        }
+        stream.begin_attempt(connection, now);
         connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
@@ -171,10 +162,9 @@ impl Exchange {
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.clear_attempt_timers();
-        let record = &mut stream.record;
-        record.upstream_first_received = record.upstream_first_received.or(Some(now));
+        stream.times.upstream_first_received.get_or_insert(now);
         if end {
-            record.upstream_last_received = Some(now);
+            stream.recorder.note(|record| record.upstream_last_received = Some(now));
         }
         let status = stream.response.status();
         let UpstreamState::Active(leg) = stream.upstream else { return };
@@ -207,7 +197,7 @@ impl Exchange {
             pool.peer_idle = Some(hint);
         }
         stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
-        stream.record.details = details::VIA_UPSTREAM;
+        stream.recorder.note(|record| record.details = details::VIA_UPSTREAM);
         stream.retries.remaining = 0;
         let switches = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
@@ -289,7 +279,7 @@ impl Exchange {
     /// The whole response is out (or in the driver's hands).
     pub(crate) fn on_response_ended(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.response_end = Some(now);
+        stream.recorder.note(|record| record.response_end = Some(now));
         // TCP and tunnels are half-closed. What a request was upgraded to is over when its server ends it, as in Envoy:
         // a client that does not answer the end would hold the stream.
         let halves = matches!(stream.kind, Kind::Tcp(_))
@@ -510,10 +500,8 @@ impl Exchange {
             return;
         };
         if connection.mux.is_alone() {
-            let (wire, record) = (&stream.wire, &mut stream.record);
             let sent = connection.encoded + self.conns.waiting_for(id);
-            record.upstream_wire_received += connection.bytes_received - wire.upstream_received;
-            record.upstream_wire_sent += sent - wire.upstream_sent;
+            stream.weigh_attempt(connection.bytes_received, sent);
         }
     }
 
@@ -539,7 +527,7 @@ fn status_for_host(stream: &Stream) -> u16 {
 fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
     let internal = stream.request.get(Name::XEnvoyInternal).is_some();
     cluster.stats.count_response(status, internal);
-    if let Some(began) = stream.record.upstream_first_sent {
+    if let Some(began) = stream.times.upstream_first_sent {
         cluster.stats.upstream_rq_time.record(now.millis_since(began));
     }
 }

@@ -14,7 +14,7 @@ use towpath_proto::{Address, Instant, Version};
 pub use flags::Flags;
 
 /// The facts of one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Record {
     /// When the first byte of the request was parsed (TCP: when the connection was accepted).
     pub start: Instant,
@@ -112,9 +112,59 @@ impl UpstreamTls {
 }
 
 impl Record {
+    /// That of a stream of which nothing is known.
+    pub(crate) const fn new() -> Self {
+        Self {
+            start: Instant::ZERO,
+            request_end: None,
+            upstream_first_sent: None,
+            upstream_last_sent: None,
+            upstream_first_received: None,
+            upstream_last_received: None,
+            response_start: None,
+            response_end: None,
+            end: None,
+            connect: None,
+            secured: None,
+            bytes_received: 0,
+            bytes_sent: 0,
+            upstream_bytes_sent: 0,
+            upstream_bytes_received: 0,
+            wire_received: 0,
+            wire_sent: 0,
+            upstream_wire_sent: 0,
+            upstream_wire_received: 0,
+            status: 0,
+            protocol: None,
+            flags: Flags(0),
+            details: "",
+            termination: "",
+            transport_failure: "",
+            attempts: 0,
+            upstream_host: None,
+            upstream_local: None,
+            upstream_tls: None,
+            cluster: None,
+            downstream_local: None,
+            downstream_remote: None,
+            downstream_direct_remote: None,
+            connection: 0,
+            upstream_connection: 0,
+            stream: 0,
+            health_check: false,
+            traceable: false,
+        }
+    }
+
     /// From the start to the end, once there is one.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         self.end.map(|end| end.since(self.start))
+    }
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self::new()
     }
 }

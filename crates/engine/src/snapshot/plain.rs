@@ -1,8 +1,9 @@
 //! Which routes are ordinary: settled when a filter chain is made, so that no request asks again.
 
+use super::http::{Http, HttpFilter};
 use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
-    RouteTable, VirtualHost,
+    RouteTable, VirtualHost, WeightedCluster,
 };
 use crate::header_ops::{request_ops, response_ops};
 
@@ -61,6 +62,34 @@ fn is_unlimited(forward: &Forward) -> bool {
         && forward.max_stream_duration.is_none()
         && forward.grpc_timeout == GrpcTimeout::Ignored
         && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
+}
+
+/// Whether a configuration has a place from which a format may ask about a stream: a log, an answer of our own that is
+/// worded, or an operation on heads.
+pub(crate) fn is_recorded(http: &Http) -> bool {
+    let mutates = |filter: &HttpFilter| matches!(filter, HttpFilter::HeaderMutation { .. });
+    !http.access_logs.is_empty()
+        || http.local_reply.is_some()
+        || http.filters.iter().any(mutates)
+        || changes_heads(&http.routes)
+}
+
+fn changes_heads(table: &RouteTable) -> bool {
+    let of_route = |table, host, route: &Route| {
+        let changes = |weighted| {
+            !(are_empty(request_ops(table, host, route, weighted))
+                && are_empty(response_ops(table, host, route, weighted)))
+        };
+        let clusters: &[WeightedCluster] = match &route.action {
+            Action::Forward(forward) => match &forward.cluster {
+                ClusterChoice::Weighted { clusters, .. } => clusters,
+                ClusterChoice::One(_) | ClusterChoice::Header(_) => &[],
+            },
+            Action::Redirect(_) | Action::Direct { .. } => &[],
+        };
+        changes(None) || clusters.iter().any(|weighted| changes(Some(weighted)))
+    };
+    table.hosts.iter().any(|host| host.routes.iter().any(|route| of_route(table, host, route)))
 }
 
 fn are_empty(ops: [&HeaderOps; 4]) -> bool {

@@ -70,7 +70,7 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.retries.remaining -= 1;
             stream.retries.done += 1;
-            stream.record.upstream_first_received = None;
+            stream.times.upstream_first_received = None;
         }
         self.park(index, Rested { began: now, until, asked, status: Some(status) });
         self.leave_answer(index, leg, now);
@@ -85,7 +85,7 @@ impl Exchange {
         let asked = response
             .get(Name::RetryAfter)
             .and_then(|value| retry_after::parse(value, response.get(Name::Date), unix_s));
-        let sent = stream.record.upstream_first_sent.unwrap_or(now);
+        let sent = stream.times.upstream_first_sent.unwrap_or(now);
         let (most, random) = (self.upstreams.app.settings.max_rest, self.env.random.next());
         let target = target(&stream.request);
         if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
@@ -97,7 +97,7 @@ impl Exchange {
     pub(crate) fn note_answer(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get(index) else { return };
         let (Some(sent), false) =
-            (stream.record.upstream_first_sent, asks_for_back_off(stream.response.status()))
+            (stream.times.upstream_first_sent, asks_for_back_off(stream.response.status()))
         else {
             return;
         };

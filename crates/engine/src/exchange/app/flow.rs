@@ -41,7 +41,7 @@ impl Exchange {
     /// A piece of a body of unknown length was sent: whether it is to be looked after begins to matter.
     pub(crate) fn extend_body(&mut self, index: StreamIndex, bytes: usize, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let so_far = stream.record.bytes_received;
+        let so_far = stream.recorder.record().bytes_received;
         let before = so_far.saturating_sub(bytes as u64);
         let crosses = before <= INITIAL_WINDOW_BYTES && so_far > INITIAL_WINDOW_BYTES;
         if !crosses || self.is_large_upload(index) {
@@ -89,7 +89,7 @@ impl Exchange {
         let is_large = self
             .streams
             .get(index)
-            .is_some_and(|stream| stream.record.bytes_received > INITIAL_WINDOW_BYTES);
+            .is_some_and(|stream| stream.recorder.record().bytes_received > INITIAL_WINDOW_BYTES);
         let (id, state) = self.slow_start(index)?;
         let limit = if is_large { state.judge(facts) } else { None };
         let soon = state.look_after(facts).filter(|_| is_large);

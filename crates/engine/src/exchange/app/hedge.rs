@@ -29,7 +29,7 @@ impl Exchange {
         let (Some(stream), Some(call)) = (self.streams.get(index), self.call(index)) else {
             return;
         };
-        let bytes = call.options.body_bytes.max(stream.record.bytes_received);
+        let bytes = call.options.body_bytes.max(stream.recorder.record().bytes_received);
         let origin = self.upstreams.app.origins.get(&stream.cluster);
         if let Some(usual) = origin.and_then(|origin| origin.measured(bytes).hedge()) {
             self.streams.set_stream_timer(index, AppTimer::Hedge, now + usual, &mut self.env);
@@ -251,16 +251,17 @@ impl Streams {
         let request = first.request.clone();
         let (chunks, trailers) = (first.body.chunks.clone(), first.body.trailers.clone());
         let (cluster, head_only) = (first.cluster, first.head_only);
-        let (start, ended) = (first.record.start, first.record.request_end);
-        let (protocol, bytes) = (first.record.protocol, first.record.bytes_received);
+        let (start, ended) = (first.times.start, first.times.request_end);
+        let (protocol, bytes) =
+            (first.recorder.record().protocol, first.recorder.record().bytes_received);
         let Some(second) = self.get_mut(to) else { return };
         env.heads.give(std::mem::replace(&mut second.request, request));
         chunks.into_iter().for_each(|chunk| second.body.push(chunk));
         second.body.trailers = trailers;
         second.request_end = Direction::Ended;
         (second.cluster, second.head_only) = (cluster, head_only);
-        (second.record.start, second.record.request_end) = (start, ended);
-        (second.record.protocol, second.record.bytes_received) = (protocol, bytes);
+        (second.times.start, second.times.request_end) = (start, ended);
+        second.recorder.note(|record| (record.protocol, record.bytes_received) = (protocol, bytes));
     }
 }
 

@@ -31,7 +31,7 @@ impl Exchange {
             hedge,
             began: now,
             peer: connection.peer.clone(),
-            connection: stream.record.upstream_connection,
+            connection: stream.recorder.record().upstream_connection,
             reused,
             reset_reason: "",
         };
@@ -147,7 +147,7 @@ impl Exchange {
         let call = self.call(index)?;
         let options = &call.options;
         let stream = self.streams.get(index)?;
-        let bytes = options.body_bytes.max(stream.record.bytes_received);
+        let bytes = options.body_bytes.max(stream.recorder.record().bytes_received);
         let in_flight = self.upstreams.app.calls_in_flight().saturating_sub(1);
         let size = Size { bytes, in_flight, retries: options.retries };
         let origin = self.upstreams.app.origins.get(&stream.cluster);

@@ -123,9 +123,9 @@ impl Exchange {
         stream.trace_begin(Part::Route);
         stream.head_only = stream.request.method() == Method::Head;
         stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };
-        stream.record.protocol = Some(stream.request.version());
+        stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
         if open.end {
-            stream.record.request_end = Some(now);
+            stream.times.request_end = Some(now);
         }
         stream.cluster = cluster;
         self.prepare_retries(index);
@@ -224,8 +224,8 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.status = stream.response.status();
-        stream.record.response_start = Some(now);
+        stream.status = stream.response.status();
+        stream.recorder.note(|record| record.response_start = Some(now));
         let head: Head = stream.response.clone();
         self.begin_response_timers(index, now);
         self.note_resumable(index, now);
@@ -260,7 +260,7 @@ impl Exchange {
         }
         let mut report = std::mem::take(&mut call.report);
         self.upstreams.app.complete_report(&mut report, call, stream.cluster, now);
-        report.record = std::mem::take(&mut stream.record);
+        report.record = stream.recorder.take_record();
         self.upstreams.app.learn_from(&report, outcome, stream.cluster);
         let (call, report) = (call.id, Box::new(report));
         self.env.tell_app(Event::Ended { call, outcome, report });

@@ -29,7 +29,7 @@ impl Exchange {
         else {
             return;
         };
-        let moved = (stream.record.bytes_sent, now);
+        let moved = (stream.recorder.record().bytes_sent, now);
         let resume = Box::new(Resume { what, asked: None, moved });
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
@@ -45,8 +45,8 @@ impl Exchange {
         let Some(resume) = &call.resume else { return false };
         stream.response_end == Direction::Streaming
             && stream.retries.repeatable
-            && stream.record.bytes_received == 0
-            && stream.record.bytes_sent < resume.what.total()
+            && stream.recorder.record().bytes_received == 0
+            && stream.recorder.record().bytes_sent < resume.what.total()
             && stream.retries.done < call.options.retries
     }
 
@@ -58,12 +58,12 @@ impl Exchange {
         let Some(mut resume) = call.resume.take() else { return };
         resume.asked = Some(error);
         if let Some(stream) = self.streams.get_mut(index) {
-            resume.what.ask(&mut stream.request, stream.record.bytes_sent);
+            resume.what.ask(&mut stream.request, stream.recorder.record().bytes_sent);
             stream.response_end = Direction::AwaitingHead;
             stream.body.reset();
             stream.retries.remaining = retries.saturating_sub(stream.retries.done);
             stream.retries.wants_fresh = true;
-            stream.record.upstream_first_received = None;
+            stream.times.upstream_first_received = None;
         }
         self.streams.set_idle(index, None, &mut self.env, now);
         self.limit_answer(index, now);
@@ -75,7 +75,7 @@ impl Exchange {
     /// A response begins: true if it is the answer to a request for the rest, which is dealt with here.
     pub(crate) fn join_rest(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
-        let received = stream.record.bytes_sent;
+        let received = stream.recorder.record().bytes_sent;
         let Some(resume) = self.call(index).and_then(|call| call.resume.as_ref()) else {
             return false;
         };
@@ -103,7 +103,7 @@ impl Exchange {
     /// Looks whether a response that could go on elsewhere still moves.
     pub(crate) fn watch_response(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let received = stream.record.bytes_sent;
+        let received = stream.recorder.record().bytes_sent;
         let app_is_slow = self.is_app_slow(index);
         let Some(call) = self.call_mut(index) else { return };
         let Some(resume) = &mut call.resume else { return };
@@ -124,7 +124,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return false };
         let resume = self.call(index).and_then(|call| call.resume.as_ref());
         stream.response_end == Direction::Streaming
-            && resume.is_some_and(|resume| resume.moved.0 != stream.record.bytes_sent)
+            && resume.is_some_and(|resume| resume.moved.0 != stream.recorder.record().bytes_sent)
     }
 
     /// Whether a response does not come because the app does not take it.

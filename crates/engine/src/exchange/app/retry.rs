@@ -184,8 +184,8 @@ impl Exchange {
         if stream.kind != Kind::App || !stream.is_unanswered() {
             return;
         }
-        let began = stream.record.upstream_first_sent.unwrap_or(now);
-        let uploads = stream.record.bytes_received > 0;
+        let began = stream.times.upstream_first_sent.unwrap_or(now);
+        let uploads = stream.recorder.record().bytes_received > 0;
         if uploads {
             self.follow_upload(index, id, facts.as_ref(), now);
         }

@@ -29,8 +29,8 @@ impl Exchange {
         if stream.call.bridging == Bridging::ToHttp {
             return self.hold_answer(index, now);
         }
-        stream.record.status = stream.response.status();
-        stream.record.response_start = Some(now);
+        stream.status = stream.response.status();
+        stream.recorder.note(|record| record.response_start = Some(now));
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
         let before = self.conns.out.len();
@@ -41,11 +41,13 @@ impl Exchange {
         };
         if let Some(answer) = stream.call.answer.take() {
             connection.mux.send_whole(number, &answer, &mut self.conns.out);
-            stream.record.bytes_sent = answer.content().len() as u64;
-            stream.record.upstream_bytes_received = stream.record.bytes_sent;
-            stream.record.upstream_wire_received = answer.bytes().len() as u64;
+            stream.recorder.note(|record| {
+                record.bytes_sent = answer.content().len() as u64;
+                record.upstream_bytes_received = record.bytes_sent;
+                record.upstream_wire_received = answer.bytes().len() as u64;
+            });
         }
-        stream.record.wire_sent = (self.conns.out.len() - before) as u64;
+        stream.recorder.note(|record| record.wire_sent = (self.conns.out.len() - before) as u64);
         self.check_reader(downstream, now);
     }
 
@@ -58,17 +60,17 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.record.details = details;
+        stream.recorder.note(|record| record.details = details);
         stream.local = true;
         stream.response.set_status(status);
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Part::Reply);
         stream.response_end = Direction::Ended;
-        stream.record.upstream_last_received = None;
-        stream.record.response_start = Some(now);
-        stream.record.status = status;
-        let verdict = local_status(stream.record.flags, status);
+        stream.recorder.note(|record| record.upstream_last_received = None);
+        stream.recorder.note(|record| record.response_start = Some(now));
+        stream.status = status;
+        let verdict = local_status(stream.flags, status);
         let is_oneway = stream.call.is_oneway;
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
@@ -79,7 +81,7 @@ impl Exchange {
             let _ = connection.mux.send_answer(number, answer, &mut self.conns.out);
             let wire_sent = (self.conns.out.len() - before) as u64;
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.record.wire_sent = wire_sent;
+                stream.recorder.note(|record| record.wire_sent = wire_sent);
             }
         }
         self.on_response_ended(index, now);

@@ -133,7 +133,7 @@ impl Exchange {
         stream.body.whole = true;
         let Some(bridge) = to_bolt(stream) else { return false };
         let Some((service, method)) = target(bridge, stream.request.path()) else {
-            stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+            stream.flags.set(Flags::NO_ROUTE_FOUND);
             self.local_reply(index, 404, b"", details::NO_SERVICE, now);
             return false;
         };
@@ -171,7 +171,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let Some(frame) = &stream.call.frame else { return false };
         let Some(path) = path_of(bridge, frame) else {
-            stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+            stream.flags.set(Flags::NO_ROUTE_FOUND);
             self.local_reply(index, 404, b"", details::NO_SERVICE, now);
             return false;
         };
@@ -249,8 +249,8 @@ impl Exchange {
     pub(crate) fn send_collected(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let content = take_body(stream);
-        stream.record.status = stream.response.status();
-        stream.record.response_start = Some(now);
+        stream.status = stream.response.status();
+        stream.recorder.note(|record| record.response_start = Some(now));
         let Leg { connection: downstream, number } = stream.downstream;
         if stream.call.is_oneway {
             return true;
@@ -262,14 +262,14 @@ impl Exchange {
         if connection.mux.send_answer(number, message, &mut self.conns.out).is_err() {
             if let Some(stream) = self.streams.get_mut(index) {
                 stream.response_end = Direction::AwaitingHead;
-                stream.record.flags.set(Flags::UPSTREAM_PROTOCOL_ERROR);
+                stream.flags.set(Flags::UPSTREAM_PROTOCOL_ERROR);
             }
             self.local_reply(index, 502, b"", details::BLOCK_TOO_LONG, now);
             return false;
         }
         let written = (self.conns.out.len() - before) as u64;
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.record.wire_sent = written;
+            stream.recorder.note(|record| record.wire_sent = written);
         }
         self.check_reader(downstream, now);
         true
@@ -289,7 +289,9 @@ impl Streams {
         if let (Some(answer), Some(bridge)) = (&stream.call.answer, to_bolt(stream)) {
             write_response(answer, bridge, &mut head);
             has_body = !answer.content().is_empty();
-            stream.record.upstream_wire_received = answer.bytes().len() as u64;
+            stream
+                .recorder
+                .note(|record| record.upstream_wire_received = answer.bytes().len() as u64);
         }
         env.heads.give(std::mem::replace(&mut stream.response, head));
         has_body

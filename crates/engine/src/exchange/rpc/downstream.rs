@@ -44,15 +44,15 @@ impl Exchange {
             stream.request.set_method(b"POST");
         }
         stream.trace_begin(Part::Filters);
-        stream.record.wire_received = frame.bytes().len() as u64;
-        stream.record.bytes_received = frame.content().len() as u64;
+        stream.recorder.note(|record| record.wire_received = frame.bytes().len() as u64);
+        stream.recorder.note(|record| record.bytes_received = frame.content().len() as u64);
         let (is_oneway, codec) = (frame.kind() == Kind::Oneway, frame.codec());
         stream.call = Call { is_oneway, codec, frame: Some(frame), ..Call::default() };
         if is_oneway {
             bolt.stats.downstream_rq_oneway.inc();
         }
         stream.request_end = Direction::Ended;
-        stream.record.request_end = Some(now);
+        stream.times.request_end = Some(now);
         self.route_call(index, now);
     }
 
@@ -76,7 +76,7 @@ impl Exchange {
                 http.stats.rq_total.inc();
                 http.stats.no_route.inc();
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.record.flags.set(Flags::NO_ROUTE_FOUND);
+                    stream.flags.set(Flags::NO_ROUTE_FOUND);
                 }
                 self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
             }
@@ -197,8 +197,8 @@ impl Exchange {
         self.conns.end_connection(id, Close::Abort, &mut self.env);
         for index in calls {
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
-                stream.record.details = details;
+                stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                stream.recorder.note(|record| record.details = details);
                 self.finish(index, now);
             }
         }
@@ -209,7 +209,9 @@ impl Exchange {
 /// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the
 /// rest.
 pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
-    !stream.context.access_logs().is_empty() || stream.trail.is_some() || slow_after < Duration::MAX
+    !stream.context.access_logs().is_empty()
+        || stream.recorder.trail().is_some()
+        || slow_after < Duration::MAX
 }
 
 /// How long a client has to see the end of its connection; Envoy's `delayed_close_timeout`.

@@ -25,7 +25,8 @@ impl Exchange {
         stream.retries.sent_before = connection.encoded + written;
         let Some(frame) = &stream.call.frame else { return };
         connection.mux.send_whole(leg.number, frame, &mut self.conns.out);
-        weigh_request(&mut stream.record, frame.bytes().len());
+        let frame_bytes = frame.bytes().len();
+        stream.recorder.note(|record| weigh_request(record, frame_bytes));
         if !stream.retries.is_possible() {
             let end = connection.encoded + self.conns.out.len() as u64;
             connection.mux.await_sent(leg.number, end);
@@ -99,8 +100,8 @@ impl Exchange {
             return;
         }
         stream.response_end = Direction::Ended;
-        stream.record.status = 200;
-        stream.record.details = crate::record::details::ONEWAY;
+        stream.status = 200;
+        stream.recorder.note(|record| record.details = crate::record::details::ONEWAY);
         self.on_response_ended(index, now);
     }
 }

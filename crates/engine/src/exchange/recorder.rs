@@ -1,0 +1,119 @@
+//! What access logs, formats and spans may ask of a stream, kept only where one of them is there to ask.
+//!
+//! Arrives: notes of what happens to the stream. Leaves: a [`Record`], to which [`Stream::complete_record`] adds what
+//! every stream knows of itself.
+
+use towpath_proto::Instant;
+
+use crate::conn::Connection;
+use crate::conn::spans::Trail;
+use crate::exchange::stream::{Direction, Stream};
+use crate::record::{Record, UpstreamTls};
+
+/// The record of a stream and where its spans go, if something reads them.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Option<Box<Recording>>);
+
+/// What is kept of a stream that is logged or traced.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    pub(crate) record: Record,
+    /// What the connections had carried when the stream came to them.
+    pub(crate) wire: Wire,
+    /// Where its spans go, if it is traced.
+    pub(crate) trail: Option<Trail>,
+}
+
+/// What the connections had carried when the stream came to them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wire {
+    pub(crate) downstream_received: u64,
+    pub(crate) downstream_sent: u64,
+    pub(crate) upstream_sent: u64,
+}
+
+impl Recorder {
+    /// Begins anew for another stream, in the memory of the one before; answers where its facts go, if they are
+    /// `wanted`.
+    pub(crate) fn begin(&mut self, wanted: bool) -> Option<&mut Recording> {
+        match &mut self.0 {
+            _ if !wanted => self.0 = None,
+            Some(recording) => **recording = Recording::default(),
+            None => self.0 = Some(Box::default()),
+        }
+        self.0.as_deref_mut()
+    }
+
+    /// Notes something, where it is read.
+    #[inline]
+    pub(crate) fn note(&mut self, note: impl FnOnce(&mut Record)) {
+        if let Some(recording) = &mut self.0 {
+            note(&mut recording.record);
+        }
+    }
+
+    pub(crate) fn recording_mut(&mut self) -> Option<&mut Recording> {
+        self.0.as_deref_mut()
+    }
+
+    /// The record; an empty one where none is kept.
+    pub(crate) fn record(&self) -> &Record {
+        const NOTHING: &Record = &Record::new();
+        self.0.as_ref().map_or(NOTHING, |recording| &recording.record)
+    }
+
+    /// Takes the record away.
+    pub(crate) fn take_record(&mut self) -> Record {
+        self.0.as_mut().map(|recording| std::mem::take(&mut recording.record)).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn trail(&self) -> Option<&Trail> {
+        self.0.as_ref()?.trail.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn trail_mut(&mut self) -> Option<&mut Trail> {
+        self.0.as_mut()?.trail.as_mut()
+    }
+}
+
+impl Stream {
+    /// It goes upstream on a connection: what its record knows of that.
+    pub(crate) fn begin_attempt(&mut self, connection: &Connection, now: Instant) {
+        self.times.upstream_first_sent = Some(now);
+        self.retries.received_before = connection.bytes_received;
+        let Some(Recording { record, wire, .. }) = self.recorder.recording_mut() else { return };
+        wire.upstream_sent = connection.encoded;
+        record.upstream_connection = connection.upstream().map_or(0, |upstream| upstream.serial);
+        record.upstream_host = Some(connection.peer.clone());
+        record.upstream_local = Some(connection.local.clone());
+        record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
+        if self.request_end == Direction::Ended {
+            record.upstream_last_sent = Some(now);
+        }
+    }
+
+    /// Adds what an attempt weighed on its connection, which has `received` and `sent` so much altogether.
+    pub(crate) fn weigh_attempt(&mut self, received: u64, sent: u64) {
+        let before = self.retries.received_before;
+        if let Some(Recording { record, wire, .. }) = self.recorder.recording_mut() {
+            record.upstream_wire_received += received - before;
+            record.upstream_wire_sent += sent - wire.upstream_sent;
+        }
+    }
+
+    /// Adds to the record what every stream knows of itself.
+    pub(crate) fn complete_record(&mut self) {
+        let Some(Recording { record, .. }) = self.recorder.recording_mut() else { return };
+        record.start = self.times.start;
+        record.request_end = self.times.request_end;
+        record.upstream_first_sent = self.times.upstream_first_sent;
+        record.upstream_first_received = self.times.upstream_first_received;
+        record.status = self.status;
+        record.flags = self.flags;
+        record.attempts = self.attempts;
+        record.stream = self.serial;
+        record.health_check = self.is_health_check;
+    }
+}
