@@ -84,7 +84,8 @@ impl Listeners {
         if let Role::Downstream(downstream) = connection.role {
             self.closing += 1;
             let takes = if downstream.broken { BROKEN_BYTES } else { LATE_BYTES };
-            connection.role = Role::Closing(Closing { downstream, closer, wait, refused, takes });
+            let closing = Closing { downstream, closer, wait, refused, takes };
+            connection.role = Role::Closing(Box::new(closing));
         }
         connection.streams = Carried::default();
         connection.deadlines = Deadlines::new();

@@ -26,7 +26,7 @@ impl Exchange {
         let (local, peer) = (arrival.local.clone(), arrival.peer.clone());
         let Some(arriving) = self.listeners.begin_arriving(slot, arrival) else { return };
         let (limit, timeout) = (arriving.config.buffer_limit, arriving.config.filters.timeout);
-        let (mux, role) = (Mux::Raw(Raw::default()), Role::Arriving(arriving));
+        let (mux, role) = (Mux::Raw(Raw::default()), Role::Arriving(Box::new(arriving)));
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
         self.conns.table.insert(connection);
         self.conns.push(limit.of_reads(id), &mut self.env);
@@ -76,7 +76,7 @@ impl Exchange {
             self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
             return self.listeners.check_drained(&mut self.env);
         }
-        let Arriving { config, mut arrival, received, .. } = arriving;
+        let Arriving { config, mut arrival, received, .. } = *arriving;
         // Once: what it is handed to does not hand it on.
         let original = arrival.original.take().filter(|_| config.filters.hands_over);
         match original.and_then(|original| self.listeners.at(original)) {
