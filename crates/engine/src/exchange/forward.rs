@@ -157,7 +157,7 @@ impl Exchange {
             }
             Item::Data(_) | Item::Trailers(_) | Item::End => item,
         };
-        if stream.call.bridging != Bridging::None {
+        if stream.bridging != Bridging::None {
             return self.cross(index, side, item, now);
         }
         self.pass(index, side, item, now);
@@ -173,7 +173,7 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let leaves_as_it_is = stream.call.bridging == Bridging::None && stream.kind != Kind::App;
+        let leaves_as_it_is = stream.bridging == Bridging::None && stream.kind != Kind::App;
         if side == Side::Response && leaves_as_it_is {
             return self.end_response(index, chunk, now);
         }
@@ -229,8 +229,8 @@ impl Exchange {
                 stream.response_end = Direction::Ended;
                 if let Item::Trailers(trailers) = &item {
                     stream.trailers_status = grpc::status_of(trailers);
-                    if !stream.context.access_logs().is_empty() {
-                        stream.trailers = Some(trailers.clone());
+                    if let Some(recording) = stream.recorder.recording_mut() {
+                        recording.trailers = Some(trailers.clone());
                     }
                 }
             }
@@ -441,12 +441,12 @@ impl Exchange {
                 | UpstreamState::BackingOff
                 | UpstreamState::Active(_) => {
                     // What is collected has its own limit.
-                    stream.body.len < connection.high_watermark
-                        || stream.call.bridging == Bridging::Collecting
+                    stream.body.len() < connection.high_watermark
+                        || stream.bridging == Bridging::Collecting
                 }
             },
             Role::Upstream(_) => {
-                stream.call.bridging == Bridging::ToHttp || self.conns.has_room(stream.downstream)
+                stream.bridging == Bridging::ToHttp || self.conns.has_room(stream.downstream)
             }
             Role::Arriving(_) | Role::Closing(_) => true,
         }
@@ -460,27 +460,26 @@ impl Exchange {
     /// Sends what a stream has kept to the connection that it just got.
     pub(crate) fn replay(&mut self, index: StreamIndex, upstream: Leg, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let mut chunks = std::mem::take(&mut stream.body.chunks);
         let ended = stream.request_end == Direction::Ended;
         let keeps =
             stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.body.whole;
-        if keeps {
-            for chunk in &chunks {
-                self.write(upstream, Item::Data(chunk.clone()), now);
-            }
-        } else {
-            for chunk in chunks.drain(..) {
-                self.write(upstream, Item::Data(chunk), now);
-            }
-        }
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.recorder.note(|record| record.upstream_bytes_sent += stream.body.len as u64);
-        stream.body.chunks = chunks;
+        let length = stream.body.len() as u64;
+        stream.recorder.note(|record| record.upstream_bytes_sent += length);
+        let mut kept = stream.body.take_kept();
         if !keeps {
             stream.body.forget();
         }
-        let trailers =
-            if keeps { stream.body.trailers.clone() } else { stream.body.trailers.take() };
+        let mut trailers = None;
+        if let Some(kept) = &mut kept {
+            for chunk in &mut kept.chunks {
+                let chunk = if keeps { chunk.clone() } else { std::mem::take(chunk) };
+                self.write(upstream, Item::Data(chunk), now);
+            }
+            trailers = if keeps { kept.trailers.clone() } else { kept.trailers.take() };
+        }
+        if let (Some(stream), Some(kept)) = (self.streams.get_mut(index), kept) {
+            stream.body.put_back(kept, keeps);
+        }
         match trailers {
             Some(trailers) => self.write(upstream, Item::Trailers(trailers), now),
             None if ended => self.write(upstream, Item::End, now),
@@ -525,14 +524,14 @@ pub(crate) fn keep(stream: &mut Stream, item: &Item, waiting: bool) {
         stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.is_unanswered();
     match item {
         Item::Data(chunk) if waiting || (repeatable && stream.body.whole) => {
-            if waiting || stream.body.len + chunk.len() <= stream.retries.buffer_limit {
+            if waiting || stream.body.len() + chunk.len() <= stream.retries.buffer_limit {
                 stream.body.push(chunk.clone());
             } else {
                 stream.body.forget();
             }
         }
         Item::Trailers(head) if waiting || (repeatable && stream.body.whole) => {
-            stream.body.trailers = Some(head.clone());
+            stream.body.set_trailers(head.clone());
         }
         Item::Data(_) => stream.body.whole = false,
         Item::Trailers(_) => stream.body.whole = false,

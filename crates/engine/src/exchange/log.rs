@@ -63,7 +63,7 @@ pub(crate) fn facts<'a>(
         facts.request = Some(&stream.request);
     }
     facts.response = response;
-    facts.trailers = stream.trailers.as_ref();
+    facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
     facts.listener = &stream.context.listener.name;
     facts.filter_chain = &stream.context.chain.name;

@@ -88,10 +88,10 @@ impl Exchange {
         stream.cluster = id;
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         stream.retries.begin(retry, &stream.request, origin != Origin::Edge);
-        stream.response_timeout = forward.timeout;
-        stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout);
+        stream.response_timeout = forward.timeout.into();
+        stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout).into();
         timeouts_from_headers(stream, origin);
-        if let Some(timeout) = stream.response_timeout {
+        if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
         let Some(pool_key) = choose_host(stream, &mut self.upstreams.clusters, &mut self.env, now)
@@ -142,7 +142,7 @@ impl Exchange {
         if let Some(connection) = self.conns.table.get_mut(id) {
             connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
         }
-        if let Some(per_try) = stream.per_try_timeout {
+        if let Some(per_try) = stream.per_try_timeout.get() {
             stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env.timers);
         }
         true
@@ -156,8 +156,8 @@ impl Env {
         if stream.plain().names_attempt {
             self.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
-        let whole = stream.response_timeout.map(|whole| whole.max(SHORTEST_WAIT));
-        let expected = match (stream.per_try_timeout, whole) {
+        let whole = stream.response_timeout.get().map(|whole| whole.max(SHORTEST_WAIT));
+        let expected = match (stream.per_try_timeout.get(), whole) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
@@ -193,7 +193,7 @@ fn is_plain_cluster(cluster: &ClusterState) -> bool {
 fn is_plain(stream: &Stream) -> bool {
     stream.is_complete()
         && stream.upgrade == Upgrade::No
-        && stream.call.bridging == Bridging::None
+        && stream.bridging == Bridging::None
         && matches!(stream.kind, Kind::Http(_))
 }
 

@@ -4,6 +4,7 @@
 //! every stream knows of itself.
 
 use towpath_proto::Instant;
+use towpath_proto::head::Head;
 
 use crate::conn::Connection;
 use crate::conn::spans::Trail;
@@ -20,6 +21,8 @@ pub(crate) struct Recording {
     pub(crate) record: Record,
     /// What the connections had carried when the stream came to them.
     pub(crate) wire: Wire,
+    /// The response's trailers.
+    pub(crate) trailers: Option<Head>,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
 }
@@ -65,6 +68,17 @@ impl Recorder {
     /// Takes the record away.
     pub(crate) fn take_record(&mut self) -> Record {
         self.0.as_mut().map(|recording| std::mem::take(&mut recording.record)).unwrap_or_default()
+    }
+
+    /// Lets go of the response's trailers.
+    pub(crate) fn drop_trailers(&mut self) {
+        if let Some(recording) = &mut self.0 {
+            recording.trailers = None;
+        }
+    }
+
+    pub(crate) fn trailers(&self) -> Option<&Head> {
+        self.0.as_ref()?.trailers.as_ref()
     }
 
     #[inline]

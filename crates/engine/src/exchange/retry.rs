@@ -75,9 +75,7 @@ pub(crate) struct Retries {
     /// Where the last try went.
     pub(crate) pool_key: Option<PoolKey>,
     /// Hosts that were tried, if they are to be avoided.
-    pub(crate) tried: Vec<PoolKey>,
-    pub(crate) avoids_tried: bool,
-    pub(crate) host_attempts: u32,
+    pub(crate) tried: Option<Box<Tried>>,
     /// How much of a body is kept for another try.
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
@@ -89,6 +87,14 @@ pub(crate) struct Retries {
     pub(crate) received_before: u64,
 }
 
+/// The hosts that a stream has been to.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    pub(crate) hosts: Vec<PoolKey>,
+    /// How often another host is drawn where such a one comes up.
+    pub(crate) attempts: u32,
+}
+
 impl Retries {
     /// What the route and the request's own headers ask for.
     pub(crate) fn begin(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
@@ -98,8 +104,9 @@ impl Retries {
         if let Some(policy) = policy {
             self.on = policy.on;
             self.remaining = policy.retries;
-            self.avoids_tried = policy.avoid_previous_hosts;
-            self.host_attempts = policy.host_attempts;
+            if policy.avoid_previous_hosts {
+                self.tried.get_or_insert_default().attempts = policy.host_attempts;
+            }
         }
         if !trusted {
             return;
@@ -117,13 +124,6 @@ impl Retries {
         {
             self.remaining = retries;
         }
-    }
-
-    /// As new, with its memory.
-    pub(crate) fn renew(&mut self) {
-        let mut tried = std::mem::take(&mut self.tried);
-        tried.clear();
-        *self = Self { tried, ..Self::default() };
     }
 
     /// Whether a second try may ever be made, so that the body must be kept.

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
@@ -12,6 +13,7 @@ use towpath_proto::{Address, Instant};
 use crate::conn::context::HttpContext;
 use crate::conn::mux;
 use crate::conn::spans::Part;
+use crate::deadlines::Limit;
 use crate::env::Env;
 use crate::exchange::edge::Origin;
 use crate::exchange::log::Setting;
@@ -295,11 +297,12 @@ impl Exchange {
             0 => context.listener.buffer_limit.bytes,
             _ => context.listener.retry_buffer_limit,
         });
-        stream.response_timeout = grpc::response_timeout(forward, &stream.request);
-        stream.per_try_timeout = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
+        stream.response_timeout = grpc::response_timeout(forward, &stream.request).into();
+        let per_try = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
+        stream.per_try_timeout = per_try.into();
         timeouts_from_headers(stream, origin);
-        if let Some(timeout) = stream.call.timeout() {
-            stream.response_timeout = Some(timeout);
+        if let Some(timeout) = stream.frame.as_ref().and_then(Frame::timeout) {
+            stream.response_timeout = Some(timeout).into();
         }
         if let Some(idle) = forward.idle_timeout {
             self.streams.set_idle(index, idle, &mut self.env, now);
@@ -449,7 +452,7 @@ impl Exchange {
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // A call that stays one leaves as its frame.
-        let is_call = matches!(stream.kind, Kind::Rpc(_)) && stream.call.bridging == Bridging::None;
+        let is_call = matches!(stream.kind, Kind::Rpc(_)) && stream.bridging == Bridging::None;
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }
@@ -495,7 +498,7 @@ impl Exchange {
             Kind::Tcp(_) => return,
             Kind::App => return self.begin_try(index, now),
         }
-        let per_try = stream.per_try_timeout;
+        let per_try = stream.per_try_timeout.get();
         let idle = stream
             .routed()
             .and_then(|routed| routed.forward())
@@ -514,7 +517,7 @@ impl Streams {
     /// Starts the route's timeout: it runs from the end of the request.
     pub(crate) fn start_response_timer(&mut self, index: StreamIndex, env: &mut Env, now: Instant) {
         let timeout = self.get(index).filter(|stream| stream.upgrade == Upgrade::No);
-        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout) {
+        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout.get()) {
             self.set_stream_timer(index, HttpTimer::Response, now + timeout, env);
         }
     }
@@ -533,12 +536,6 @@ pub(crate) fn choose_host(
         record.cluster.get_or_insert_with(|| cluster.config.name.clone());
     });
     stream.attempts = 1 + stream.retries.done;
-    let avoids = stream.retries.avoids_tried;
-    let (avoid, attempts) = if avoids {
-        (&stream.retries.tried[..], stream.retries.host_attempts)
-    } else {
-        (&[][..], 1)
-    };
     let version = stream.request.version();
     let picked = match destination(stream, cluster) {
         Some(wanted) => wanted.and_then(|wanted| {
@@ -546,6 +543,8 @@ pub(crate) fn choose_host(
             cluster.pick_destination(wanted, class, env, now)
         }),
         None => {
+            let tried = stream.retries.tried.as_deref();
+            let (avoid, attempts) = tried.map_or((&[][..], 1), |it| (&it.hosts[..], it.attempts));
             let random = env.random.next();
             let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
             clusters.pick(stream.cluster, random, &class, avoid, attempts)
@@ -558,8 +557,8 @@ pub(crate) fn choose_host(
         return None;
     };
     stream.retries.pool_key = Some(pool_key);
-    if avoids {
-        stream.retries.tried.push(pool_key);
+    if let Some(tried) = stream.retries.tried.as_deref_mut() {
+        tried.hosts.push(pool_key);
     }
     Some(pool_key)
 }
@@ -570,8 +569,9 @@ fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
     let elapsed = stream.times.request_end.filter(|_| !first).map(|end| now - end);
     let left = stream
         .response_timeout
+        .get()
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
-    [stream.per_try_timeout, left].into_iter().flatten().min()
+    [stream.per_try_timeout.get(), left].into_iter().flatten().min()
 }
 
 /// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client
@@ -668,17 +668,18 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
         |head: &Head, name| head.get(name).and_then(parse_number::<u64>).map(Duration::from_millis);
     if origin != Origin::Edge {
         if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqTimeoutMs) {
-            stream.response_timeout = (!timeout.is_zero()).then_some(timeout);
+            stream.response_timeout = (!timeout.is_zero()).then_some(timeout).into();
         }
         if let Some(timeout) = milliseconds(&stream.request, Name::XEnvoyUpstreamRqPerTryTimeoutMs)
         {
-            stream.per_try_timeout = (!timeout.is_zero()).then_some(timeout);
+            stream.per_try_timeout = (!timeout.is_zero()).then_some(timeout).into();
         }
     }
-    if let (Some(per_try), Some(whole)) = (stream.per_try_timeout, stream.response_timeout)
+    if let (Some(per_try), Some(whole)) =
+        (stream.per_try_timeout.get(), stream.response_timeout.get())
         && per_try >= whole
     {
-        stream.per_try_timeout = None;
+        stream.per_try_timeout = Limit::NONE;
     }
     const SPENT: [Name; 5] = [
         Name::XEnvoyUpstreamRqTimeoutMs,

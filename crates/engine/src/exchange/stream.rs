@@ -11,19 +11,19 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::Instant;
+use towpath_proto::bolt::Frame;
 use towpath_proto::head::Head;
 
 use crate::conn::Connection;
 use crate::conn::context::ChainContext;
-use crate::deadlines::Deadlines;
+use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::Retries;
-use crate::exchange::rpc::Call;
+use crate::exchange::rpc::Bridging;
 use crate::exchange::timers;
 use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
@@ -42,8 +42,6 @@ pub(crate) struct Stream {
     pub(crate) upstream: UpstreamState,
     pub(crate) request: Head,
     pub(crate) response: Head,
-    /// The response's trailers, if a log may ask for them.
-    pub(crate) trailers: Option<Head>,
     pub(crate) route: Option<RouteRef>,
     pub(crate) request_end: Direction,
     pub(crate) response_end: Direction,
@@ -54,8 +52,8 @@ pub(crate) struct Stream {
     pub(crate) cluster: ClusterId,
     pub(crate) priority: Priority,
     /// The route's `timeout`, or the request's own.
-    pub(crate) response_timeout: Option<Duration>,
-    pub(crate) per_try_timeout: Option<Duration>,
+    pub(crate) response_timeout: Limit,
+    pub(crate) per_try_timeout: Limit,
     /// What the client asked to change to, if anything.
     pub(crate) upgrade: Upgrade,
     pub(crate) deadlines: Deadlines<{ timers::COUNT }>,
@@ -70,8 +68,13 @@ pub(crate) struct Stream {
     /// Counts streams of this worker.
     pub(crate) serial: u64,
     pub(crate) recorder: Recorder,
-    /// Its frames, where Bolt is spoken.
-    pub(crate) call: Call,
+    /// Bolt's request, as long as another try may have to send it again.
+    pub(crate) frame: Option<Frame>,
+    /// How the content of Bolt's request is serialised.
+    pub(crate) codec: u8,
+    /// Bolt's that wants no answer.
+    pub(crate) is_oneway: bool,
+    pub(crate) bridging: Bridging,
     /// The request is HEAD.
     pub(crate) head_only: bool,
     /// The response was made by us.
@@ -133,36 +136,86 @@ pub(crate) enum Upgrade {
 }
 
 /// The request's body as far as it is kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Body {
-    /// Chunks in order.
-    pub(crate) chunks: Vec<Bytes>,
-    pub(crate) trailers: Option<Head>,
-    pub(crate) len: usize,
+    kept: Option<Box<Kept>>,
     /// Everything from the first byte is still here.
     pub(crate) whole: bool,
 }
 
+/// What is kept of a body; most requests have none.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// In order.
+    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) trailers: Option<Head>,
+    len: usize,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self { kept: None, whole: true }
+    }
+}
+
 impl Body {
     pub(crate) fn reset(&mut self) {
-        self.chunks.clear();
-        self.trailers = None;
-        self.len = 0;
+        if let Some(kept) = &mut self.kept {
+            kept.chunks.clear();
+            (kept.trailers, kept.len) = (None, 0);
+        }
         self.whole = true;
     }
 
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        self.len += chunk.len();
-        self.chunks.push(chunk);
+        let kept = self.kept.get_or_insert_default();
+        kept.len += chunk.len();
+        kept.chunks.push(chunk);
+    }
+
+    pub(crate) fn set_trailers(&mut self, trailers: Head) {
+        self.kept.get_or_insert_default().trailers = Some(trailers);
     }
 
     /// Lets go of what is kept: it cannot be sent again.
     pub(crate) fn forget(&mut self) {
-        if self.len > 0 {
-            self.chunks.clear();
-            self.len = 0;
+        if let Some(kept) = &mut self.kept {
+            kept.chunks.clear();
+            kept.len = 0;
         }
         self.whole = false;
+    }
+
+    /// Takes out what is kept, to be sent; [`Body::put_back`] undoes it.
+    pub(crate) fn take_kept(&mut self) -> Option<Box<Kept>> {
+        self.kept.take()
+    }
+
+    /// Puts back what was taken out; what another try could send, if that is to be `kept_on`.
+    pub(crate) fn put_back(&mut self, mut kept: Box<Kept>, kept_on: bool) {
+        if !kept_on {
+            kept.chunks.clear();
+            kept.len = 0;
+        }
+        self.kept = Some(kept);
+    }
+
+    /// Bytes that are kept.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.len)
+    }
+
+    pub(crate) fn chunks(&self) -> &[Bytes] {
+        self.kept.as_ref().map_or(&[], |kept| &kept.chunks)
+    }
+
+    pub(crate) fn chunks_mut(&mut self) -> &mut [Bytes] {
+        self.kept.as_mut().map_or(&mut [], |kept| &mut kept.chunks)
+    }
+
+    pub(crate) fn trailers(&self) -> Option<&Head> {
+        self.kept.as_ref()?.trailers.as_ref()
     }
 }
 
@@ -215,6 +268,8 @@ pub(crate) struct Streams {
     /// Boxes of streams that are over.
     #[expect(clippy::vec_box, reason = "the boxes are what is kept: a stream never moves")]
     pub(crate) unused: Vec<Box<Stream>>,
+    /// Bolt's answer that is being passed on to its stream.
+    pub(crate) answer: Option<Frame>,
 }
 
 impl Streams {
@@ -307,8 +362,8 @@ impl Streams {
         stream.body.reset();
         stream.request.reset();
         stream.response.reset();
-        stream.trailers = None;
-        stream.call = Call::default();
+        stream.frame = None;
+        stream.recorder.drop_trailers();
         if self.unused.len() < UNUSED_STREAMS {
             self.unused.push(stream);
         }
@@ -331,16 +386,15 @@ impl Stream {
             upstream: UpstreamState::None,
             request: Head::default(),
             response: Head::default(),
-            trailers: None,
             route: None,
             request_end: Direction::AwaitingHead,
             response_end: Direction::AwaitingHead,
-            body: Body { whole: true, ..Body::default() },
+            body: Body::default(),
             retries: Retries::default(),
             cluster: NO_CLUSTER,
             priority: Priority::Default,
-            response_timeout: None,
-            per_try_timeout: None,
+            response_timeout: Limit::NONE,
+            per_try_timeout: Limit::NONE,
             upgrade: Upgrade::No,
             deadlines: Deadlines::new(),
             idle_ns: 0,
@@ -350,7 +404,10 @@ impl Stream {
             attempts: 0,
             serial: 0,
             recorder: Recorder::default(),
-            call: Call::default(),
+            frame: None,
+            codec: 0,
+            is_oneway: false,
+            bridging: Bridging::None,
             head_only: false,
             local: false,
             trailers_status: None,
@@ -367,12 +424,12 @@ impl Stream {
         self.route = None;
         self.request_end = Direction::AwaitingHead;
         self.response_end = Direction::AwaitingHead;
-        self.retries.renew();
+        self.retries = Retries::default();
         self.cluster = NO_CLUSTER;
-        self.response_timeout = None;
-        self.per_try_timeout = None;
+        self.response_timeout = Limit::NONE;
+        self.per_try_timeout = Limit::NONE;
         self.upgrade = Upgrade::No;
-        self.deadlines = Deadlines::new();
+        self.deadlines.clear_all();
         self.idle_ns = 0;
         self.times = Times { start: now, ..Times::default() };
         (self.status, self.flags, self.attempts) = (0, Flags::default(), 0);
@@ -381,6 +438,7 @@ impl Stream {
         self.trailers_status = None;
         self.is_health_check = false;
         self.original = None;
+        (self.is_oneway, self.bridging) = (false, Bridging::None);
     }
 
     /// The route that was taken, looked up.
@@ -433,6 +491,6 @@ mod tests {
 
     #[test]
     fn a_stream_is_small() {
-        assert!(size_of::<Stream>() <= 496, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 328, "{}", size_of::<Stream>());
     }
 }

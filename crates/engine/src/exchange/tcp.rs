@@ -71,8 +71,9 @@ impl Exchange {
                 cluster.pick_destination(wanted, PoolClass::default(), env, now)
             }),
             None => {
-                let (random, tried) = (env.random.next(), &stream.retries.tried);
-                self.upstreams.clusters.pick(id, random, &|_| PoolClass::default(), tried, 3)
+                let (random, tried) =
+                    (env.random.next(), stream.retries.tried.get_or_insert_default());
+                self.upstreams.clusters.pick(id, random, &|_| PoolClass::default(), &tried.hosts, 3)
             }
         };
         let Some(pool_key) = picked else {
@@ -82,7 +83,7 @@ impl Exchange {
             self.end_tcp(index, ResetReason::NoHost, now);
             return;
         };
-        stream.retries.tried.push(pool_key);
+        stream.retries.tried.get_or_insert_default().hosts.push(pool_key);
         stream.retries.pool_key = Some(pool_key);
         if self.lease_raw(index, pool_key, now) == Lease::Overflow {
             self.end_tcp(index, ResetReason::Overflow, now);
@@ -179,7 +180,7 @@ impl Exchange {
         // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean
         // end; but behind all that came.
         let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
-        let how = if broken || stream.body.len > 0 { Close::FlushReset } else { Close::Flush };
+        let how = if broken || stream.body.len() > 0 { Close::FlushReset } else { Close::Flush };
         self.close_tcp(index, how, now);
     }
 

@@ -31,9 +31,9 @@ pub(crate) enum HttpTimer {
     /// The route's `timeout`.
     Response = 0,
     /// `per_try_timeout`.
-    PerTry = 1,
+    PerTry = 2,
     /// `per_try_idle_timeout`.
-    PerTryIdle = 2,
+    PerTryIdle = 3,
     /// `stream_idle_timeout`, `idle_timeout` of a route.
     Idle = IDLE,
     /// `max_stream_duration`.
@@ -63,9 +63,9 @@ pub(crate) enum AppTimer {
     /// One attempt, whole.
     Attempt = 0,
     /// The first byte of an attempt's response.
-    FirstByte = 1,
+    FirstByte = 2,
     /// The connection of the attempt is looked at.
-    Look = 2,
+    Look = 3,
     /// Between two pieces of the response.
     Gap = IDLE,
     /// The request as a whole, or its answer, or its connection.
@@ -261,4 +261,4 @@ fn is_of<T: StreamTimer>(_timer: T, kind: Kind) -> bool {
 pub(crate) const COUNT: usize = 8;
 
 /// Where every kind has what begins anew with each piece that moves.
-const IDLE: usize = 3;
+const IDLE: usize = 1;

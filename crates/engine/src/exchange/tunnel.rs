@@ -77,7 +77,7 @@ impl Stream {
         }
         // RFC 8441 §4: all content is the tunnel's, so that a request that has its own cannot be said.
         let has_content = self.request.version() != Version::Http2
-            && (self.request_end != Direction::Ended || self.body.len > 0);
+            && (self.request_end != Direction::Ended || self.body.len() > 0);
         connection.mux.takes_upgrades() && !has_content
     }
 

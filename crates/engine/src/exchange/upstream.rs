@@ -112,14 +112,14 @@ impl Exchange {
             !is_http2
         } else {
             stream.request_end == Direction::Ended
-                && stream.body.len == 0
-                && stream.body.trailers.is_none()
+                && stream.body.len() == 0
+                && stream.body.trailers().is_none()
         };
         if awaits_tunnel && !is_http2 {
             stream.complete_upgrade_request(&mut self.env.random);
         }
         let is_first = connection.encoded == 0 && connection.tls.is_none();
-        let is_whole = stream.call.frame.is_some() && connection.mux.sends_whole();
+        let is_whole = stream.frame.is_some() && connection.mux.sends_whole();
         let head = Part::Head(&stream.request, end);
         connection.mux.send(leg.number, head, &mut self.conns.out);
         if is_first && self.is_large_upload(index) {
@@ -546,7 +546,7 @@ impl Streams {
 fn is_whole_request(stream: &Stream) -> bool {
     stream.request_end == Direction::Ended
         && stream.upgrade == Upgrade::No
-        && stream.call.bridging == Bridging::None
+        && stream.bridging == Bridging::None
         && matches!(stream.kind, Kind::Http(_))
 }
 

@@ -27,7 +27,7 @@ impl Exchange {
     /// A request is given to a connection: what is sent once more counts once more.
     pub(crate) fn count_repetition(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let bytes = (stream.request.byte_size() + stream.body.len) as u64;
+        let bytes = (stream.request.byte_size() + stream.body.len()) as u64;
         let again = self
             .call(index)
             .is_some_and(|call| call.duplicate.is_some() || call.report.tries.len() > 1);

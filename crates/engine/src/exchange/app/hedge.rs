@@ -249,7 +249,7 @@ impl Streams {
     pub(crate) fn copy_request(&mut self, from: StreamIndex, to: StreamIndex, env: &mut Env) {
         let Some(first) = self.get(from) else { return };
         let request = first.request.clone();
-        let (chunks, trailers) = (first.body.chunks.clone(), first.body.trailers.clone());
+        let (chunks, trailers) = (first.body.chunks().to_vec(), first.body.trailers().cloned());
         let (cluster, head_only) = (first.cluster, first.head_only);
         let (start, ended) = (first.times.start, first.times.request_end);
         let (protocol, bytes) =
@@ -257,7 +257,9 @@ impl Streams {
         let Some(second) = self.get_mut(to) else { return };
         env.heads.give(std::mem::replace(&mut second.request, request));
         chunks.into_iter().for_each(|chunk| second.body.push(chunk));
-        second.body.trailers = trailers;
+        if let Some(trailers) = trailers {
+            second.body.set_trailers(trailers);
+        }
         second.request_end = Direction::Ended;
         (second.cluster, second.head_only) = (cluster, head_only);
         (second.times.start, second.times.request_end) = (start, ended);

@@ -19,14 +19,15 @@ impl Exchange {
         // What reads more of it than its status fills it from the frame.
         stream.response.reset();
         stream.response.set_status(answer.status().unwrap_or(Status::UNKNOWN).to_http());
-        stream.call.answer = Some(answer);
+        self.streams.answer = Some(answer);
         self.begin_response(index, true, now);
+        self.streams.answer = None;
     }
 
     /// Passes the upstream's answer on.
     pub(crate) fn send_answer(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.call.bridging == Bridging::ToHttp {
+        if stream.bridging == Bridging::ToHttp {
             return self.hold_answer(index, now);
         }
         stream.status = stream.response.status();
@@ -34,12 +35,13 @@ impl Exchange {
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
         let before = self.conns.out.len();
+        let answer = self.streams.answer.take();
         let (Some(stream), Some(connection)) =
             (self.streams.get_mut(index), self.conns.table.get_mut(downstream))
         else {
             return;
         };
-        if let Some(answer) = stream.call.answer.take() {
+        if let Some(answer) = answer {
             connection.mux.send_whole(number, &answer, &mut self.conns.out);
             stream.recorder.note(|record| {
                 record.bytes_sent = answer.content().len() as u64;
@@ -71,7 +73,7 @@ impl Exchange {
         stream.recorder.note(|record| record.response_start = Some(now));
         stream.status = status;
         let verdict = local_status(stream.flags, status);
-        let is_oneway = stream.call.is_oneway;
+        let is_oneway = stream.is_oneway;
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
         if let Some(connection) = self.conns.table.get_mut(downstream).filter(|_| !is_oneway) {
@@ -92,13 +94,14 @@ impl Exchange {
 impl Streams {
     /// Fills the head of an answer that is passed on as it is, where a filter, route or log reads it.
     pub(crate) fn fill_answer_head(&mut self, index: StreamIndex, env: &mut Env) {
-        let Some(stream) = self.get_mut(index) else { return };
-        if let Some(answer) = &stream.call.answer
+        let Some(answer) = self.answer.take() else { return };
+        if let Some(stream) = self.get_mut(index)
             && is_head_read(stream, env.slow_after)
             && let Ok(head) = answer.head(&mut env.heads)
         {
             env.heads.give(std::mem::replace(&mut stream.response, head));
         }
+        self.answer = Some(answer);
     }
 }
 

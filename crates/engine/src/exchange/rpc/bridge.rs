@@ -43,7 +43,7 @@ impl Exchange {
     /// Places a stream on a host, if all of it is here that must be.
     pub(crate) fn place_crossing(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let collecting = stream.call.bridging == Bridging::Collecting;
+        let collecting = stream.bridging == Bridging::Collecting;
         if collecting && (stream.request_end != Direction::Ended || !self.become_call(index, now)) {
             return;
         }
@@ -52,7 +52,7 @@ impl Exchange {
 
     /// The request of a stream is complete: one that was collected can go.
     pub(crate) fn end_collecting(&mut self, index: StreamIndex, now: Instant) {
-        let collecting = |stream: &Stream| stream.call.bridging == Bridging::Collecting;
+        let collecting = |stream: &Stream| stream.bridging == Bridging::Collecting;
         if self.streams.get(index).is_some_and(collecting) {
             self.place_crossing(index, now);
         }
@@ -61,11 +61,11 @@ impl Exchange {
     /// One piece of a stream that changes its protocol.
     pub(crate) fn cross(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        match (stream.call.bridging, side) {
+        match (stream.bridging, side) {
             (Bridging::Collecting, Side::Request) => {
                 let added = if let Item::Data(chunk) = &item { chunk.len() } else { 0 };
                 let limit = to_bolt(stream).map_or(0, |bridge| bridge.max_request);
-                if stream.body.len + added > limit {
+                if stream.body.len() + added > limit {
                     self.refuse_body(index, now);
                 } else {
                     self.pass(index, side, item, now);
@@ -80,8 +80,7 @@ impl Exchange {
 
     /// Sends the content of the answer whose head is out.
     pub(crate) fn send_content(&mut self, index: StreamIndex, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(answer) = stream.call.answer.take() {
+        if let Some(answer) = self.streams.answer.take() {
             self.forward(index, Side::Response, Item::Data(answer.content()), now);
             self.forward(index, Side::Response, Item::End, now);
         }
@@ -106,7 +105,7 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        stream.call.bridging = Bridging::Collecting;
+        stream.bridging = Bridging::Collecting;
         if edge::wanted_upgrade(&stream.request).is_some() {
             self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
             return false;
@@ -128,7 +127,7 @@ impl Exchange {
     /// Makes the frame of a request that is all here; false if that cannot be.
     pub(crate) fn become_call(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        stream.call.bridging = Bridging::ToBolt;
+        stream.bridging = Bridging::ToBolt;
         let content = take_body(stream);
         stream.body.whole = true;
         let Some(bridge) = to_bolt(stream) else { return false };
@@ -139,7 +138,7 @@ impl Exchange {
         };
         let message = Message {
             codec: bridge.codec,
-            timeout: stream.response_timeout,
+            timeout: stream.response_timeout.get(),
             class: bridge.class.clone(),
             headers: block_of_request(&stream.request, &service, &method),
             content,
@@ -157,7 +156,7 @@ impl Exchange {
             );
             return false;
         };
-        stream.call.frame = Some(frame);
+        stream.frame = Some(frame);
         true
     }
 
@@ -169,13 +168,13 @@ impl Exchange {
         now: Instant,
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let Some(frame) = &stream.call.frame else { return false };
+        let Some(frame) = &stream.frame else { return false };
         let Some(path) = path_of(bridge, frame) else {
             stream.flags.set(Flags::NO_ROUTE_FOUND);
             self.local_reply(index, 404, b"", details::NO_SERVICE, now);
             return false;
         };
-        stream.call.bridging = Bridging::ToHttp;
+        stream.bridging = Bridging::ToHttp;
         let mut head = self.env.heads.take();
         let name =
             self.upstreams.clusters.get(stream.cluster).map(|cluster| cluster.config.name.clone());
@@ -204,10 +203,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         match item {
             // It is not waited for.
-            Item::Data(_) if stream.call.is_oneway => {}
+            Item::Data(_) if stream.is_oneway => {}
             Item::Data(chunk) => {
                 let limit = to_http(stream).map_or(0, |bridge| bridge.max_response);
-                if stream.body.len + chunk.len() > limit {
+                if stream.body.len() + chunk.len() > limit {
                     self.local_reply(index, 500, b"", details::RESPONSE_PAYLOAD_TOO_LARGE, now);
                 } else {
                     self.collect_chunk(index, chunk, now);
@@ -252,7 +251,7 @@ impl Exchange {
         stream.status = stream.response.status();
         stream.recorder.note(|record| record.response_start = Some(now));
         let Leg { connection: downstream, number } = stream.downstream;
-        if stream.call.is_oneway {
+        if stream.is_oneway {
             return true;
         }
         let Some(message) = answer_of_response(stream, content) else { return false };
@@ -279,14 +278,16 @@ impl Exchange {
 impl Streams {
     /// The answer to a call that began as an HTTP request becomes a response; whether it has a body.
     pub(crate) fn become_response(&mut self, index: StreamIndex, env: &mut Env) -> bool {
+        let answer = self.answer.take();
         let Some(stream) = self.get_mut(index) else { return false };
-        if stream.call.bridging != Bridging::ToBolt {
+        if stream.bridging != Bridging::ToBolt {
+            self.answer = answer;
             self.fill_answer_head(index, env);
             return false;
         }
         let mut head = env.heads.take();
         let mut has_body = false;
-        if let (Some(answer), Some(bridge)) = (&stream.call.answer, to_bolt(stream)) {
+        if let (Some(answer), Some(bridge)) = (&answer, to_bolt(stream)) {
             write_response(answer, bridge, &mut head);
             has_body = !answer.content().is_empty();
             stream
@@ -294,6 +295,7 @@ impl Streams {
                 .note(|record| record.upstream_wire_received = answer.bytes().len() as u64);
         }
         env.heads.give(std::mem::replace(&mut stream.response, head));
+        self.answer = answer;
         has_body
     }
 }
@@ -301,7 +303,7 @@ impl Streams {
 /// What a body came to.
 pub(crate) fn take_body(stream: &mut Stream) -> Bytes {
     let body = &mut stream.body;
-    let content = match &mut body.chunks[..] {
+    let content = match body.chunks_mut() {
         [only] => std::mem::take(only),
         chunks => chunks.concat().into(),
     };
@@ -473,7 +475,7 @@ pub(crate) fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Mess
     write_header(&mut block, STATUS_OF_HTTP, digits.write(head.status().into()));
     append_fields(&mut block, head, &[STATUS_OF_HTTP, CLASS, CODEC]);
     Some(Message {
-        codec: named(CODEC).and_then(parse_number).unwrap_or(stream.call.codec),
+        codec: named(CODEC).and_then(parse_number).unwrap_or(stream.codec),
         class,
         headers: block.freeze(),
         content,

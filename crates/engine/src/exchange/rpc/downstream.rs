@@ -14,7 +14,6 @@ use crate::conn::spans::Part;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::rpc::Call;
 use crate::exchange::stream::{Direction, RouteRef, Stream};
 use crate::ids::{Closer, Leg, StreamIndex};
 use crate::record::{Flags, details};
@@ -47,7 +46,7 @@ impl Exchange {
         stream.recorder.note(|record| record.wire_received = frame.bytes().len() as u64);
         stream.recorder.note(|record| record.bytes_received = frame.content().len() as u64);
         let (is_oneway, codec) = (frame.kind() == Kind::Oneway, frame.codec());
-        stream.call = Call { is_oneway, codec, frame: Some(frame), ..Call::default() };
+        (stream.is_oneway, stream.codec, stream.frame) = (is_oneway, codec, Some(frame));
         if is_oneway {
             bolt.stats.downstream_rq_oneway.inc();
         }
@@ -62,7 +61,7 @@ impl Exchange {
         let context = stream.context.clone();
         let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
         stream.trace_part(Part::Route);
-        let picked = stream.call.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
+        let picked = stream.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
         stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
         let random = self.env.random.next();

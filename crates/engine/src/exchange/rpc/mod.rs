@@ -17,24 +17,6 @@ pub(crate) mod bridge;
 pub(crate) mod downstream;
 pub(crate) mod upstream;
 
-use std::time::Duration;
-
-use towpath_proto::bolt::Frame;
-
-/// What a stream knows of its frames.
-#[derive(Debug, Default)]
-pub(crate) struct Call {
-    /// No answer is wanted.
-    pub(crate) is_oneway: bool,
-    /// How its content is serialised.
-    pub(crate) codec: u8,
-    /// The request, as long as another try may have to send it again.
-    pub(crate) frame: Option<Frame>,
-    /// The upstream's answer, until it is written.
-    pub(crate) answer: Option<Frame>,
-    pub(crate) bridging: Bridging,
-}
-
 /// Whether a stream changes its protocol on the way, and how far it is with that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bridging {
@@ -47,11 +29,4 @@ pub(crate) enum Bridging {
     ToBolt,
     /// Bolt comes in, HTTP goes out; its answer is collected.
     ToHttp,
-}
-
-impl Call {
-    /// How long its client waits: it counts before the route's timeout.
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.frame.as_ref().and_then(Frame::timeout)
-    }
 }

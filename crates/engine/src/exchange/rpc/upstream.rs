@@ -23,7 +23,7 @@ impl Exchange {
             return;
         };
         stream.retries.sent_before = connection.encoded + written;
-        let Some(frame) = &stream.call.frame else { return };
+        let Some(frame) = &stream.frame else { return };
         connection.mux.send_whole(leg.number, frame, &mut self.conns.out);
         let frame_bytes = frame.bytes().len();
         stream.recorder.note(|record| weigh_request(record, frame_bytes));
@@ -40,7 +40,7 @@ impl Exchange {
         while let Some(number) = connection.mux.next_sent(connection.bytes_sent) {
             let stream = connection.streams.get(number);
             if let Some(stream) = stream.and_then(|index| self.streams.get_mut(index)) {
-                stream.call.frame = None;
+                stream.frame = None;
             }
         }
     }
@@ -96,7 +96,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let sent = matches!(stream.upstream, UpstreamState::Active(_));
         // HTTP has an answer to everything, and its connection serves again when it has come.
-        if !stream.call.is_oneway || !sent || stream.call.bridging == Bridging::ToHttp {
+        if !stream.is_oneway || !sent || stream.bridging == Bridging::ToHttp {
             return;
         }
         stream.response_end = Direction::Ended;
