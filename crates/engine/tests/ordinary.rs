@@ -13,12 +13,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use scene::{HTTP, Plan, address, endpoint, origin_address, retries};
+use towpath_engine::format::Format;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::cluster::Endpoint;
-use towpath_engine::snapshot::http::ServerHeader;
-use towpath_engine::snapshot::route::{Forward, GrpcTimeout, HostRewrite, PathRewrite, RetryOn};
+use towpath_engine::snapshot::RouteTable;
+use towpath_engine::snapshot::http::{HttpFilter, ServerHeader};
+use towpath_engine::snapshot::route::{
+    Forward, GrpcTimeout, HeaderAction, HeaderOp, HeaderOps, HostRewrite, PathRewrite, RetryOn,
+};
 use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::head::HeaderName;
 use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
 type Adjustment = (fn(&mut Forward), fn(&mut Http));
@@ -104,6 +109,52 @@ fn what_finds_a_connection_leaves_as_what_waited_for_one() {
             }
         }
     }
+}
+
+/// A stream of a chain without logs has a record all the same where an operation on heads may ask for it.
+#[test]
+fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
+    const PLACES: [fn(&mut Http); 4] = [
+        |http| table_of(http).request_headers = ops("x-from", CLIENT),
+        |http| table_of(http).hosts[0].request_headers = ops("x-from", CLIENT),
+        |http| {
+            let route = &mut table_of(http).hosts[0].routes[0];
+            Arc::get_mut(route).unwrap().request_headers = ops("x-from", CLIENT);
+        },
+        |http| {
+            let (name, request) = ("mutates".into(), ops("x-from", CLIENT));
+            let response = HeaderOps::default();
+            http.filters.push(HttpFilter::HeaderMutation { name, request, response });
+        },
+    ];
+    for adjust in PLACES {
+        let (sent, _) = Bench::new(|_| {}, adjust).exchange(REQUESTS[0], RESPONSES[0]);
+        assert!(has_line(&sent, b"x-from: 10.0.9.9\r\n"), "{}", sent.escape_ascii());
+    }
+    let adjust: fn(&mut Http) = |http| {
+        table_of(http).response_headers = ops("x-of", "%UPSTREAM_HOST% %RESPONSE_CODE_DETAILS%");
+    };
+    let (_, answered) = Bench::new(|_| {}, adjust).exchange(REQUESTS[0], RESPONSES[0]);
+    let wanted = format!("x-of: {} via_upstream\r\n", origin_address(1));
+    assert!(has_line(&answered, wanted.as_bytes()), "{}", answered.escape_ascii());
+}
+
+const CLIENT: &str = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%";
+
+fn table_of(http: &mut Http) -> &mut RouteTable {
+    Arc::get_mut(&mut http.routes).unwrap()
+}
+
+/// One operation, which sets a header to what a format says.
+fn ops(name: &str, format: &str) -> HeaderOps {
+    let value = Format::parse(format).unwrap();
+    let name = HeaderName::new(name).unwrap();
+    let add = HeaderOp { name, value, action: HeaderAction::Overwrite, keep_empty: false };
+    HeaderOps { remove: Vec::new(), add: vec![add] }
+}
+
+fn has_line(bytes: &[u8], line: &[u8]) -> bool {
+    bytes.windows(line.len()).any(|it| it == line)
 }
 
 /// Each request has an id of its own.

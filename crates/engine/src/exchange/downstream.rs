@@ -46,7 +46,7 @@ impl Exchange {
             http.stats.downstream_cx_max_requests_reached.inc();
         }
         let is_last = downstream.closing;
-        self.env.heads.give_unused(std::mem::replace(&mut stream.request, head));
+        stream.request = head.into();
         stream.trace_begin(Part::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
         stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
@@ -96,7 +96,7 @@ impl Exchange {
         http.stats.downstream_rq_http1_total.inc();
         http.stats.downstream_rq_active.inc();
         let stream = self.streams.get_mut(index)?;
-        stream.request = head;
+        stream.request = head.into();
         stream.trace_begin(Part::Reply);
         stream.recorder.note(|record| record.protocol = Some(Version::Http11));
         Some(index)

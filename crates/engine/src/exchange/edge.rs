@@ -283,7 +283,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
-        let mut head = std::mem::replace(&mut stream.response, self.env.heads.take());
+        let mut head = stream.response.take();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         if let Some(routed) = stream.routed() {
             let scratch = &mut self.env.scratch;
@@ -302,7 +302,7 @@ impl Exchange {
             }
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.env.heads.give(std::mem::replace(&mut stream.response, head));
+            stream.response.put(head, &mut self.env.heads);
         }
     }
 }

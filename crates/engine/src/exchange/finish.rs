@@ -62,8 +62,7 @@ impl Exchange {
         }
         stream.recorder.note(|record| record.details = details);
         stream.local = true;
-        let unused = std::mem::replace(&mut stream.response, head);
-        self.env.heads.give(unused);
+        stream.response.put(head, &mut self.env.heads);
         self.map_local_reply(index, &mut body, now);
         if let Some(stream) = self.streams.get_mut(index)
             && grpc::is_grpc(&stream.request)
@@ -267,7 +266,7 @@ impl Exchange {
         if stream.kind == Kind::App {
             self.end_call(&mut stream, now);
         }
-        self.streams.recycle(stream);
+        self.streams.recycle(stream, &mut self.env.heads);
     }
 
     /// A deadline of a client's request has passed.
@@ -402,7 +401,7 @@ impl Exchange {
             return;
         };
         let random = self.env.random.next();
-        let mut response = std::mem::replace(&mut stream.response, self.env.heads.take());
+        let mut response = stream.response.take();
         stream.status = response.status();
         let before = response.clone();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
@@ -433,7 +432,7 @@ impl Exchange {
             *text = made;
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.env.heads.give(std::mem::replace(&mut stream.response, response));
+            stream.response.put(response, &mut self.env.heads);
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod edge;
 pub(crate) mod finish;
 pub(crate) mod forward;
 pub(crate) mod grpc;
+pub(crate) mod lazy_head;
 pub(crate) mod log;
 pub(crate) mod offer;
 pub(crate) mod plain;

@@ -163,13 +163,13 @@ impl Exchange {
                     }
                 }
                 HttpFilter::HeaderMutation { request, .. } => {
-                    let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
+                    let mut head = stream.request.take();
                     let setting =
                         Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
                     let facts = crate::exchange::log::facts(stream, None, setting, now);
                     request.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
                     if let Some(stream) = self.streams.get_mut(index) {
-                        self.env.heads.give(std::mem::replace(&mut stream.request, head));
+                        stream.request.put(head, &mut self.env.heads);
                     }
                 }
             }
@@ -359,7 +359,7 @@ impl Exchange {
         if !is_rewritten(routed, forward) {
             return;
         }
-        let mut head = std::mem::replace(&mut stream.request, self.env.heads.take());
+        let mut head = stream.request.take();
         apply_header_ops(
             routed,
             Subject::Request,
@@ -393,7 +393,7 @@ impl Exchange {
             head.set_path(&rewritten);
         }
         if let Some(stream) = self.streams.get_mut(index) {
-            self.env.heads.give(std::mem::replace(&mut stream.request, head));
+            stream.request.put(head, &mut self.env.heads);
         }
     }
 
@@ -688,7 +688,9 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
     ];
-    stream.request.remove_each(&SPENT);
+    if let Some(head) = stream.request.present_mut() {
+        head.remove_each(&SPENT);
+    }
 }
 
 /// What path normalisation came to.

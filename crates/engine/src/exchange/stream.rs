@@ -15,12 +15,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::bolt::Frame;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, HeadPool};
 
 use crate::conn::Connection;
 use crate::conn::context::ChainContext;
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
+use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Bridging;
@@ -40,8 +41,8 @@ pub(crate) struct Stream {
     pub(crate) downstream: Leg,
     pub(crate) context: Rc<ChainContext>,
     pub(crate) upstream: UpstreamState,
-    pub(crate) request: Head,
-    pub(crate) response: Head,
+    pub(crate) request: LazyHead,
+    pub(crate) response: LazyHead,
     pub(crate) route: Option<RouteRef>,
     pub(crate) request_end: Direction,
     pub(crate) response_end: Direction,
@@ -62,6 +63,8 @@ pub(crate) struct Stream {
     pub(crate) times: Times,
     /// The status that went downstream; 0 when none did.
     pub(crate) status: u16,
+    /// What Bolt's answer says, in HTTP's terms, where it has no head.
+    pub(crate) answer_status: u16,
     pub(crate) flags: Flags,
     /// How often the request was sent upstream.
     pub(crate) attempts: u32,
@@ -358,10 +361,10 @@ impl Streams {
     }
 
     /// Keeps the memory of a stream that is over, and lets go of what it held.
-    pub(crate) fn recycle(&mut self, mut stream: Box<Stream>) {
+    pub(crate) fn recycle(&mut self, mut stream: Box<Stream>, heads: &mut HeadPool) {
         stream.body.reset();
-        stream.request.reset();
-        stream.response.reset();
+        stream.request.clear(heads);
+        stream.response.clear(heads);
         stream.frame = None;
         stream.recorder.drop_trailers();
         if self.unused.len() < UNUSED_STREAMS {
@@ -384,8 +387,8 @@ impl Stream {
             downstream,
             context,
             upstream: UpstreamState::None,
-            request: Head::default(),
-            response: Head::default(),
+            request: LazyHead::default(),
+            response: LazyHead::default(),
             route: None,
             request_end: Direction::AwaitingHead,
             response_end: Direction::AwaitingHead,
@@ -400,6 +403,7 @@ impl Stream {
             idle_ns: 0,
             times: Times { start: now, ..Times::default() },
             status: 0,
+            answer_status: 0,
             flags: Flags::default(),
             attempts: 0,
             serial: 0,
@@ -432,7 +436,8 @@ impl Stream {
         self.deadlines.clear_all();
         self.idle_ns = 0;
         self.times = Times { start: now, ..Times::default() };
-        (self.status, self.flags, self.attempts) = (0, Flags::default(), 0);
+        (self.status, self.answer_status, self.attempts) = (0, 0, 0);
+        self.flags = Flags::default();
         self.head_only = false;
         self.local = false;
         self.trailers_status = None;
@@ -460,13 +465,18 @@ impl Stream {
         self.response_end == Direction::AwaitingHead
     }
 
+    /// What the response, or Bolt's answer, says.
+    pub(crate) fn response_status(&self) -> u16 {
+        self.response.present().map_or(self.answer_status, Head::status)
+    }
+
     /// What `/clusters` counts of it for its host.
     pub(crate) fn outcome(&self) -> RequestOutcome {
         let gone = self.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
         match self.is_unanswered() {
             true if gone => RequestOutcome::Cancelled,
             true => RequestOutcome::Error,
-            false if self.response.status() >= 500 || self.is_failed_call() => {
+            false if self.response_status() >= 500 || self.is_failed_call() => {
                 RequestOutcome::Error
             }
             false => RequestOutcome::Success,
@@ -491,6 +501,6 @@ mod tests {
 
     #[test]
     fn a_stream_is_small() {
-        assert!(size_of::<Stream>() <= 328, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 336, "{}", size_of::<Stream>());
     }
 }

@@ -148,8 +148,7 @@ impl Exchange {
         now: Instant,
     ) {
         if let Some(stream) = self.streams.get_mut(index) {
-            let unused = std::mem::replace(&mut stream.response, head);
-            self.env.heads.give(unused);
+            stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }
     }
@@ -166,7 +165,7 @@ impl Exchange {
         if end {
             stream.recorder.note(|record| record.upstream_last_received = Some(now));
         }
-        let status = stream.response.status();
+        let status = stream.response_status();
         let UpstreamState::Active(leg) = stream.upstream else { return };
         let id = leg.connection;
         let pool_key = self
@@ -516,7 +515,7 @@ impl Exchange {
 
 /// What an answer says of its host: of gRPC, what its status there stands for, if it is in the head.
 fn status_for_host(stream: &Stream) -> u16 {
-    let status = stream.response.status();
+    let status = stream.response_status();
     match grpc::status_of(&stream.response) {
         Some(said) if grpc::is_grpc(&stream.request) => grpc::http_status(said),
         Some(_) | None => status,

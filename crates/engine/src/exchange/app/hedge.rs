@@ -255,7 +255,7 @@ impl Streams {
         let (protocol, bytes) =
             (first.recorder.record().protocol, first.recorder.record().bytes_received);
         let Some(second) = self.get_mut(to) else { return };
-        env.heads.give(std::mem::replace(&mut second.request, request));
+        second.request.put(request, &mut env.heads);
         chunks.into_iter().for_each(|chunk| second.body.push(chunk));
         if let Some(trailers) = trailers {
             second.body.set_trailers(trailers);

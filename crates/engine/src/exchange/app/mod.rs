@@ -118,8 +118,7 @@ impl Exchange {
         let Some(index) = self.open_local_stream(call, now) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
         self.upstreams.app.calls.insert(number, stream.downstream.connection);
-        let unused = std::mem::replace(&mut stream.request, open.request);
-        self.env.heads.give(unused);
+        stream.request.put(open.request, &mut self.env.heads);
         stream.trace_begin(Part::Route);
         stream.head_only = stream.request.method() == Method::Head;
         stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };

@@ -17,8 +17,8 @@ impl Exchange {
     pub(crate) fn on_answer(&mut self, index: StreamIndex, answer: Frame, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // What reads more of it than its status fills it from the frame.
-        stream.response.reset();
-        stream.response.set_status(answer.status().unwrap_or(Status::UNKNOWN).to_http());
+        stream.response.clear(&mut self.env.heads);
+        stream.answer_status = answer.status().unwrap_or(Status::UNKNOWN).to_http();
         self.streams.answer = Some(answer);
         self.begin_response(index, true, now);
         self.streams.answer = None;
@@ -30,7 +30,7 @@ impl Exchange {
         if stream.bridging == Bridging::ToHttp {
             return self.hold_answer(index, now);
         }
-        stream.status = stream.response.status();
+        stream.status = stream.response_status();
         stream.recorder.note(|record| record.response_start = Some(now));
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
@@ -64,7 +64,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.recorder.note(|record| record.details = details);
         stream.local = true;
-        stream.response.set_status(status);
+        stream.response.clear(&mut self.env.heads);
+        stream.answer_status = status;
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Part::Reply);
@@ -99,7 +100,7 @@ impl Streams {
             && is_head_read(stream, env.slow_after)
             && let Ok(head) = answer.head(&mut env.heads)
         {
-            env.heads.give(std::mem::replace(&mut stream.response, head));
+            stream.response.put(head, &mut env.heads);
         }
         self.answer = Some(answer);
     }

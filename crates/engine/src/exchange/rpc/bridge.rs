@@ -190,7 +190,7 @@ impl Exchange {
             head.set(Name::ContentType, bridge.content_type.as_bytes());
         }
         head.set_number(Name::ContentLength, content.len() as u64);
-        self.env.heads.give(std::mem::replace(&mut stream.request, head));
+        stream.request.put(head, &mut self.env.heads);
         stream.body.reset();
         if !content.is_empty() {
             stream.body.push(content);
@@ -248,7 +248,7 @@ impl Exchange {
     pub(crate) fn send_collected(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let content = take_body(stream);
-        stream.status = stream.response.status();
+        stream.status = stream.response_status();
         stream.recorder.note(|record| record.response_start = Some(now));
         let Leg { connection: downstream, number } = stream.downstream;
         if stream.is_oneway {
@@ -294,7 +294,7 @@ impl Streams {
                 .recorder
                 .note(|record| record.upstream_wire_received = answer.bytes().len() as u64);
         }
-        env.heads.give(std::mem::replace(&mut stream.response, head));
+        stream.response.put(head, &mut env.heads);
         self.answer = answer;
         has_body
     }

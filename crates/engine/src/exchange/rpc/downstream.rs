@@ -37,10 +37,7 @@ impl Exchange {
         }
         if is_head_read(stream, self.env.slow_after) {
             let head = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
-            self.env.heads.give(std::mem::replace(&mut stream.request, head));
-        } else {
-            // No call may be repeated as GET may.
-            stream.request.set_method(b"POST");
+            stream.request.put(head, &mut self.env.heads);
         }
         stream.trace_begin(Part::Filters);
         stream.recorder.note(|record| record.wire_received = frame.bytes().len() as u64);
