@@ -588,7 +588,7 @@ pub(crate) fn destination(stream: &Stream, cluster: &ClusterState) -> Option<Opt
             address?
         })
     });
-    let mut wanted = said.or(stream.original.as_deref().copied());
+    let mut wanted = said.or_else(|| stream.original.as_deref().copied());
     if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
         wanted.set_port(port);
     }
