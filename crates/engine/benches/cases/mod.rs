@@ -27,6 +27,7 @@ mod reload;
 mod rpc;
 #[path = "../../tests/scene/mod.rs"]
 mod scene;
+mod streams;
 
 const REQUEST: &[u8] = b"GET /api/v1/items/42?q=1 HTTP/1.1\r\n\
     Host: service-7.namespace.svc:8080\r\n\
@@ -103,6 +104,7 @@ pub(crate) struct Bench {
     log: (Format, Record, Vec<u8>),
     rpc: Option<rpc::Rpc>,
     reload: Option<reload::Reload>,
+    streams: Option<streams::Streams>,
 }
 
 pub(crate) type Operation = fn(&mut Bench);
@@ -113,6 +115,7 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
         black_box(bench.mesh.pick(black_box(&bench.head), 7));
     }),
     ("exchange", Bench::exchange),
+    ("h2-exchange", |bench| bench.streams.get_or_insert_with(streams::Streams::new).exchange()),
     ("log-line", Bench::log_line),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
     ("reload-1-of-5000-clusters", |bench| {
@@ -175,6 +178,7 @@ impl Bench {
             log: (Format::default_access_log(), record(), Vec::new()),
             rpc: None,
             reload: None,
+            streams: None,
         };
         let snapshot = Arc::new(scene::Plan::new(1).snapshot());
         bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
