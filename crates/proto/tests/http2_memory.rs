@@ -1,0 +1,141 @@
+//! What an idle connection of HTTP/2 and an idle stream hold: measured as resident memory, in a process of its own.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a measurement is worth printing"
+)]
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::http2::{Arrival, Connection, Options};
+use towpath_proto::{Event, Name, Out};
+
+const CONNECTIONS: usize = 1000;
+const CONNECTION_BYTES: usize = 4 * 1024;
+const STREAMS: usize = 20_000;
+const STREAM_BYTES: usize = 1024;
+
+/// Both in one test: they measure the same process.
+#[test]
+fn an_idle_connection_and_an_idle_stream_hold_little() {
+    let options = Arc::new(Options {
+        max_concurrent_streams: 1 << 20,
+        max_outbound_frames: 1 << 20,
+        ..Options::default()
+    });
+    let reads = requests(20);
+    let mut idle = || {
+        let mut server = Box::new(Connection::server(Arc::clone(&options)));
+        reads.iter().for_each(|read| serve(&mut server, read));
+        assert_eq!(server.streams(), 0);
+        server
+    };
+    // What is allocated once is there before.
+    drop((0..50).map(|_| idle()).collect::<Vec<_>>());
+    let mut all = Vec::with_capacity(CONNECTIONS);
+    let before = resident_bytes();
+    all.extend((0..CONNECTIONS).map(|_| idle()));
+    let each = (resident_bytes() - before) / CONNECTIONS;
+    println!("{each} bytes for each of {CONNECTIONS} idle connections");
+    assert!(each <= CONNECTION_BYTES, "{each}");
+
+    let mut client = Connection::client(Arc::clone(&options));
+    let mut server = Box::new(Connection::server(options));
+    let (mut heads, mut out) = (HeadPool::default(), Out::new());
+    server.flush(&mut out);
+    client.receive(all_of(&mut out));
+    assert!(client.poll(&mut heads).unwrap().is_none());
+    let opened: Vec<Bytes> = (0..STREAMS)
+        .map(|_| {
+            let number = client.open().unwrap();
+            client.send_head(number, &request(0), false, &mut out);
+            client.flush(&mut out);
+            client.sent(0);
+            all_of(&mut out)
+        })
+        .collect();
+    let before = resident_bytes();
+    for read in opened {
+        server.receive(read);
+        let (_, arrival) = server.poll(&mut heads).unwrap().unwrap();
+        let Arrival::Part(Event::Head { head, .. }) = arrival else { panic!() };
+        heads.give(head);
+        assert!(server.poll(&mut heads).unwrap().is_none());
+    }
+    let each = (resident_bytes() - before) / STREAMS;
+    println!("{each} bytes for each of {STREAMS} idle streams");
+    assert_eq!(server.streams(), STREAMS);
+    assert!(each <= STREAM_BYTES, "{each}");
+}
+
+/// What a client sends for so many requests one after the other. Each ends as gRPC's do: by a frame without content.
+fn requests(count: usize) -> Vec<Vec<u8>> {
+    let mut client = Connection::client(Arc::default());
+    let mut out = Out::new();
+    (0..count)
+        .map(|at| {
+            let number = client.open().unwrap();
+            client.send_head(number, &request(at), false, &mut out);
+            client.send_end(number);
+            client.flush(&mut out);
+            all_of(&mut out).to_vec()
+        })
+        .collect()
+}
+
+/// One of 12 fields, two of which change.
+fn request(at: usize) -> Head {
+    let path = format!("/api/v1/items/{at}?q={}", at * 7);
+    let mut head =
+        Head::request(b"GET", b"https", b"service-7.namespace.svc:8080", path.as_bytes());
+    head.append(Name::UserAgent, b"Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101");
+    head.append(Name::Accept, b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
+    head.append(Name::AcceptEncoding, b"gzip, deflate, br, zstd");
+    head.append(Name::AcceptLanguage, b"en-US,en;q=0.5");
+    head.append(Name::Cookie, b"session=0123456789abcdef0123456789abcdef; theme=dark");
+    head.append(Name::Referer, b"https://service-7.namespace.svc:8080/index.html");
+    head.append_bytes(b"x-trace", format!("{at:032x}").as_bytes());
+    head.append_bytes(b"priority", b"u=0, i");
+    head
+}
+
+/// Reads into a buffer as a driver does, and answers what comes.
+fn serve(server: &mut Connection, read: &[u8]) {
+    let (mut heads, mut out) = (HeadPool::default(), Out::new());
+    let mut room = BytesMut::zeroed(64 * 1024);
+    room.clear();
+    room.extend_from_slice(read);
+    server.receive(room.split().freeze());
+    while let Some((number, arrival)) = server.poll(&mut heads).unwrap() {
+        match arrival {
+            Arrival::Part(Event::End) => {}
+            Arrival::Part(Event::Head { end: false, .. }) => continue,
+            other => panic!("{other:?}"),
+        }
+        let mut head = Head::response(200);
+        head.append(Name::Server, b"origin");
+        head.append(Name::Date, b"Fri, 20 Nov 2026 11:28:39 GMT");
+        head.append(Name::ContentType, b"application/octet-stream");
+        head.append(Name::ContentLength, b"1024");
+        server.send_head(number, &head, false, &mut out);
+        server.send_data(number, Bytes::from_static(&[b'x'; 1024]));
+        server.send_end(number);
+        server.release(number);
+    }
+    server.flush(&mut out);
+    server.sent(0);
+}
+
+fn all_of(out: &mut Out) -> Bytes {
+    let chunks: Vec<Bytes> = out.drain().collect();
+    chunks.concat().into()
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() * 1024
+}
