@@ -43,7 +43,8 @@ fn the_trace_of_one_request_is_collected_from_the_sidecars_it_went_through() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.starts_with("3 of 3 sources"), "{said}");
 
-    let spans = file::spans(&whole).unwrap().spans;
+    let spans = file::spans(&whole).unwrap();
+    let spans: Vec<Span> = spans.iter().unwrap().map(Result::unwrap).collect();
     let mut requests = processes_of(&spans, "request", &context);
     requests.sort_unstable();
     let mut wanted = [u64::from(first.child.id()), u64::from(last.child.id())];

@@ -1,10 +1,12 @@
 //! `towpath trace` as a user at a terminal, or a script, sees it.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -28,9 +30,11 @@ fn scratch(name: &str) -> PathBuf {
     folder.join(name)
 }
 
+/// There is one recording at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A quick trace, a slow one and a failed one, in a file.
 fn three_traces(path: &Path) -> [TraceContext; 3] {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap();
     let caller = TraceContext::new();
     let contexts = [TraceContext::new(), TraceContext::new(), caller.child()];
@@ -143,7 +147,7 @@ fn the_slow_and_the_failed_are_kept_and_sent_to_a_collector() {
     let (head, body) = received.recv().unwrap();
     assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
     assert!(head.to_ascii_lowercase().contains("content-type: application/x-protobuf"), "{head}");
-    let sent: std::collections::HashSet<String> =
+    let sent: HashSet<String> =
         decoded(&body).iter().map(|(_, span)| hex(&span.trace_id)).collect();
     assert_eq!(sent, contexts[1..].iter().map(TraceContext::trace_id).collect());
     let none = scratch("none.otlp");
@@ -157,7 +161,69 @@ fn the_slow_and_the_failed_are_kept_and_sent_to_a_collector() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("503"));
 }
 
-/// Takes one request.
+/// What is recorded here takes 130 MB when it is held all at once.
+#[test]
+fn what_is_exported_is_never_all_in_memory() {
+    const TRACES: u64 = 10_000;
+    let path = scratch("many.pftrace");
+    {
+        let _turn = TURN.lock().unwrap();
+        let recording = Options::new().ring_bytes(64 << 20).start().unwrap();
+        for number in 1..=TRACES {
+            let id = format!("{number:032x}");
+            let _request = span!(Category::REQUEST, "request", trace_id = id.as_str(), number);
+            for part in ["accept", "parse", "route", "send", "body", "record"] {
+                drop(span!(Category::APP, "part", part, number));
+            }
+        }
+        let account = recording.stop();
+        assert_eq!(account.account().missing(), 0);
+        account.write_perfetto(std::fs::File::create(&path).unwrap()).unwrap();
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let exporting = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(["trace", "export", path.to_str().unwrap(), "--otlp"])
+        .arg(format!("http://{}", listener.local_addr().unwrap()))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", exporting.id());
+    let received = Arc::new(Mutex::new((HashSet::new(), 0)));
+    let receiving = received.clone();
+    // What breaks off may come again on another connection.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (status, received) = (status.clone(), receiving.clone());
+            std::thread::spawn(move || take_spans(&mut stream.unwrap(), &status, &received));
+        }
+    });
+    let said = succeeded(&exporting.wait_with_output().unwrap());
+    assert!(said.starts_with("70000 spans of 10000 traces"), "{said}");
+    let (spans, peak) = &*received.lock().unwrap();
+    assert_eq!(spans.len() as u64, 7 * TRACES);
+    println!("{peak} KB");
+    assert!(*peak > 0 && *peak < 64 << 10, "{peak} KB");
+}
+
+/// Requests of a process, the ids in them, and the most memory that it had: while it waits for an answer it is there.
+fn take_spans(stream: &mut TcpStream, status: &str, to: &Mutex<(HashSet<Vec<u8>>, u64)>) {
+    while let Some((_, body)) = request_of(stream) {
+        let spans = decoded(&body);
+        assert!(spans.len() <= 2_000 && body.len() < 4 << 20);
+        let status = std::fs::read_to_string(status).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let most = most.trim().trim_end_matches(" kB").parse().unwrap();
+        let mut to = to.lock().unwrap();
+        to.0.extend(spans.into_iter().map(|(_, span)| [span.trace_id, span.span_id].concat()));
+        to.1 = to.1.max(most);
+        drop(to);
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes requests, each on a connection of its own: what is refused with 503 comes again.
 fn collector(
     status: &'static str,
 ) -> (std::net::SocketAddr, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
@@ -165,24 +231,13 @@ fn collector(
     let address = listener.local_addr().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
-            head.push(byte[0]);
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let Some(request) = request_of(&mut stream) else { continue };
+            stream.write_all(answer.as_bytes()).unwrap();
+            let _ = sender.send(request);
         }
-        let head = String::from_utf8(head).unwrap();
-        let length = head
-            .lines()
-            .find_map(|line| {
-                line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned)
-            })
-            .unwrap();
-        let mut body = vec![0; length.trim().parse().unwrap()];
-        stream.read_exact(&mut body).unwrap();
-        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let _ = sender.send((head, body));
     });
     (address, receiver)
 }
@@ -264,15 +319,28 @@ fn a_slow_request_is_collected_by_itself() {
     collecting.wait().unwrap();
 }
 
-/// A request's head, in however many pieces it comes.
+fn request_of(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let head = read_head(stream)?;
+    let lines = head.to_ascii_lowercase();
+    let length = lines.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap();
+    let mut body = vec![0; length.trim().parse().unwrap()];
+    stream.read_exact(&mut body).ok()?;
+    Some((head, body))
+}
+
 fn head_of(stream: &mut TcpStream) -> String {
+    read_head(stream).unwrap()
+}
+
+/// A request's head, in however many pieces it comes.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
+        stream.read_exact(&mut byte).ok()?;
         head.extend(byte);
     }
-    String::from_utf8(head).unwrap()
+    Some(String::from_utf8(head).unwrap())
 }
 
 /// Knows no trace.

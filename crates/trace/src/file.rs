@@ -1,11 +1,13 @@
-//! Perfetto files, of any writer: what is in one ([`stat()`]), and several as one ([`merge()`]).
+//! Perfetto files, of any writer: what is in one ([`stat()`]), several as one ([`merge()`]), and the spans of one
+//! ([`spans()`]), each in less than 64 MB of memory.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 pub use merge::{Merged, merge};
-pub use spans::{FileValue, Mark, Span, Spans, spans};
+pub use sorter::{Key, Records, Sorted, Sorter};
+pub use spans::{FileValue, Iter, Mark, Span, Spans, spans};
 #[doc(hidden)]
 pub use stat::stat_bytes;
 pub use stat::{SpanStat, Stat, stat};
@@ -14,6 +16,8 @@ mod clocks;
 mod histogram;
 mod merge;
 mod packets;
+mod recent;
+mod sorter;
 mod spans;
 mod stat;
 
@@ -27,8 +31,8 @@ pub enum FileError {
     NotATrace(PathBuf, u64),
     /// Two files of different boots, or machines, and one of them does not tell the time of day.
     NoCommonClock(PathBuf),
-    /// More than can be held in memory.
-    TooManyEvents(PathBuf),
+    /// More than there is memory for is open or in use at once: what, and how much.
+    TooMuch(PathBuf, &'static str),
     /// Nothing to read.
     NoInput,
 }
@@ -47,9 +51,7 @@ impl fmt::Display for FileError {
                     path.display()
                 )
             }
-            Self::TooManyEvents(path) => {
-                write!(f, "{}: more than 4 million events", path.display())
-            }
+            Self::TooMuch(path, what) => write!(f, "{}: {what}", path.display()),
             Self::NoInput => f.write_str("no trace file was given"),
         }
     }
@@ -59,10 +61,9 @@ impl std::error::Error for FileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(_, error) => Some(error),
-            Self::NotATrace(..)
-            | Self::NoCommonClock(_)
-            | Self::TooManyEvents(_)
-            | Self::NoInput => None,
+            Self::NotATrace(..) | Self::NoCommonClock(_) | Self::TooMuch(..) | Self::NoInput => {
+                None
+            }
         }
     }
 }

@@ -51,7 +51,8 @@ impl Collect {
     /// What the sources hold of the trace that a file of a slow request is about.
     fn gather_slow(&self, file: &Path) -> Result<String, String> {
         let spans = file::spans(file).map_err(|error| with_source(&error))?;
-        let id = slow::trace_of(&spans).ok_or_else(|| "its request has no trace id".to_owned())?;
+        let id = slow::trace_of(&spans).map_err(|error| error.to_string())?;
+        let id = id.ok_or_else(|| "its request has no trace id".to_owned())?;
         let name = file.file_name().unwrap_or_default();
         slow::make_room(&self.output).map_err(|error| error.to_string())?;
         let gathered = self.gather(&id, vec![file.to_owned()], &self.output.join(name))?;
@@ -102,6 +103,8 @@ fn obtain(source: &str, id: &str, path: PathBuf) -> Result<PathBuf, String> {
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     let engine = towpath::Engine::new().map_err(|error| failed(&error))?;
     let request = engine.client().request("POST", &url).timeout(LONGEST);
+    // It changes nothing there.
+    let request = request.repeat(towpath::Repeat::Always);
     let mut response = request.send().map_err(|error| failed(&error))?;
     let status = response.status();
     let body = response.body().bytes(LARGEST).map_err(|error| failed(&error))?;

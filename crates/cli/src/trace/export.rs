@@ -2,10 +2,15 @@
 //!
 //! Whole traces are kept or dropped, once all that is known of them is there: that of a slow or failed request is
 //! worth a collector's room, the others are not. What is recorded costs the program no more for it.
+//!
+//! Files of any size take less than 64 MB of memory: spans are put in the order of their traces, in a file where there
+//! are many, and each trace is looked at as a whole before its spans are handed on.
 
-use std::collections::{HashMap, HashSet};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -18,7 +23,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 use towpath_lab::cli::units::parse_milliseconds;
-use towpath_trace::file::{self, FileValue, Spans};
+use towpath_trace::file::{self, FileValue, Sorted, Sorter, Spans};
 
 use super::with_source;
 
@@ -52,6 +57,7 @@ Examples:
   towpath trace export app.pftrace --otlp app.otlp";
 
 /// What was handed on and what was not.
+#[derive(Default)]
 struct Done {
     spans: usize,
     traces: usize,
@@ -61,21 +67,20 @@ struct Done {
 
 impl Export {
     pub(crate) fn run(&self) -> Result<String, String> {
-        let mut found = Vec::new();
-        for path in &self.files {
+        let mut done = Done::default();
+        let mut by_trace = Sorter::default();
+        for (number, path) in self.files.iter().enumerate() {
             let spans = file::spans(path).map_err(|error| with_source(&error))?;
             if spans.real_less_boot_ns.is_none() {
                 return Err(format!("{}: does not tell the time of day", path.display()));
             }
-            found.extend(traced(&spans));
+            let sorted = self.sort(&spans, number, &mut by_trace, &mut done);
+            sorted.map_err(|error| format!("{}: {error}", path.display()))?;
         }
-        let (kept, done) = self.keep(found);
-        let requests = self.requests(kept);
-        if self.otlp.starts_with("http://") || self.otlp.starts_with("https://") {
-            send(&self.otlp, &requests)?;
-        } else {
-            write(&self.otlp, &requests).map_err(|error| format!("{}: {error}", self.otlp))?;
-        }
+        let by_trace = by_trace.sorted().map_err(|error| error.to_string())?;
+        let mut out = Out::to(&self.otlp)?;
+        self.hand_on(&by_trace, &mut out, &mut done)?;
+        out.finish()?;
         let Done { spans, traces, dropped, untraced } = done;
         Ok(format!(
             "{spans} spans of {traces} traces to {}; {dropped} traces dropped, {untraced} spans of no trace\n",
@@ -83,50 +88,90 @@ impl Export {
         ))
     }
 
-    /// Whole traces that are worth it.
-    fn keep(&self, found: Vec<Traced>) -> (Vec<Traced>, Done) {
-        let all = found.len();
-        let found: Vec<Traced> =
-            found.into_iter().filter(|it| !it.span.trace_id.is_empty()).collect();
-        let untraced = all - found.len();
-        let mut wanted = HashSet::new();
-        let mut traces = HashSet::new();
-        for Traced { span, is_root, .. } in &found {
-            traces.insert(span.trace_id.clone());
-            let took = Duration::from_nanos(span.end_time_unix_nano - span.start_time_unix_nano);
-            let slow = *is_root && self.slow.is_some_and(|slow| took >= slow);
-            let is_failed = |status: &Status| status.code == StatusCode::Error as i32;
-            let failed = self.failed && span.status.as_ref().is_some_and(is_failed);
-            let everything = self.slow.is_none() && !self.failed;
-            if slow || failed || everything {
-                wanted.insert(span.trace_id.clone());
-            }
+    /// Puts the spans of a file beside those of the same trace.
+    fn sort(
+        &self,
+        found: &Spans,
+        file: usize,
+        by_trace: &mut Sorter,
+        done: &mut Done,
+    ) -> io::Result<()> {
+        let mut open = OpenIds::default();
+        for (index, span) in found.iter()?.enumerate() {
+            let span = span?;
+            let (otlp, is_root) = traced(&span, open.of(&span), index, found);
+            let Some(trace) = number_of(&otlp.trace_id) else {
+                done.untraced += 1;
+                continue;
+            };
+            let is_worth_it = self.is_worth_it(&otlp, is_root);
+            open.insert(index, span.end_ns, (otlp.trace_id.clone(), otlp.span_id.clone()));
+            let kept = Kept { is_worth_it, process: span.process, span: otlp };
+            // Of one trace the order of the files counts, and in each that of the begins.
+            let number = (file as u64) << 40 | index as u64;
+            by_trace.push((trace, number), &kept.to_bytes())?;
         }
-        let kept: Vec<Traced> =
-            found.into_iter().filter(|it| wanted.contains(&it.span.trace_id)).collect();
-        let dropped = traces.len() - wanted.len();
-        let done = Done { spans: kept.len(), traces: wanted.len(), dropped, untraced };
-        (kept, done)
+        Ok(())
     }
 
-    /// Requests of a size that collectors take.
-    fn requests(&self, kept: Vec<Traced>) -> Vec<Vec<u8>> {
-        let mut requests = Vec::new();
-        let mut rest = kept.into_iter().peekable();
-        while rest.peek().is_some() {
-            let mut by_process: HashMap<(String, u64), Vec<Span>> = HashMap::new();
-            for Traced { span, process, .. } in rest.by_ref().take(SPANS_AT_ONCE) {
-                by_process.entry(process).or_default().push(span);
+    /// A span for whose sake its trace is kept.
+    fn is_worth_it(&self, span: &Span, is_root: bool) -> bool {
+        let took = span.end_time_unix_nano.saturating_sub(span.start_time_unix_nano);
+        let is_slow = |limit| is_root && Duration::from_nanos(took) >= limit;
+        let failed = span.status.as_ref().is_some_and(|it| it.code == StatusCode::Error as i32);
+        let everything = self.slow.is_none() && !self.failed;
+        everything || self.slow.is_some_and(is_slow) || (self.failed && failed)
+    }
+
+    /// Whole traces that are worth it.
+    fn hand_on(&self, by_trace: &Sorted, out: &mut Out<'_>, done: &mut Done) -> Result<(), String> {
+        let failed = |error: io::Error| error.to_string();
+        let mut ahead = by_trace.iter().map_err(failed)?.peekable();
+        let mut spans = by_trace.iter().map_err(failed)?;
+        let mut request = Vec::new();
+        let mut bytes = 0;
+        while let Some(first) = ahead.next() {
+            let ((trace, _), first) = first.map_err(failed)?;
+            let (mut count, mut is_worth_it) = (1, Kept::is_worth_it(&first));
+            while let Some(next) =
+                ahead.next_if(|next| next.as_ref().is_ok_and(|((of, _), _)| *of == trace))
+            {
+                count += 1;
+                is_worth_it |= Kept::is_worth_it(&next.map_err(failed)?.1);
             }
-            let mut resource_spans: Vec<ResourceSpans> = by_process
-                .into_iter()
-                .map(|((name, pid), spans)| self.resource(&name, pid, spans))
-                .collect();
-            resource_spans
-                .sort_by_key(|one| one.scope_spans.first().map_or(0, |it| it.spans.len()));
-            requests.push(ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+            let of_trace = spans.by_ref().take(count);
+            if !is_worth_it {
+                done.dropped += 1;
+                of_trace.for_each(drop);
+                continue;
+            }
+            done.traces += 1;
+            done.spans += count;
+            for span in of_trace {
+                let (_, record) = span.map_err(failed)?;
+                if request.len() >= SPANS_AT_ONCE || bytes + record.len() > BYTES_AT_ONCE {
+                    out.send(self.request(std::mem::take(&mut request)))?;
+                    bytes = 0;
+                }
+                bytes += record.len();
+                request.push(Kept::of(&record).ok_or("a span came back otherwise than it went")?);
+            }
         }
-        requests
+        if request.is_empty() { Ok(()) } else { out.send(self.request(request)) }
+    }
+
+    /// One request of so many spans.
+    fn request(&self, kept: Vec<Kept>) -> Vec<u8> {
+        let mut by_process: HashMap<(String, u64), Vec<Span>> = HashMap::new();
+        for Kept { span, process, .. } in kept {
+            by_process.entry(process).or_default().push(span);
+        }
+        let mut resource_spans: Vec<ResourceSpans> = by_process
+            .into_iter()
+            .map(|((name, pid), spans)| self.resource(&name, pid, spans))
+            .collect();
+        resource_spans.sort_by_key(|one| one.scope_spans.first().map_or(0, |it| it.spans.len()));
+        ExportTraceServiceRequest { resource_spans }.encode_to_vec()
     }
 
     fn resource(&self, process: &str, pid: u64, spans: Vec<Span>) -> ResourceSpans {
@@ -153,41 +198,95 @@ impl Export {
     }
 }
 
-/// Spans of one request to a collector.
+// Of one request to a collector; collectors take 4 MiB and more.
 const SPANS_AT_ONCE: usize = 2_000;
+const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// A span, its trace's number empty if it belongs to none.
-struct Traced {
-    span: Span,
-    process: (String, u64),
-    /// Nothing here caused it.
-    is_root: bool,
+/// Trace and span.
+type Ids = (Vec<u8>, Vec<u8>);
+
+/// Spans of a trace that others may still lie in.
+#[derive(Default)]
+struct OpenIds {
+    ids: HashMap<usize, Ids>,
+    ends: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-/// The spans of a file; what lies in a span of a trace belongs to that trace.
-fn traced(found: &Spans) -> Vec<Traced> {
-    let mut traced: Vec<Traced> = Vec::with_capacity(found.spans.len());
-    for (index, span) in found.spans.iter().enumerate() {
-        let parent = span.parent.and_then(|parent| traced.get(parent)).map(|parent| &parent.span);
-        let parent = parent.filter(|parent| !parent.trace_id.is_empty());
-        let own = span.text("trace_id").and_then(|id| hex(id, 16));
-        let trace_id = own.or_else(|| Some(parent?.trace_id.clone())).unwrap_or_default();
-        let parent_here = parent.filter(|parent| parent.trace_id == trace_id);
-        let parent_id = parent_here.map(|parent| parent.span_id.clone());
-        let given = span.text("parent_span_id").and_then(|id| hex(id, 8));
-        let is_root = parent_id.is_none();
-        let span_id = span.text("span_id").and_then(|id| hex(id, 8));
-        let span_id = span_id.unwrap_or_else(|| made_id(span, index));
-        let span = Span {
-            trace_id,
-            span_id,
-            parent_span_id: parent_id.or(given).unwrap_or_default(),
-            ..converted(span, found.real_less_boot_ns.unwrap_or(0))
-        };
-        let process = found.spans[index].process.clone();
-        traced.push(Traced { span, process, is_root });
+impl OpenIds {
+    fn insert(&mut self, index: usize, end_ns: u64, ids: Ids) {
+        self.ids.insert(index, ids);
+        self.ends.push(Reverse((end_ns, index)));
     }
-    traced
+
+    /// The ids of the span that this one lies in; nothing that ended before it is asked for again.
+    fn of(&mut self, span: &file::Span) -> Option<&Ids> {
+        while let Some(&Reverse((end_ns, index))) = self.ends.peek()
+            && end_ns < span.begin_ns
+        {
+            self.ends.pop();
+            self.ids.remove(&index);
+        }
+        self.ids.get(&span.parent?)
+    }
+}
+
+/// A span of a trace while it waits for the others of its trace.
+struct Kept {
+    is_worth_it: bool,
+    process: (String, u64),
+    span: Span,
+}
+
+impl Kept {
+    fn to_bytes(&self) -> Vec<u8> {
+        let (name, pid) = (self.process.0.as_bytes(), self.process.1);
+        let mut out = vec![u8::from(self.is_worth_it)];
+        out.extend(pid.to_le_bytes());
+        out.extend((name.len() as u32).to_le_bytes());
+        out.extend(name);
+        out.extend(self.span.encode_to_vec());
+        out
+    }
+
+    fn is_worth_it(record: &[u8]) -> bool {
+        record.first() == Some(&1)
+    }
+
+    fn of(record: &[u8]) -> Option<Self> {
+        let (is_worth_it, rest) = record.split_first()?;
+        let (pid, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (name, span) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        Some(Self {
+            is_worth_it: *is_worth_it == 1,
+            process: (name, u64::from_le_bytes(*pid)),
+            span: Span::decode(span).ok()?,
+        })
+    }
+}
+
+fn number_of(trace_id: &[u8]) -> Option<u128> {
+    trace_id.try_into().ok().map(u128::from_be_bytes)
+}
+
+/// A span with the ids of its trace, if it has one, and whether nothing here caused it; what lies in a span of a trace
+/// belongs to that trace.
+fn traced(span: &file::Span, parent: Option<&Ids>, index: usize, found: &Spans) -> (Span, bool) {
+    let own = span.text("trace_id").and_then(|id| hex(id, 16));
+    let trace_id = own.or_else(|| Some(parent?.0.clone())).unwrap_or_default();
+    let parent_here = parent.filter(|(trace, _)| *trace == trace_id);
+    let parent_id = parent_here.map(|(_, span)| span.clone());
+    let given = span.text("parent_span_id").and_then(|id| hex(id, 8));
+    let is_root = parent_id.is_none();
+    let span_id = span.text("span_id").and_then(|id| hex(id, 8));
+    let otlp = Span {
+        trace_id,
+        span_id: span_id.unwrap_or_else(|| made_id(span, index)),
+        parent_span_id: parent_id.or(given).unwrap_or_default(),
+        ..converted(span, found.real_less_boot_ns.unwrap_or(0))
+    };
+    (otlp, is_root)
 }
 
 /// Name, times, values and marks.
@@ -234,6 +333,7 @@ fn converted(span: &file::Span, real_less_boot_ns: i64) -> Span {
         end_time_unix_nano: at(span.end_ns),
         attributes,
         events: events.collect(),
+        dropped_events_count: u32::try_from(span.marks_left_out).unwrap_or(u32::MAX),
         status: status(span),
         ..Span::default()
     }
@@ -294,28 +394,73 @@ fn made_id(span: &file::Span, index: usize) -> Vec<u8> {
     mixed.max(1).to_be_bytes().to_vec()
 }
 
-fn write(path: &str, requests: &[Vec<u8>]) -> io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
-    // Messages behind each other are one message with the fields of all.
-    requests.iter().try_for_each(|request| file.write_all(request))
+/// Where requests go.
+enum Out<'a> {
+    /// To the file's name once all are there.
+    File {
+        path: &'a Path,
+        part: PathBuf,
+        file: BufWriter<File>,
+    },
+    Collector {
+        url: String,
+        engine: Box<towpath::Engine>,
+    },
 }
 
-fn send(url: &str, requests: &[Vec<u8>]) -> Result<(), String> {
-    let has_path = url.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
-    let url =
-        if has_path { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
-    let engine = towpath::Engine::new().map_err(|error| error.to_string())?;
-    for body in requests {
-        let request = engine.client().request("POST", &url);
-        let request = request.header("content-type", "application/x-protobuf").body(body.clone());
+impl<'a> Out<'a> {
+    fn to(otlp: &'a str) -> Result<Self, String> {
+        if !otlp.starts_with("http://") && !otlp.starts_with("https://") {
+            let path = Path::new(otlp);
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(format!(".{}.part", std::process::id()));
+            let part = path.with_file_name(name);
+            let file = File::create(&part).map_err(|error| format!("{otlp}: {error}"))?;
+            return Ok(Self::File { path, part, file: BufWriter::new(file) });
+        }
+        let has_path = otlp.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
+        let traces = || format!("{}/v1/traces", otlp.trim_end_matches('/'));
+        let url = if has_path { otlp.to_owned() } else { traces() };
+        let engine = towpath::Engine::new().map_err(|error| error.to_string())?;
+        Ok(Self::Collector { url, engine: Box::new(engine) })
+    }
+
+    fn send(&mut self, body: Vec<u8>) -> Result<(), String> {
+        let (url, engine) = match self {
+            // Messages behind each other are one message with the fields of all.
+            Self::File { path, file, .. } => {
+                let failed = |error| format!("{}: {error}", path.display());
+                return file.write_all(&body).map_err(failed);
+            }
+            Self::Collector { url, engine } => (&*url, engine),
+        };
+        let request = engine.client().request("POST", url);
+        // Spans have numbers: a collector knows those that it has already.
+        let request = request.repeat(towpath::Repeat::Always);
+        let request = request.header("content-type", "application/x-protobuf").body(body);
         let mut response = request.send().map_err(|error| format!("{url}: {error}"))?;
         let status = response.status();
         let said = response.body().bytes(64 << 10).map_err(|error| format!("{url}: {error}"))?;
-        if !(200..300).contains(&status) {
-            return Err(format!("{url}: {status} {}", String::from_utf8_lossy(&said).trim()));
+        if (200..300).contains(&status) {
+            return Ok(());
+        }
+        Err(format!("{url}: {status} {}", String::from_utf8_lossy(&said).trim()))
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        let Self::File { path, part, file } = &mut self else { return Ok(()) };
+        let written = file.flush().and_then(|()| std::fs::rename(part, *path));
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+impl Drop for Out<'_> {
+    /// What is not whole is not kept.
+    fn drop(&mut self) {
+        if let Self::File { part, .. } = self {
+            let _ = std::fs::remove_file(part);
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

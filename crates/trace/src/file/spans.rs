@@ -1,23 +1,28 @@
 //! The spans of a file with all they carry, and what lies in what: for those who hand them on.
+//!
+//! A file of any size takes less than 64 MB of memory. Its events are put in the order of their times, for a file has
+//! them thread by thread; then begins and ends are put together; then spans are put in the order of their begins, so
+//! that each is known whole before those in it. What does not fit into memory waits in files without names
+//! ([`super::sorter`]).
 
-use std::collections::{HashMap, HashSet};
+mod nest;
+mod reader;
+mod stored;
+
+use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
 use super::FileError;
-use super::clocks::{Clocks, number};
-use super::packets::{self, Packet, Packets};
-use crate::perfetto::{
-    EVENT_ANNOTATION, EVENT_NAME, EVENT_NAME_IID, EVENT_TRACK, EVENT_TYPE, OWN_CATEGORY,
-    TRACK_DESCRIPTOR, TRACK_EVENT,
-};
-use crate::wire::{Field, Fields};
+use super::packets::Packets;
+use super::sorter::{Records, Sorted};
+use nest::Nest;
+use reader::Reader;
 
 /// What [`spans`] found in a file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Spans {
-    /// In the order of their begins: what a span lies in comes before it.
-    pub spans: Vec<Span>,
     /// Marks that lie in no span.
     pub marks: u64,
     /// What to add to times to have nanoseconds since 1970; `None` for a file that does not tell the time of day.
@@ -26,10 +31,43 @@ pub struct Spans {
     pub beginless: u64,
     /// Bytes behind the last whole packet.
     pub cut: u64,
+    processes: HashMap<u64, String>,
+    sorted: Sorted,
+}
+
+impl Spans {
+    /// The spans in the order of their begins: what a span lies in comes before it.
+    ///
+    /// # Errors
+    /// Those of the file in which spans wait that do not fit into memory.
+    pub fn iter(&self) -> io::Result<Iter<'_>> {
+        Ok(Iter { processes: &self.processes, records: self.sorted.iter()? })
+    }
+}
+
+/// The spans of [`Spans`].
+#[derive(Debug)]
+pub struct Iter<'a> {
+    processes: &'a HashMap<u64, String>,
+    records: Records<'a>,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = io::Result<Span>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.records.next()?;
+        Some(record.map(|(_, bytes)| {
+            let mut span = stored::span(&bytes);
+            let name = self.processes.get(&span.process.1).cloned();
+            span.process.0 = name.unwrap_or_default();
+            span
+        }))
+    }
 }
 
 /// One span. The polls of an asynchronous span are not among them: what lies in a poll lies in the span.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
     /// Its name.
@@ -50,8 +88,10 @@ pub struct Span {
     pub unfinished: bool,
     /// Its values, later ones over those of the same name.
     pub values: Vec<(String, FileValue)>,
-    /// The marks in it.
+    /// The first 1,000 marks in it.
     pub marks: Vec<Mark>,
+    /// Marks in it beyond those.
+    pub marks_left_out: u64,
 }
 
 /// A mark in a span.
@@ -97,331 +137,44 @@ impl Span {
     }
 }
 
-/// Events that one file may have here: they lie in memory, some 300 bytes each.
-const MOST_EVENTS: usize = 4_000_000;
-
-/// Reads the spans of a file, all into memory: of a flight recorder's file, not of hours.
+/// Reads the spans of a file, in less than 64 MB of memory for files of any size. What does not fit waits in files
+/// without names in [`std::env::temp_dir`], which may become several times as large as this one.
 ///
 /// # Errors
-/// When the file cannot be read, is no trace, or has more than 4 million events.
+/// When the file or those without names cannot be read or written, when it is no trace, or when what is open in it at
+/// once is too much for that memory.
 pub fn spans(path: impl AsRef<Path>) -> Result<Spans, FileError> {
     let path = path.as_ref();
     let mut packets = Packets::of_file(path)?;
     let mut reader = Reader::default();
     let failed = |error| FileError::Io(path.to_owned(), error);
+    let too_much = |what| FileError::TooMuch(path.to_owned(), what);
     let mut count = 0;
     while let Some(packet) = packets.next().map_err(failed)? {
         count += 1;
-        reader.packet(&packet);
-        if reader.events.len() > MOST_EVENTS {
-            return Err(FileError::TooManyEvents(path.to_owned()));
+        reader.packet(&packet).map_err(failed)?;
+        if reader.lacks_names() {
+            return Err(too_much("more than 6 MB of names are in use at once"));
         }
     }
     if count == 0 && packets.rest().cut > 0 {
         return Err(FileError::NotATrace(path.to_owned(), packets.at()));
     }
-    Ok(Spans { cut: packets.rest().cut, ..reader.finish() })
-}
-
-#[derive(Default)]
-struct Reader {
-    clocks: Clocks,
-    sequences: HashMap<u64, Sequence>,
-    tracks: HashMap<u64, Track>,
-    processes: HashMap<u64, String>,
-    events: Vec<Event>,
-}
-
-/// Texts by number, of one sequence.
-#[derive(Default)]
-struct Sequence {
-    categories: HashMap<u64, String>,
-    names: HashMap<u64, String>,
-    fields: HashMap<u64, String>,
-    texts: HashMap<u64, String>,
-    track: u64,
-}
-
-#[derive(Default)]
-struct Track {
-    parent: Option<u64>,
-    pid: Option<u64>,
-    is_thread: bool,
-}
-
-struct Event {
-    ns: u64,
-    kind: u64,
-    track: u64,
-    name: String,
-    categories: Vec<String>,
-    values: Vec<(String, FileValue)>,
-    flows: Vec<u64>,
-}
-
-impl Reader {
-    fn packet(&mut self, packet: &Packet<'_>) {
-        self.clocks.learn(packet);
-        self.sequences.entry(packet.sequence).or_default().learn(packet);
-        for (field, value) in packet.fields() {
-            match (field, value) {
-                (TRACK_DESCRIPTOR, Field::Bytes(bytes)) => self.descriptor(bytes),
-                (TRACK_EVENT, Field::Bytes(bytes)) => self.event(bytes, packet),
-                _ => {}
-            }
+    let (events, read) = reader.finish().map_err(failed)?;
+    let mut nest = Nest::default();
+    for event in events.iter().map_err(failed)? {
+        nest.event(event.map_err(failed)?).map_err(failed)?;
+        if nest.is_full() {
+            return Err(too_much("more than 16 MB of spans are open at once"));
         }
     }
-
-    fn descriptor(&mut self, bytes: &[u8]) {
-        let Some(uuid) = number(bytes, 1) else { return };
-        let track = self.tracks.entry(uuid).or_default();
-        track.parent = number(bytes, 5).or(track.parent);
-        let (process, thread) = (message(bytes, 3), message(bytes, 4));
-        track.is_thread |= thread.is_some();
-        track.pid = process.or(thread).and_then(|it| number(it, 1)).or(track.pid);
-        if let (Some(process), Some(pid)) = (process, track.pid) {
-            self.processes.insert(pid, text(message(process, 6).unwrap_or_default()));
-        }
-    }
-
-    fn event(&mut self, bytes: &[u8], packet: &Packet<'_>) {
-        let (Some(ns), Some(sequence)) =
-            (self.clocks.boot_ns(packet), self.sequences.get(&packet.sequence))
-        else {
-            return;
-        };
-        let mut event = Event {
-            ns,
-            kind: 0,
-            track: sequence.track,
-            name: String::new(),
-            categories: Vec::new(),
-            values: Vec::new(),
-            flows: Vec::new(),
-        };
-        let known = |table: &HashMap<u64, String>, iid| table.get(&iid).cloned();
-        for (field, value) in Fields::of(bytes) {
-            match (field, value) {
-                (EVENT_TYPE, Field::Number(kind)) => event.kind = kind,
-                (EVENT_TRACK, Field::Number(track)) => event.track = track,
-                (EVENT_NAME, Field::Bytes(name)) => event.name = text(name),
-                (EVENT_NAME_IID, Field::Number(iid)) => {
-                    event.name = known(&sequence.names, iid).unwrap_or_default();
-                }
-                (3, Field::Number(iid)) => {
-                    event.categories.extend(known(&sequence.categories, iid));
-                }
-                (22, Field::Bytes(category)) => event.categories.push(text(category)),
-                (47 | 48, Field::Fixed64(flow)) => event.flows.push(flow),
-                (EVENT_ANNOTATION, Field::Bytes(bytes)) => {
-                    event.values.extend(sequence.annotation(bytes));
-                }
-                _ => {}
-            }
-        }
-        if !event.categories.iter().any(|category| category == OWN_CATEGORY) {
-            self.events.push(event);
-        }
-    }
-
-    fn finish(mut self) -> Spans {
-        // Stable: of events at one time the order of the file counts.
-        self.events.sort_by_key(|event| event.ns);
-        let mut nest = Nest::new(&self.tracks);
-        let mut last = 0;
-        for event in std::mem::take(&mut self.events) {
-            last = event.ns;
-            match event.kind {
-                1 => nest.begin(event, &self.processes),
-                2 => nest.end(event),
-                3 => nest.mark(event),
-                _ => {}
-            }
-        }
-        nest.finish(last);
-        let real = self.clocks.real_less_boot.and_then(|ns| i64::try_from(ns).ok());
-        Spans { real_less_boot_ns: real, ..nest.found }
-    }
-}
-
-/// Puts begins and ends together, on all tracks at once.
-struct Nest<'a> {
-    tracks: &'a HashMap<u64, Track>,
-    found: Spans,
-    /// What is open on each track, with whether it is a poll: then the position is that of the span it is a poll of.
-    open: HashMap<u64, Vec<(usize, bool)>>,
-    /// Spans on tracks by the flow that joins their polls to them.
-    by_flow: HashMap<u64, usize>,
-    ended: HashSet<usize>,
-}
-
-impl<'a> Nest<'a> {
-    fn new(tracks: &'a HashMap<u64, Track>) -> Self {
-        Self {
-            tracks,
-            found: Spans::default(),
-            open: HashMap::new(),
-            by_flow: HashMap::new(),
-            ended: HashSet::new(),
-        }
-    }
-
-    fn begin(&mut self, event: Event, processes: &HashMap<u64, String>) {
-        let is_thread = self.tracks.get(&event.track).is_some_and(|track| track.is_thread);
-        if is_thread && let Some(lifetime) = self.lifetime(&event) {
-            self.open.entry(event.track).or_default().push((lifetime, true));
-            return;
-        }
-        let index = self.found.spans.len();
-        let parent = self.innermost(event.track);
-        if !is_thread {
-            event.flows.iter().for_each(|&flow| {
-                self.by_flow.entry(flow).or_insert(index);
-            });
-        }
-        let pid = self.pid(event.track);
-        self.found.spans.push(Span {
-            name: event.name,
-            categories: event.categories,
-            parent,
-            track: event.track,
-            process: (processes.get(&pid).cloned().unwrap_or_default(), pid),
-            begin_ns: event.ns,
-            end_ns: event.ns,
-            unfinished: true,
-            values: event.values,
-            marks: Vec::new(),
-        });
-        self.open.entry(event.track).or_default().push((index, false));
-    }
-
-    /// The asynchronous span that this is a poll of.
-    fn lifetime(&self, event: &Event) -> Option<usize> {
-        let of_flow = event.flows.iter().filter_map(|flow| self.by_flow.get(flow).copied());
-        of_flow.into_iter().find(|&index| {
-            !self.ended.contains(&index) && self.found.spans[index].name == event.name
-        })
-    }
-
-    /// The innermost open span of a track, or of those it lies under.
-    fn innermost(&self, mut track: u64) -> Option<usize> {
-        for _ in 0..DEEPEST {
-            let open = self.open.get(&track).and_then(|stack| stack.last());
-            if let Some(&(index, _)) = open {
-                return Some(index);
-            }
-            track = self.tracks.get(&track)?.parent?;
-        }
-        None
-    }
-
-    fn pid(&self, mut track: u64) -> u64 {
-        for _ in 0..DEEPEST {
-            let Some(known) = self.tracks.get(&track) else { return 0 };
-            match (known.pid, known.parent) {
-                (Some(pid), _) => return pid,
-                (None, Some(parent)) => track = parent,
-                (None, None) => return 0,
-            }
-        }
-        0
-    }
-
-    fn end(&mut self, event: Event) {
-        let Some((index, is_poll)) = self.open.get_mut(&event.track).and_then(Vec::pop) else {
-            self.found.beginless += 1;
-            return;
-        };
-        let span = &mut self.found.spans[index];
-        let (marked, values): (Vec<_>, Vec<_>) =
-            event.values.into_iter().partition(|(name, _)| name == "unfinished");
-        for (name, value) in values {
-            match span.values.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, known)) => *known = value,
-                None => span.values.push((name, value)),
-            }
-        }
-        if !is_poll {
-            span.end_ns = event.ns;
-            span.unfinished = !marked.is_empty();
-            self.ended.insert(index);
-        }
-    }
-
-    fn mark(&mut self, event: Event) {
-        match self.innermost(event.track) {
-            Some(index) => {
-                let Event { name, ns, values, .. } = event;
-                self.found.spans[index].marks.push(Mark { name, ns, values });
-            }
-            None => self.found.marks += 1,
-        }
-    }
-
-    /// What is open ends with the file.
-    fn finish(&mut self, last: u64) {
-        for (index, span) in self.found.spans.iter_mut().enumerate() {
-            if !self.ended.contains(&index) {
-                span.end_ns = last.max(span.begin_ns);
-            }
-        }
-    }
-}
-
-/// Tracks under tracks; a file that makes a ring of them is not followed for ever.
-const DEEPEST: usize = 64;
-
-impl Sequence {
-    fn learn(&mut self, packet: &Packet<'_>) {
-        if packet.number(packets::FLAGS).is_some_and(|flags| flags & 1 != 0) {
-            *self = Self::default();
-        }
-        let defaults = packet.message(packets::DEFAULTS);
-        if let Some(event) = defaults.and_then(|defaults| message(defaults, TRACK_EVENT)) {
-            self.track = number(event, EVENT_TRACK).unwrap_or(0);
-        }
-        for (field, value) in
-            packet.message(packets::INTERNED).map(Fields::of).into_iter().flatten()
-        {
-            let table = match field {
-                1 => &mut self.categories,
-                2 => &mut self.names,
-                3 => &mut self.fields,
-                29 => &mut self.texts,
-                _ => continue,
-            };
-            if let Some(entry) = value.bytes()
-                && let (Some(iid), Some(bytes)) = (number(entry, 1), message(entry, 2))
-            {
-                table.insert(iid, text(bytes));
-            }
-        }
-    }
-
-    fn annotation(&self, bytes: &[u8]) -> Option<(String, FileValue)> {
-        let named = || message(bytes, 10).map(text);
-        let name =
-            number(bytes, 1).and_then(|iid| self.fields.get(&iid).cloned()).or_else(named)?;
-        let value = Fields::of(bytes).find_map(|(field, value)| {
-            Some(match (field, value) {
-                (2, Field::Number(value)) => FileValue::Bool(value != 0),
-                (3, Field::Number(value)) => i64::try_from(value)
-                    .map_or_else(|_| FileValue::Text(value.to_string()), FileValue::Integer),
-                (4, Field::Number(value)) => FileValue::Integer(value.cast_signed()),
-                (5, Field::Fixed64(bits)) => FileValue::Float(f64::from_bits(bits)),
-                (6, Field::Bytes(bytes)) => FileValue::Text(text(bytes)),
-                (17, Field::Number(iid)) => FileValue::Text(self.texts.get(&iid)?.clone()),
-                _ => return None,
-            })
-        })?;
-        Some((name, value))
-    }
-}
-
-fn message(of: &[u8], wanted: u32) -> Option<&[u8]> {
-    Fields::of(of).find_map(|(number, field)| field.bytes().filter(|_| number == wanted))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    let nested = nest.finish().map_err(failed)?;
+    Ok(Spans {
+        marks: nested.marks,
+        real_less_boot_ns: read.real_less_boot_ns,
+        beginless: nested.beginless,
+        cut: packets.rest().cut,
+        processes: read.processes,
+        sorted: nested.sorted,
+    })
 }

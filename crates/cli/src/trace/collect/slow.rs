@@ -38,12 +38,18 @@ pub(super) fn watch(
 }
 
 /// The trace of the longest request in a file; of the longest span, where no span has that name.
-pub(super) fn trace_of(spans: &Spans) -> Option<String> {
-    let traced = spans.spans.iter().filter_map(|span| Some((span, id_of(span)?)));
-    let longest = |(span, _): &(&Span, &String)| {
-        (span.name == "request", span.end_ns.saturating_sub(span.begin_ns))
-    };
-    traced.max_by_key(longest).map(|(_, id)| id.clone())
+pub(super) fn trace_of(spans: &Spans) -> io::Result<Option<String>> {
+    let mut longest = None;
+    for span in spans.iter()? {
+        let span = span?;
+        let length = (span.name == "request", span.end_ns.saturating_sub(span.begin_ns));
+        if longest.as_ref().is_none_or(|(known, _)| length >= *known)
+            && let Some(id) = id_of(&span)
+        {
+            longest = Some((length, id.clone()));
+        }
+    }
+    Ok(longest.map(|(_, id)| id))
 }
 
 fn id_of(span: &Span) -> Option<&String> {
