@@ -17,6 +17,7 @@ mod downstream_tls;
 mod endpoint;
 mod extension;
 mod facts;
+pub(crate) mod filter;
 mod filter_chain;
 mod header_ops;
 mod health;

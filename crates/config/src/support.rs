@@ -12,6 +12,7 @@ mod shared;
 mod tests;
 mod tls;
 
+use crate::convert::filter::FILTERS;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::report::Report;
@@ -51,6 +52,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     ]
     .into_iter()
     .flatten()
+    .chain(FILTERS.iter().flat_map(|filter| filter.support))
 }
 
 /// What becomes of a field of a message.

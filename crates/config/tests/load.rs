@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_config::{Base, Error, Loaded, Options, Source, Sources, check, load, reload};
+use towpath_engine::filter::header_mutation::HeaderMutation;
 use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
-use towpath_engine::snapshot::http::HttpFilter;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
 use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId, Http};
@@ -94,11 +94,10 @@ fn filters_keep_their_order_and_names() {
                     type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, \
                     mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: '%PROTOCOL%'}}}]}}}, ";
     let loaded = gateway("timeout: 1s", mutation);
-    let [HttpFilter::HeaderMutation { name, request, response }] = http(&loaded).filters.as_slice()
-    else {
-        panic!("one mutation")
-    };
-    assert_eq!(&**name, "own");
+    let [filter] = http(&loaded).filters.as_slice() else { panic!("one mutation") };
+    assert_eq!((&*filter.name, filter.disabled), ("own", false));
+    let config: &dyn std::any::Any = &*filter.config;
+    let HeaderMutation { request, response } = config.downcast_ref().unwrap();
     assert_eq!((request.remove[0].as_str(), request.add[0].name.as_str()), ("x-a", "x-b"));
     assert!(response.is_empty());
 }

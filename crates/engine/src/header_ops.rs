@@ -228,6 +228,7 @@ mod tests {
             response_headers: HeaderOps::default(),
             attempt_count_in_request: false,
             attempt_count_in_response: false,
+            filters: Vec::new(),
         };
         let (weighted, route) = (HeaderOps::default(), HeaderOps::default());
         let place = |table: &RouteTable| {

@@ -18,6 +18,7 @@ mod downstream;
 mod env;
 mod exchange;
 pub mod field;
+pub mod filter;
 pub mod format;
 pub mod grpc;
 pub mod header_ops;

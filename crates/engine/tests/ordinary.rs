@@ -16,8 +16,8 @@ use scene::{HTTP, Plan, address, endpoint, origin_address, retries};
 use towpath_engine::format::Format;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Http;
-use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::RouteTable;
+use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::http::{HttpFilter, ServerHeader};
 use towpath_engine::snapshot::route::{
     Forward, GrpcTimeout, HeaderAction, HeaderOp, HeaderOps, HostRewrite, PathRewrite, RetryOn,

@@ -249,6 +249,7 @@ fn plain_route(name: &str, action: Forward) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        filters: Vec::new(),
     }
 }
 
@@ -268,6 +269,7 @@ fn http(
         response_headers: HeaderOps::default(),
         attempt_count_in_request: false,
         attempt_count_in_response: false,
+        filters: Vec::new(),
     };
     let table =
         RouteTable { hosts: vec![host], index: HostIndex::default(), ..RouteTable::default() };

@@ -12,7 +12,7 @@ use super::Converter;
 use crate::message::{Message, Value};
 
 /// What an HTTP route says under its `typed_per_filter_config`.
-const BOLT_BRIDGE: &str = "towpath.extensions.bolt.v1.BoltBridge";
+pub(super) const BOLT_BRIDGE: &str = "towpath.extensions.bolt.v1.BoltBridge";
 /// The name under which it does.
 pub(super) const BOLT_BRIDGE_NAME: &str = "towpath.filters.http.bolt_bridge";
 
@@ -41,27 +41,16 @@ impl Converter<'_> {
         Some(Action::Forward(forward))
     }
 
-    /// The one thing that is configured by route.
     fn route_config<'m>(&mut self, route: &'m Message) -> Option<&'m Message> {
-        let mut found = None;
-        for (name, item) in route.entries("typed_per_filter_config") {
-            let Value::Any(any) = &item.value else { continue };
-            match &any.message {
-                Some(message) if any.name == BOLT_BRIDGE && name == BOLT_BRIDGE_NAME => {
-                    self.accept(message);
-                    found = Some(message);
-                }
-                Some(_) | None => self.report.unsupported(
-                    &item.at,
-                    format!(
-                        "`{name}` of type `{}` is not configured by route; `{BOLT_BRIDGE_NAME}` of type \
-                         `{BOLT_BRIDGE}` is",
-                        any.name
-                    ),
-                ),
+        let mut entries = route.entries("typed_per_filter_config").iter();
+        let message = entries.find_map(|(name, item)| match &item.value {
+            Value::Any(any) if any.name == BOLT_BRIDGE && name == BOLT_BRIDGE_NAME => {
+                any.message.as_ref()
             }
-        }
-        found
+            _ => None,
+        })?;
+        self.accept(message);
+        Some(message)
     }
 
     fn bolt_bridge(&mut self, message: &Message) -> Option<ToBolt> {

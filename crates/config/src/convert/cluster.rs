@@ -70,6 +70,7 @@ impl Converter<'_> {
             Discovery::Static | Discovery::Dns(_) => true,
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) => false,
         };
+        let health_check = self.active_check(message, http2.as_deref());
         Some(Cluster {
             name: Arc::from(name),
             stat_name: Arc::from(stat_name.replace(':', "_")),
@@ -97,7 +98,7 @@ impl Converter<'_> {
             http2,
             bolt,
             in_use: Default::default(),
-            health_check: self.active_check(message).filter(|_| is_watched),
+            health_check: health_check.filter(|_| is_watched),
             outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
         })

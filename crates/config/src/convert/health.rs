@@ -4,9 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::snapshot::Http2;
 use towpath_engine::snapshot::health::{
-    BoltProbe, HealthCheck, HttpProbe, Pauses, Probe, TcpProbe,
+    BoltProbe, GrpcProbe, HealthCheck, HttpProbe, Pauses, Probe, TcpProbe,
 };
+use towpath_engine::snapshot::http2::Choice;
+use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 
 use super::Converter;
@@ -18,13 +21,26 @@ pub(super) const BOLT_HEALTH_CHECK: &str = "towpath.extensions.bolt.v1.BoltHealt
 
 impl Converter<'_> {
     /// The health check of a cluster.
-    pub(super) fn active_check(&mut self, cluster: &Message) -> Option<Arc<HealthCheck>> {
+    pub(super) fn active_check(
+        &mut self,
+        cluster: &Message,
+        http2: Option<&Http2>,
+    ) -> Option<Arc<HealthCheck>> {
         let mut checks = cluster.messages("health_checks");
         let check = checks.next()?;
         if checks.next().is_some() {
             self.report.problem(cluster.at("health_checks"), "a cluster has one health check");
         }
         let probe = self.probe(check);
+        if matches!(probe, Some(Probe::Grpc(_)))
+            && http2.is_none_or(|http2| http2.choice == Choice::Negotiated)
+        {
+            let text = "the cluster must speak HTTP/2 to be asked by gRPC";
+            match http2 {
+                None => self.report.problem(check.at("grpc_health_check"), text),
+                Some(_) => self.report.unsupported(check.at("grpc_health_check"), text),
+            }
+        }
         let pauses = self.pauses(check);
         let unhealthy_threshold = self.check_threshold(check, "unhealthy_threshold");
         let healthy_threshold = self.check_threshold(check, "healthy_threshold");
@@ -71,6 +87,7 @@ impl Converter<'_> {
         match field.descriptor.name() {
             "http_health_check" => self.http_probe(message).map(Probe::Http),
             "tcp_health_check" => self.tcp_probe(message).map(Probe::Tcp),
+            "grpc_health_check" => Some(Probe::Grpc(self.grpc_probe(message))),
             "custom_health_check" => self.custom_probe(message),
             // The table of support has said that it is not there.
             _ => None,
@@ -149,6 +166,15 @@ impl Converter<'_> {
                 self.report.problem(&field.at, "is not pairs of hexadecimal digits");
                 None
             }
+        }
+    }
+
+    fn grpc_probe(&mut self, message: &Message) -> GrpcProbe {
+        let add = self.added(message, "initial_metadata");
+        GrpcProbe {
+            service: Arc::from(message.text("service_name")),
+            authority: Arc::from(message.text("authority")),
+            metadata: HeaderOps { remove: Vec::new(), add },
         }
     }
 

@@ -24,6 +24,8 @@ impl Converter<'_> {
         let grpc_only = matches.is_some_and(|matches| matches.has("grpc"));
         let request_headers = self.request_ops(route);
         let response_headers = self.response_ops(route);
+        let mut filters = self.filter_overrides(route);
+        filters.extend(route.message("route").and_then(|action| self.old_cors(action)));
         let before = self.http_clusters.len();
         let action = self.action(route, surroundings);
         let action = self.bridged(route, action, before);
@@ -38,6 +40,7 @@ impl Converter<'_> {
             request_headers,
             response_headers,
             retry_buffer_limit: buffer_limit(route).or(surroundings.retry_buffer),
+            filters,
         })
     }
 

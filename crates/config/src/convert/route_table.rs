@@ -46,6 +46,7 @@ impl Converter<'_> {
             index,
             request_headers: self.request_ops(message),
             response_headers: self.response_ops(message),
+            filters: self.filter_overrides(message),
             most_specific_last: message.flag("most_specific_header_mutations_wins"),
             ignore_port: message.flag("ignore_port_in_host_matching"),
             ignore_path_parameters: message.flag("ignore_path_parameters_in_path_matching"),
@@ -73,6 +74,8 @@ impl Converter<'_> {
             "ALL" => RequireTls::All,
             _ => RequireTls::None,
         };
+        let mut filters = self.filter_overrides(host);
+        filters.extend(self.old_cors(host));
         let routes: Vec<_> = host.messages("routes").collect();
         VirtualHost {
             name: Arc::from(host.text("name")),
@@ -89,6 +92,7 @@ impl Converter<'_> {
             response_headers: self.response_ops(host),
             attempt_count_in_request: host.flag("include_request_attempt_count"),
             attempt_count_in_response: host.flag("include_attempt_count_in_response"),
+            filters,
         }
     }
 }

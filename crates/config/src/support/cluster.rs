@@ -307,6 +307,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "reuse_connection",
             "http_health_check",
             "tcp_health_check",
+            "grpc_health_check",
             "custom_health_check",
             "no_traffic_interval",
             "no_traffic_healthy_interval",
@@ -324,12 +325,17 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
         ],
         changes: &[
-            ("grpc_health_check", "checks are not made over gRPC"),
             ("event_log_path", "there is no log of health checks"),
             ("event_logger", "there is no log of health checks"),
             ("event_service", "there is no log of health checks"),
             ("tls_options", "checks are made with the cluster's transport_socket as it is"),
         ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.HealthCheck.GrpcHealthCheck",
+        honoured: &["service_name", "authority", "initial_metadata"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck.HttpHealthCheck",

@@ -127,12 +127,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
-        honoured: &["name", "typed_config"],
+        honoured: &["name", "typed_config", "disabled"],
         harmless: &[("is_optional", "a filter that is not there refuses the file either way")],
-        changes: &[
-            ("config_discovery", "xDS is not there"),
-            ("disabled", "filters cannot be turned on by route"),
-        ],
+        changes: &[("config_discovery", "xDS is not there")],
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",
@@ -148,34 +145,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("strict_check_headers", "x-envoy-* headers with bad values are ignored"),
             ("upstream_http_filters", "there are no upstream filters"),
         ],
-    },
-    Entry {
-        message: "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
-        honoured: &["mutations"],
-        harmless: &[("most_specific_header_mutations_wins", "there is no mutation by route")],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.extensions.filters.http.header_mutation.v3.Mutations",
-        honoured: &["request_mutations", "response_mutations"],
-        harmless: &[],
-        changes: &[
-            ("query_parameter_mutations", "the query is not changed"),
-            ("response_trailers_mutations", "trailers are not changed"),
-            ("request_trailers_mutations", "trailers are not changed"),
-        ],
-    },
-    Entry {
-        message: "envoy.config.common.mutation_rules.v3.HeaderMutation",
-        honoured: &["remove", "append"],
-        harmless: &[],
-        changes: &[("remove_on_match", "headers are removed by name")],
-    },
-    Entry {
-        message: "envoy.extensions.filters.http.health_check.v3.HealthCheck",
-        honoured: &["pass_through_mode", "headers", "cache_time"],
-        harmless: &[],
-        changes: &[("cluster_min_healthy_percentages", "the answer does not depend on clusters")],
     },
     Entry {
         message: "envoy.config.core.v3.SchemeHeaderTransformation",

@@ -17,6 +17,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_direct_response_body_size_bytes",
             "ignore_port_in_host_matching",
             "ignore_path_parameters_in_path_matching",
+            "typed_per_filter_config",
         ],
         harmless: &[("metadata", "nothing here reads it")],
         changes: &[
@@ -24,7 +25,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("internal_only_headers", "headers of external requests are not cut"),
             ("cluster_specifier_plugins", "cluster specifier plugins are not there"),
             ("request_mirror_policies", "requests are not mirrored"),
-            ("typed_per_filter_config", NO_ROUTE_CONFIG),
         ],
     },
     Entry {
@@ -43,17 +43,17 @@ pub(super) const ENTRIES: &[Entry] = &[
             "retry_policy",
             "per_request_buffer_limit_bytes",
             "request_body_buffer_limit",
+            "typed_per_filter_config",
+            "cors",
         ],
         harmless: &[
             ("virtual_clusters", "only statistics are kept by virtual cluster"),
             ("metadata", "nothing here reads it"),
             ("rate_limits", "only the rate limit filter reads it, and that is refused"),
-            ("cors", "only the CORS filter reads it, and that is refused"),
             ("include_is_timeout_retry_header", "only tells the upstream why it is asked again"),
         ],
         changes: &[
             ("matcher", "matcher trees are not there; write routes"),
-            ("typed_per_filter_config", NO_ROUTE_CONFIG),
             ("retry_policy_typed_config", "write retry_policy"),
             ("hedge_policy", "requests are not hedged"),
             ("request_mirror_policies", "requests are not mirrored"),
@@ -167,12 +167,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_stream_duration",
             "max_grpc_timeout",
             "grpc_timeout_offset",
+            "cors",
         ],
         harmless: &[
             ("hash_policy", "no load balancer here hashes"),
             ("rate_limits", "only the rate limit filter reads it, and that is refused"),
             ("include_vh_rate_limits", "only the rate limit filter reads it, and that is refused"),
-            ("cors", "only the CORS filter reads it, and that is refused"),
             ("early_data_policy", "there is no early data"),
         ],
         changes: &[
@@ -240,6 +240,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
     },
     Entry {
+        message: "envoy.config.route.v3.FilterConfig",
+        honoured: &["config", "disabled"],
+        harmless: &[("is_optional", "a filter that is not there refuses the file either way")],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.config.route.v3.RetryPolicy",
         honoured: &[
             "retry_on",
@@ -302,4 +308,4 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
 ];
 
-const NO_ROUTE_CONFIG: &str = "filters are not configured by route";
+const NO_ROUTE_CONFIG: &str = "filters are not configured by weighted cluster";

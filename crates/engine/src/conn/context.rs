@@ -1,9 +1,11 @@
 //! What a connection keeps of the filter chain that took it.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conn::tls::ChainTls;
+use crate::filter::HttpFilter;
 use crate::ids::{Kind, NO_CLUSTER};
 use crate::serving::Serving;
 use crate::snapshot::listener::{
@@ -66,12 +68,23 @@ pub(crate) struct HttpContext {
     pub(crate) config: Arc<Http>,
     /// Of the configuration's routes.
     pub(crate) plain: PlainRoutes,
+    /// Before the router, in order.
+    pub(crate) filters: Vec<PlacedFilter>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
     pub(crate) bolt: Option<BoltContext>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+}
+
+/// An HTTP filter in its chain.
+#[derive(Debug)]
+pub(crate) struct PlacedFilter {
+    pub(crate) name: Arc<str>,
+    /// Only routes that say so have it.
+    pub(crate) disabled: bool,
+    pub(crate) filter: Rc<dyn HttpFilter>,
 }
 
 /// What a chain has besides when Bolt comes in.

@@ -11,11 +11,14 @@ use bytes::BytesMut;
 use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
-use crate::conn::context::{BoltContext, ChainContext, ChainKind, HttpContext, TcpContext};
+use crate::conn::context::{
+    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext,
+};
 use crate::conn::tls::ChainTls;
 use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
+use crate::filter::{ChainFilter, FilterScope};
 use crate::ids::Closer;
 use crate::message::FromWorker;
 use crate::record::Record;
@@ -479,9 +482,16 @@ impl Env {
         let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
         let of_listener =
             Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
+        let scope = FilterScope::new(Arc::clone(prefix), Arc::clone(&self.registry), self.index);
+        let placed = |filter: &ChainFilter| PlacedFilter {
+            name: Arc::clone(&filter.name),
+            disabled: filter.disabled,
+            filter: filter.config.start(&scope),
+        };
         HttpContext {
             config: Arc::clone(config),
             plain: PlainRoutes::of(&config.routes),
+            filters: config.filters.iter().map(placed).collect(),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,

@@ -20,7 +20,7 @@ use crate::exchange::stream::{Direction, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
-use crate::snapshot::http::{Http, HttpFilter, ServerHeader};
+use crate::snapshot::http::{Http, ServerHeader};
 
 /// Where a request comes from, in Envoy's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +207,6 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let config = &*http.config;
-        let Leg { connection: downstream, number } = stream.downstream;
         let plain = stream.plain().answers;
         let routed = stream.route.filter(|_| !plain).and_then(|route| Routed::of(&context, route));
         stream.status = stream.response.status();
@@ -228,11 +227,29 @@ impl Exchange {
             head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());
         }
         let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
-        if changed || !config.filters.is_empty() {
+        if changed {
             self.change_response(index, now);
         }
+        if !http.filters.is_empty() && !self.filter_response_head(index, usize::MAX, end, now) {
+            if let Some(stream) = self.streams.get_mut(index) {
+                // As far as the client can tell, there is no response, and no other is asked for.
+                stream.response_end = Direction::AwaitingHead;
+                stream.retries.forbidden = true;
+            }
+            return;
+        }
+        self.write_response_head(index, end, now);
+    }
+
+    /// The same with the head as the filters leave it.
+    pub(crate) fn write_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        let config = &*http.config;
+        let Leg { connection: downstream, number } = stream.downstream;
         let head = &mut stream.response;
+        stream.status = head.status();
         match config.server_header {
             ServerHeader::Overwrite => {
                 head.set_prepared(&config.server_name);
@@ -278,32 +295,16 @@ impl Exchange {
         }
     }
 
-    /// What the route and the filters change in `stream.response`.
+    /// What the route changes in `stream.response`.
     fn change_response(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let Some(http) = context.http() else { return };
         let mut head = stream.response.take();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         if let Some(routed) = stream.routed() {
             let scratch = &mut self.env.scratch;
             apply_header_ops(routed, Subject::Response, stream, &mut head, setting, scratch, now);
         }
-        for filter in http.config.filters.iter().rev() {
-            match filter {
-                HttpFilter::HeaderMutation { response, .. } if !response.is_empty() => {
-                    let facts = crate::exchange::log::facts(stream, None, setting, now);
-                    response.apply(&mut head, Subject::Response, &facts, &mut self.env.scratch);
-                }
-                HttpFilter::HealthCheck { .. } if self.env.draining.health_fails() => {
-                    head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
-                }
-                HttpFilter::HeaderMutation { .. } | HttpFilter::HealthCheck { .. } => {}
-            }
-        }
-        if let Some(stream) = self.streams.get_mut(index) {
-            stream.response.put(head, &mut self.env.heads);
-        }
+        stream.response.put(head, &mut self.env.heads);
     }
 }
 

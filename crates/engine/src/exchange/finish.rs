@@ -65,7 +65,7 @@ impl Exchange {
         stream.response.put(head, &mut self.env.heads);
         self.map_local_reply(index, &mut body, now);
         if let Some(stream) = self.streams.get_mut(index)
-            && grpc::is_grpc(&stream.request)
+            && stream.came_as_grpc()
         {
             word_for_grpc(&mut stream.response, &mut body);
         }
@@ -84,8 +84,15 @@ impl Exchange {
             stream.response.set_number(Name::ContentLength, body.len() as u64);
         }
         let silent = body.is_empty() || stream.head_only;
-        stream.response_end = Direction::Ended;
         stream.recorder.note(|record| record.upstream_last_received = None);
+        if stream.filters.is_some() && !silent {
+            stream.response_end = Direction::Streaming;
+            stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
+            self.send_response_head(index, false, now);
+            self.filter_response_item(index, Item::Data(body), now);
+            return self.filter_response_item(index, Item::End, now);
+        }
+        stream.response_end = Direction::Ended;
         self.send_response_head(index, silent, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let downstream = stream.downstream;
@@ -328,7 +335,7 @@ impl Exchange {
                 }
                 let mut head = self.env.heads.take();
                 head.set_status(status);
-                if grpc::is_grpc(&stream.request) {
+                if stream.came_as_grpc() {
                     head.set_number(Name::GrpcStatus, grpc::DEADLINE_EXCEEDED.into());
                 }
                 let text = b"downstream duration timeout".to_vec();

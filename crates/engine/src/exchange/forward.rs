@@ -160,6 +160,9 @@ impl Exchange {
         if stream.bridging != Bridging::None {
             return self.cross(index, side, item, now);
         }
+        if stream.filters.is_some() {
+            return self.filter_item(index, side, item, now);
+        }
         self.pass(index, side, item, now);
     }
 
@@ -173,7 +176,9 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let leaves_as_it_is = stream.bridging == Bridging::None && stream.kind != Kind::App;
+        let leaves_as_it_is = stream.bridging == Bridging::None
+            && stream.kind != Kind::App
+            && stream.filters.is_none();
         if side == Side::Response && leaves_as_it_is {
             return self.end_response(index, chunk, now);
         }
@@ -443,6 +448,7 @@ impl Exchange {
                     // What is collected has its own limit.
                     stream.body.len() < connection.high_watermark
                         || stream.bridging == Bridging::Collecting
+                        || stream.is_collected()
                 }
             },
             Role::Upstream(_) => {

@@ -26,9 +26,7 @@ impl Exchange {
             return;
         }
         let limit = stream_limit(forward, &http.config, &stream.request);
-        if matches!(forward.grpc_timeout, GrpcTimeout::Stream { .. })
-            && grpc::is_grpc(&stream.request)
-        {
+        if matches!(forward.grpc_timeout, GrpcTimeout::Stream { .. }) && stream.came_as_grpc() {
             tell(&mut stream.request, limit, &http.config);
         }
         match limit {

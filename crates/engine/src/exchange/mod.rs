@@ -10,6 +10,7 @@ pub(crate) mod connect;
 pub(crate) mod downstream;
 pub(crate) mod drain;
 pub(crate) mod edge;
+pub(crate) mod filters;
 pub(crate) mod finish;
 pub(crate) mod forward;
 pub(crate) mod grpc;

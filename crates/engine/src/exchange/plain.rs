@@ -171,6 +171,7 @@ impl Env {
 /// Whether a request is all there, asks for nothing but an answer, and is not traced.
 fn is_plain_request(stream: &Stream) -> bool {
     stream.request_end == Direction::Ended
+        && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
         && stream.recorder.trail().is_none()
         && stream.request.get(Name::Upgrade).is_none()

@@ -16,6 +16,7 @@ use crate::conn::spans::Part;
 use crate::deadlines::Limit;
 use crate::env::Env;
 use crate::exchange::edge::Origin;
+use crate::exchange::filters::{Progress, Resume};
 use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
@@ -33,9 +34,9 @@ use crate::record::{Flags, details};
 use crate::route::{Picked, path};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
-use crate::snapshot::http::{EscapedSlashes, HttpFilter, StripPort, Upgrade as AllowedUpgrade};
+use crate::snapshot::http::{EscapedSlashes, StripPort, Upgrade as AllowedUpgrade};
 use crate::snapshot::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite,
+    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
 };
 use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
@@ -95,104 +96,81 @@ impl Exchange {
                 stream.cluster = *id;
             }
         }
-        if !http.config.filters.is_empty() && self.answered_by_filter(index, http, now) {
+        let wants_tls = matches!(picked, Picked::TlsRequired { .. });
+        let resume = Resume { origin, random, wants_tls };
+        if !http.filters.is_empty()
+            && self.filter_request(index, 0, resume, now) == Progress::Stopped
+        {
             return;
         }
-        let forwards = matches!(picked, Picked::Route { route, .. } if matches!(route.action, Action::Forward(_)));
-        if !forwards {
+        match picked {
+            Picked::Route { route, .. } => self.take_route(index, route, resume, now),
+            Picked::NoHost | Picked::NoRoute { .. } | Picked::TlsRequired { .. } => {
+                self.answer_unrouted(index, wants_tls, now);
+            }
+        }
+    }
+
+    /// Goes on with a request that its filters have collected.
+    pub(crate) fn route_filtered(&mut self, index: StreamIndex, resume: Resume, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let context = stream.context.clone();
+        match stream.route.and_then(|route| Routed::of(&context, route)) {
+            Some(routed) => self.take_route(index, routed.route, resume, now),
+            None => self.answer_unrouted(index, resume.wants_tls, now),
+        }
+    }
+
+    /// Does what a route says.
+    fn take_route(&mut self, index: StreamIndex, route: &Route, resume: Resume, now: Instant) {
+        let Resume { origin, random, .. } = resume;
+        if !matches!(route.action, Action::Forward(_)) {
             self.log_new_request(index, now);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_part(Part::Route);
-        match picked {
-            Picked::NoHost | Picked::NoRoute { .. } => {
-                http.stats.rq_total.inc();
-                stream.flags.set(Flags::NO_ROUTE_FOUND);
-                http.stats.no_route.inc();
-                self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
-            }
-            Picked::TlsRequired { .. } => {
+        let count_direct = |stream: &Stream| {
+            if let Some(http) = stream.context.http() {
                 http.stats.rq_total.inc();
                 http.stats.rq_direct_response.inc();
-                let request = &stream.request;
-                let location = [b"https://", request.authority(), request.path()].concat();
-                self.redirect_to(index, 301, &location, details::DIRECT_RESPONSE, now);
             }
-            Picked::Route { route, .. } => match &route.action {
-                Action::Direct { status, body } => {
-                    let body = body.to_vec();
-                    http.stats.rq_total.inc();
-                    http.stats.rq_direct_response.inc();
-                    self.direct_response(index, *status, body, now);
-                }
-                Action::Redirect(redirect) => {
-                    let location = path::redirect_location(redirect, &route.path, &stream.request);
-                    http.stats.rq_total.inc();
-                    http.stats.rq_direct_response.inc();
-                    self.redirect_to(
-                        index,
-                        redirect.status,
-                        &location,
-                        details::DIRECT_RESPONSE,
-                        now,
-                    );
-                }
-                Action::Forward(forward) => {
-                    if !self.forward_plain(index, forward, origin, now) {
-                        self.begin_forward(index, forward, origin, random, now);
-                    }
-                }
-            },
-        }
-    }
-
-    /// HTTP filters before the router; true if one of them answered.
-    pub(crate) fn answered_by_filter(
-        &mut self,
-        index: StreamIndex,
-        http: &HttpContext,
-        now: Instant,
-    ) -> bool {
-        for filter in &http.config.filters {
-            let Some(stream) = self.streams.get_mut(index) else { return true };
-            match filter {
-                HttpFilter::HealthCheck { headers } => {
-                    if headers.iter().all(|header| header.matches(&stream.request)) {
-                        self.answer_health_check(index, now);
-                        return true;
-                    }
-                }
-                HttpFilter::HeaderMutation { request, .. } => {
-                    let mut head = stream.request.take();
-                    let setting =
-                        Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
-                    let facts = crate::exchange::log::facts(stream, None, setting, now);
-                    request.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
-                    if let Some(stream) = self.streams.get_mut(index) {
-                        stream.request.put(head, &mut self.env.heads);
-                    }
+        };
+        match &route.action {
+            Action::Direct { status, body } => {
+                count_direct(stream);
+                self.direct_response(index, *status, body.to_vec(), now);
+            }
+            Action::Redirect(redirect) => {
+                let location = path::redirect_location(redirect, &route.path, &stream.request);
+                count_direct(stream);
+                let status = redirect.status;
+                self.redirect_to(index, status, &location, details::DIRECT_RESPONSE, now);
+            }
+            Action::Forward(forward) => {
+                if !self.forward_plain(index, forward, origin, now) {
+                    self.begin_forward(index, forward, origin, random, now);
                 }
             }
         }
-        false
     }
 
-    /// Answers whether this proxy wants traffic.
-    pub(crate) fn answer_health_check(&mut self, index: StreamIndex, now: Instant) {
+    /// Answers a request that no route takes, or that is to come by https.
+    fn answer_unrouted(&mut self, index: StreamIndex, wants_tls: bool, now: Instant) {
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.is_health_check = true;
-        let mut head = self.env.heads.take();
-        let fails = self.env.draining.is_on() || self.env.draining.health_fails();
-        let (status, details) = if fails {
-            stream.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
-            (503, details::HEALTH_CHECK_FAILED)
-        } else {
-            (200, details::HEALTH_CHECK_OK)
-        };
-        head.set_status(status);
-        head.set(Name::XEnvoyUpstreamHealthCheckedCluster, self.snapshot.node.cluster.as_bytes());
-        self.answer(index, head, Vec::new(), details, now);
+        stream.trace_part(Part::Route);
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        http.stats.rq_total.inc();
+        if wants_tls {
+            http.stats.rq_direct_response.inc();
+            let request = &stream.request;
+            let location = [b"https://", request.authority(), request.path()].concat();
+            return self.redirect_to(index, 301, &location, details::DIRECT_RESPONSE, now);
+        }
+        stream.flags.set(Flags::NO_ROUTE_FOUND);
+        http.stats.no_route.inc();
+        self.local_reply(index, 404, b"", details::ROUTE_NOT_FOUND, now);
     }
 
     /// A `direct_response` route.

@@ -21,6 +21,7 @@ use crate::conn::Connection;
 use crate::conn::context::ChainContext;
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
+use crate::exchange::filters::Filters;
 use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::Retries;
@@ -78,6 +79,8 @@ pub(crate) struct Stream {
     /// Bolt's that wants no answer.
     pub(crate) is_oneway: bool,
     pub(crate) bridging: Bridging,
+    /// The HTTP filters that go with it.
+    pub(crate) filters: Option<Box<Filters>>,
     /// The request is HEAD.
     pub(crate) head_only: bool,
     /// The response was made by us.
@@ -242,7 +245,10 @@ pub(crate) struct Routed<'a> {
 
 impl<'a> Routed<'a> {
     pub(crate) fn of(context: &'a ChainContext, chosen: RouteRef) -> Option<Self> {
-        let table = &*context.http()?.config.routes;
+        Self::in_table(&context.http()?.config.routes, chosen)
+    }
+
+    pub(crate) fn in_table(table: &'a RouteTable, chosen: RouteRef) -> Option<Self> {
         let host = table.hosts.get(chosen.host as usize)?;
         let route = &**host.routes.get(chosen.route as usize)?;
         let weighted = match (&route.action, chosen.weighted) {
@@ -367,6 +373,7 @@ impl Streams {
         stream.response.clear(heads);
         stream.frame = None;
         stream.recorder.drop_trailers();
+        stream.filters = None;
         if self.unused.len() < UNUSED_STREAMS {
             self.unused.push(stream);
         }
@@ -412,6 +419,7 @@ impl Stream {
             codec: 0,
             is_oneway: false,
             bridging: Bridging::None,
+            filters: None,
             head_only: false,
             local: false,
             trailers_status: None,

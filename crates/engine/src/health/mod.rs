@@ -7,6 +7,7 @@
 //! makes no host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by
 //! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
+mod grpc;
 mod outlier;
 mod probe;
 mod session;
@@ -380,13 +381,21 @@ impl Monitor {
         match &mut session.stage {
             Stage::Asking(line) => {
                 let check = &session.checks.config;
-                let outcome = line.dialogue.receive(plain, check, &mut self.heads);
+                let outcome = line.dialogue.receive(plain, check, &mut self.heads, &mut self.out);
+                self.flush(number);
                 if let Some(outcome) = outcome {
                     self.conclude(number, outcome, now);
                 }
             }
-            // It was not asked: what it says now would be misunderstood at the next check.
-            Stage::Resting(_) => self.hang_up(number, Close::Abort),
+            Stage::Resting(Some(line)) => {
+                let (heads, out) = (&mut self.heads, &mut self.out);
+                let stays = line.dialogue.receive_unasked(plain, heads, out);
+                self.flush(number);
+                if !stays {
+                    self.hang_up(number, Close::Abort);
+                }
+            }
+            Stage::Resting(None) => self.hang_up(number, Close::Abort),
             Stage::Connecting(_) | Stage::Securing(_) => {}
         }
     }
@@ -590,6 +599,7 @@ impl Watched {
         let own = endpoint.check.as_ref().map(|check| &check.hostname);
         let of_check = match self.checks.as_ref().map(|checks| &checks.config.probe) {
             Some(Probe::Http(probe)) => Some(&probe.host),
+            Some(Probe::Grpc(probe)) => Some(&probe.authority),
             Some(Probe::Tcp(_) | Probe::Bolt(_)) | None => None,
         };
         let given = [own, of_check].into_iter().flatten().find(|name| !name.is_empty());

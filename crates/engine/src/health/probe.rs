@@ -13,6 +13,7 @@ use towpath_proto::http1::Client;
 use towpath_proto::name::Name;
 use towpath_proto::{Event, Out};
 
+use super::grpc::GrpcDialogue;
 use crate::format::Facts;
 use crate::header_ops::{Scratch, Subject};
 use crate::record::Record;
@@ -55,6 +56,7 @@ pub(super) enum Dialogue {
         decoder: Decoder,
         asked: u32,
     },
+    Grpc(GrpcDialogue),
 }
 
 impl Dialogue {
@@ -68,6 +70,10 @@ impl Dialogue {
             Probe::Bolt(_) => {
                 let options = cluster.bolt.as_ref().map(|bolt| bolt.options.clone());
                 Self::Bolt { decoder: Decoder::new(options.unwrap_or(ANSWER_OPTIONS)), asked: 0 }
+            }
+            Probe::Grpc(_) => {
+                let options = cluster.http2.as_ref().map(|http2| Arc::clone(&http2.options));
+                Self::Grpc(GrpcDialogue::new(options))
             }
         }
     }
@@ -95,7 +101,8 @@ impl Dialogue {
                 // A heartbeat has nothing that could be too long.
                 let _ = Message::heartbeat(*version, *asked).write(out);
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. }, _) => {}
+            (Self::Grpc(dialogue), Probe::Grpc(probe)) => dialogue.ask(probe, authority, now, out),
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {}
         }
     }
 
@@ -105,6 +112,7 @@ impl Dialogue {
         chunk: Bytes,
         check: &HealthCheck,
         heads: &mut HeadPool,
+        out: &mut Out,
     ) -> Option<Outcome> {
         match (self, &check.probe) {
             (Self::Http { client, said }, Probe::Http(probe)) => {
@@ -119,7 +127,10 @@ impl Dialogue {
                 decoder.receive(chunk);
                 read_bolt(decoder, *asked)
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. }, _) => Some(Outcome::Broken),
+            (Self::Grpc(dialogue), Probe::Grpc(_)) => dialogue.receive(chunk, heads, out),
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
+                Some(Outcome::Broken)
+            }
         }
     }
 
@@ -130,7 +141,9 @@ impl Dialogue {
                 client.ended();
                 read_http(client, said, probe, heads).unwrap_or(Outcome::Broken)
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. }, _) => Outcome::Broken,
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
+                Outcome::Broken
+            }
         }
     }
 
@@ -139,6 +152,24 @@ impl Dialogue {
         match self {
             Self::Http { client, .. } => client.reusable(),
             Self::Tcp { .. } | Self::Bolt { .. } => true,
+            Self::Grpc(dialogue) => dialogue.is_reusable(),
+        }
+    }
+
+    /// What comes while nothing is asked: answers whether the connection stays.
+    pub(super) fn receive_unasked(
+        &mut self,
+        chunk: Bytes,
+        heads: &mut HeadPool,
+        out: &mut Out,
+    ) -> bool {
+        match self {
+            Self::Grpc(dialogue) => {
+                dialogue.receive(chunk, heads, out);
+                dialogue.is_reusable()
+            }
+            // It would be misunderstood at the next check.
+            Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } => false,
         }
     }
 }
@@ -148,7 +179,7 @@ impl HealthCheck {
     pub(super) fn wants_no_answer(&self) -> bool {
         match &self.probe {
             Probe::Tcp(probe) => probe.receive.is_empty(),
-            Probe::Http(_) | Probe::Bolt(_) => false,
+            Probe::Http(_) | Probe::Bolt(_) | Probe::Grpc(_) => false,
         }
     }
 }

@@ -60,6 +60,8 @@ pub enum Probe {
     Tcp(TcpProbe),
     /// `towpath.health_checkers.bolt`: a heartbeat.
     Bolt(BoltProbe),
+    /// `grpc_health_check`: a call over HTTP/2.
+    Grpc(GrpcProbe),
 }
 
 /// Envoy `HealthCheck.HttpHealthCheck`.
@@ -77,6 +79,17 @@ pub struct HttpProbe {
     pub expected: Vec<Range<u16>>,
     /// `retriable_statuses`: failures that count towards the threshold. Any other makes a host unhealthy at once.
     pub retriable: Vec<Range<u16>>,
+}
+
+/// Envoy `HealthCheck.GrpcHealthCheck`.
+#[derive(Debug)]
+pub struct GrpcProbe {
+    /// `service_name`: which service is asked for; empty is the server as a whole.
+    pub service: Arc<str>,
+    /// `authority`: without it the cluster's name is sent; an endpoint's own name for checks comes before both.
+    pub authority: Arc<str>,
+    /// `initial_metadata`.
+    pub metadata: HeaderOps,
 }
 
 /// Envoy `HealthCheck.TcpHealthCheck`.

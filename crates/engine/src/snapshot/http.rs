@@ -10,6 +10,7 @@ use super::http2::Http2;
 use super::listener::Prefix;
 use super::log::AccessLog;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
+use crate::filter::ChainFilter;
 use crate::matcher::LogFilter;
 
 /// Envoy `extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
@@ -26,7 +27,7 @@ pub struct Http {
     /// The routes.
     pub routes: Arc<RouteTable>,
     /// HTTP filters before the router, in order.
-    pub filters: Vec<HttpFilter>,
+    pub filters: Vec<ChainFilter>,
     /// Options of the router filter.
     pub router: Router,
     /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.
@@ -127,25 +128,6 @@ impl Default for Router {
     fn default() -> Self {
         Self { dynamic_stats: true, suppress_envoy_headers: false, respect_expected_timeout: false }
     }
-}
-
-/// An HTTP filter before the router.
-#[derive(Clone, Debug)]
-pub enum HttpFilter {
-    /// `envoy.filters.http.header_mutation`.
-    HeaderMutation {
-        /// The filter's name in the file, for per-route overrides.
-        name: Arc<str>,
-        /// On the request's way in.
-        request: HeaderOps,
-        /// On the response's way out.
-        response: HeaderOps,
-    },
-    /// `envoy.filters.http.health_check` without pass-through: answers a path itself.
-    HealthCheck {
-        /// Which requests; all must match.
-        headers: Vec<crate::matcher::HeaderMatcher>,
-    },
 }
 
 /// `server_header_transformation`.

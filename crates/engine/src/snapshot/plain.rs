@@ -1,10 +1,11 @@
 //! Which routes are ordinary: settled when a filter chain is made, so that no request asks again.
 
-use super::http::{Http, HttpFilter};
+use super::http::Http;
 use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
     RouteTable, VirtualHost, WeightedCluster,
 };
+use crate::filter::ChainFilter;
 use crate::header_ops::{request_ops, response_ops};
 
 /// The answers for each route of a table, by the numbers of its host and of itself.
@@ -67,10 +68,10 @@ fn is_unlimited(forward: &Forward) -> bool {
 /// Whether a configuration has a place from which a format may ask about a stream: a log, an answer of our own that is
 /// worded, or an operation on heads.
 pub(crate) fn is_recorded(http: &Http) -> bool {
-    let mutates = |filter: &HttpFilter| matches!(filter, HttpFilter::HeaderMutation { .. });
+    let asks = |filter: &ChainFilter| filter.config.reads_record();
     !http.access_logs.is_empty()
         || http.local_reply.is_some()
-        || http.filters.iter().any(mutates)
+        || http.filters.iter().any(asks)
         || changes_heads(&http.routes)
 }
 

@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 use towpath_proto::head::HeaderName;
 
 use super::ClusterId;
+use crate::filter::FilterOverride;
 use crate::format::Format;
 use crate::matcher::{HeaderMatcher, QueryMatcher};
 use crate::route::HostIndex;
@@ -24,6 +25,8 @@ pub struct RouteTable {
     pub request_headers: HeaderOps,
     /// The same for responses.
     pub response_headers: HeaderOps,
+    /// `typed_per_filter_config`.
+    pub filters: Vec<FilterOverride>,
     /// `most_specific_header_mutations_wins`: the table's operations first, the route's last.
     pub most_specific_last: bool,
     /// `ignore_port_in_host_matching`.
@@ -53,6 +56,8 @@ pub struct VirtualHost {
     pub attempt_count_in_request: bool,
     /// `include_attempt_count_in_response`.
     pub attempt_count_in_response: bool,
+    /// `typed_per_filter_config`.
+    pub filters: Vec<FilterOverride>,
 }
 
 /// Envoy `VirtualHost.TlsRequirementType`.
@@ -88,6 +93,8 @@ pub struct Route {
     pub request_headers: HeaderOps,
     /// The same for responses.
     pub response_headers: HeaderOps,
+    /// `typed_per_filter_config`.
+    pub filters: Vec<FilterOverride>,
     /// `per_request_buffer_limit_bytes`: how much of a body is kept for a retry.
     pub retry_buffer_limit: Option<usize>,
 }

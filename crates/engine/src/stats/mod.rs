@@ -26,12 +26,12 @@ pub use json::Json;
 pub use prometheus::Prometheus;
 pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
-pub use scope::Scope;
+pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
-    ConnectionLimitStats, FilesystemStats, HealthCheckStats, Http2Stats, HttpStats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, OutlierStats,
-    RuntimeStats, ServerStats, TcpStats, TlsStats,
+    ConnectionLimitStats, CorsStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats,
+    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    OutlierStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

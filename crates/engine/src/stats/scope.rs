@@ -16,6 +16,15 @@ pub enum Scope {
     ClusterBolt(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
+    /// `cluster.<name>.grpc.<service>.<method>`, and without the latter two.
+    ClusterGrpc {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What the client speaks.
+        protocol: GrpcProtocol,
+        /// Service and method.
+        method: Option<(Arc<str>, Arc<str>)>,
+    },
     /// `cluster.<name>.http2`.
     ClusterHttp2(Arc<str>),
     /// `cluster.<name>.health_check`.
@@ -36,6 +45,13 @@ pub enum Scope {
     Filesystem,
     /// `http.<stat prefix>`.
     Http(Arc<str>),
+    /// `http.<stat prefix>.<filter>`.
+    HttpFilter {
+        /// The connection manager's stat prefix.
+        prefix: Arc<str>,
+        /// `http_` and what the filter's counters are called.
+        family: &'static str,
+    },
     /// `http2`.
     Http2,
     /// `listener.<address>`.
@@ -68,6 +84,31 @@ pub enum Scope {
     Traces,
 }
 
+/// How a call by gRPC comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GrpcProtocol {
+    /// `grpc`.
+    Grpc,
+    /// `grpc-web`.
+    GrpcWeb,
+}
+
+impl GrpcProtocol {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::GrpcWeb => "grpc-web",
+        }
+    }
+
+    const fn family(self) -> &'static str {
+        match self {
+            Self::Grpc => "cluster_grpc",
+            Self::GrpcWeb => "cluster_grpc_web",
+        }
+    }
+}
+
 impl fmt::Display for Scope {
     /// The dotted prefix, without a dot at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,6 +116,12 @@ impl fmt::Display for Scope {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
+            Self::ClusterGrpc { cluster, protocol, method: None } => {
+                write!(f, "cluster.{cluster}.{}", protocol.name())
+            }
+            Self::ClusterGrpc { cluster, protocol, method: Some((service, method)) } => {
+                write!(f, "cluster.{cluster}.{}.{service}.{method}", protocol.name())
+            }
             Self::ClusterHttp2(name) => write!(f, "cluster.{name}.http2"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
@@ -82,6 +129,9 @@ impl fmt::Display for Scope {
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
+            Self::HttpFilter { prefix, family } => {
+                write!(f, "http.{prefix}.{}", family.trim_start_matches("http_"))
+            }
             Self::Listener(address) => write!(f, "listener.{address}"),
             Self::ListenerTls(address) => write!(f, "listener.{address}.ssl"),
             Self::ListenerHttp { listener, prefix } => {
@@ -115,6 +165,7 @@ impl Scope {
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
+            Self::ClusterGrpc { protocol, .. } => protocol.family(),
             Self::ClusterHttp2(_) => "cluster_http2",
             Self::ClusterManager => "cluster_manager",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
@@ -125,6 +176,7 @@ impl Scope {
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
             Self::Http(_) => "http",
+            Self::HttpFilter { family, .. } => family,
             Self::Http2 => "http2",
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
@@ -151,8 +203,18 @@ impl Scope {
             | Self::ClusterHttp2(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
+            Self::ClusterGrpc { cluster, method, .. } => {
+                let mut labels = vec![label("envoy_cluster_name", cluster)];
+                if let Some((service, method)) = method {
+                    labels.push(label("envoy_grpc_bridge_method", method));
+                    labels.push(label("envoy_grpc_bridge_service", service));
+                }
+                labels
+            }
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
-            Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
+            Self::Http(prefix) | Self::HttpFilter { prefix, .. } => {
+                vec![label("envoy_http_conn_manager_prefix", prefix)]
+            }
             Self::Listener(address) | Self::ListenerTls(address) => {
                 vec![label("envoy_listener_address", address)]
             }

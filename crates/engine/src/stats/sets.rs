@@ -268,6 +268,43 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.grpc.<service>.<method>.…`: the statuses first, each at its number.
+    GrpcStats {
+        Counter status_0 = "0";
+        Counter status_1 = "1";
+        Counter status_2 = "2";
+        Counter status_3 = "3";
+        Counter status_4 = "4";
+        Counter status_5 = "5";
+        Counter status_6 = "6";
+        Counter status_7 = "7";
+        Counter status_8 = "8";
+        Counter status_9 = "9";
+        Counter status_10 = "10";
+        Counter status_11 = "11";
+        Counter status_12 = "12";
+        Counter status_13 = "13";
+        Counter status_14 = "14";
+        Counter status_15 = "15";
+        Counter status_16 = "16";
+        Counter failure;
+        Counter request_message_count;
+        Counter response_message_count;
+        Counter success;
+        Counter total;
+        Histogram upstream_rq_time;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.cors.…`
+    CorsStats {
+        Counter origin_invalid;
+        Counter origin_valid;
+    }
+}
+
+stats! {
     /// `listener.<address>.http.<stat prefix>.…`
     ListenerHttpStats {
         Counter downstream_rq_1xx;

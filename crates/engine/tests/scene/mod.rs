@@ -103,6 +103,7 @@ pub fn route(path: &str, action: Action) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        filters: Vec::new(),
     }
 }
 
@@ -125,6 +126,7 @@ pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
         response_headers: HeaderOps::default(),
         attempt_count_in_request: true,
         attempt_count_in_response: false,
+        filters: Vec::new(),
     }
 }
 

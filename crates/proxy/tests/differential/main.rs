@@ -76,6 +76,8 @@ suites!(
     http2,
     grpc,
     http2_upstreams,
+    cors,
+    grpc_filters,
     health,
     outliers,
     balancing

@@ -18,6 +18,7 @@ fn route(path: PathMatch) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        filters: Vec::new(),
     }
 }
 
@@ -31,6 +32,7 @@ fn host(domain: &str, routes: Vec<Route>) -> VirtualHost {
         response_headers: HeaderOps::default(),
         attempt_count_in_request: false,
         attempt_count_in_response: false,
+        filters: Vec::new(),
     }
 }
 

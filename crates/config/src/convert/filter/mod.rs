@@ -1,0 +1,96 @@
+//! HTTP filters: each has its conversion and its table of support in a folder of its name, and an entry in [`FILTERS`].
+
+mod cors;
+mod grpc_http1_bridge;
+mod grpc_stats;
+mod grpc_web;
+mod header_mutation;
+mod health_check;
+
+use std::sync::Arc;
+
+use towpath_engine::filter::{FilterConfig, FilterOverride, RouteConfig};
+
+use super::Converter;
+use super::bridge::{BOLT_BRIDGE, BOLT_BRIDGE_NAME};
+use crate::message::{Message, Value};
+use crate::support::Entry;
+
+/// How a filter is read.
+pub(crate) struct Known {
+    /// The type of its configuration.
+    pub(crate) config_type: &'static str,
+    pub(crate) convert: fn(&mut Converter<'_>, &Message) -> Option<Arc<dyn FilterConfig>>,
+    /// The type of what routes say to it, and how that is read.
+    pub(crate) by_route: Option<(&'static str, ReadRoute)>,
+    /// The fields that it honours, of all its messages.
+    pub(crate) support: &'static [Entry],
+}
+
+type ReadRoute = fn(&mut Converter<'_>, &Message) -> Option<Arc<dyn RouteConfig>>;
+
+/// All there are, but the router.
+pub(crate) const FILTERS: &[Known] = &[
+    cors::FILTER,
+    grpc_http1_bridge::FILTER,
+    grpc_stats::FILTER,
+    grpc_web::FILTER,
+    header_mutation::FILTER,
+    health_check::FILTER,
+];
+
+impl Converter<'_> {
+    /// What a table, a virtual host or a route says to filters (`typed_per_filter_config`).
+    pub(super) fn filter_overrides(&mut self, holder: &Message) -> Vec<FilterOverride> {
+        let mut overrides = Vec::new();
+        for (name, item) in holder.entries("typed_per_filter_config") {
+            let Value::Any(any) = &item.value else { continue };
+            // What bridges a route to Bolt is a part of the route.
+            if any.name == BOLT_BRIDGE && name == BOLT_BRIDGE_NAME {
+                continue;
+            }
+            let filter: Arc<str> = Arc::from(name.as_str());
+            if any.name != FILTER_CONFIG {
+                let config = self.route_filter(name, &any.name, any.message.as_ref(), &item.at);
+                overrides.extend(config.map(|config| FilterOverride {
+                    filter,
+                    disabled: false,
+                    config: Some(config),
+                }));
+                continue;
+            }
+            let Some(wrapper) = &any.message else { continue };
+            self.accept(wrapper);
+            let inner = wrapper.any("config");
+            let config = inner
+                .and_then(|(any, at)| self.route_filter(name, &any.name, any.message.as_ref(), at));
+            let disabled = wrapper.flag("disabled");
+            if inner.is_none() && !disabled {
+                self.report.problem(&item.at, "needs a `config`, or `disabled: true`");
+            }
+            overrides.push(FilterOverride { filter, disabled, config });
+        }
+        overrides
+    }
+
+    fn route_filter(
+        &mut self,
+        name: &str,
+        type_name: &str,
+        message: Option<&Message>,
+        at: &crate::message::At,
+    ) -> Option<Arc<dyn RouteConfig>> {
+        let known = FILTERS.iter().filter_map(|known| known.by_route);
+        let read = known.into_iter().find(|(known, _)| *known == type_name);
+        let (Some((_, read)), Some(message)) = (read, message) else {
+            let text = format!("`{name}` of type `{type_name}` is not configured by route");
+            self.report.unsupported(at, text);
+            return None;
+        };
+        self.accept(message);
+        read(self, message)
+    }
+}
+
+/// Says more of a filter than its configuration.
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";

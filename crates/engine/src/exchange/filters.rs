@@ -1,0 +1,479 @@
+//! HTTP filters at work: heads, pieces and ends of a stream on their way through its chain.
+//!
+//! Arrives: a request that has its route, what the forwarding loop has for a stream, and responses. Leaves: the same as
+//! the filters leave it, on its way to the router, to the host or to the client; or an answer of theirs.
+
+use bytes::Bytes;
+use towpath_proto::Instant;
+use towpath_proto::head::Head;
+
+use crate::conn::context::{HttpContext, PlacedFilter};
+use crate::exchange::Exchange;
+use crate::exchange::edge::Origin;
+use crate::exchange::forward::Item;
+use crate::exchange::log::{Setting, facts};
+use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
+use crate::filter::{
+    OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs, StreamFilter, joined,
+};
+use crate::format::Facts;
+use crate::grpc;
+use crate::ids::{Side, StreamIndex};
+use crate::snapshot::route::Action;
+
+/// The filters that go with a stream beyond the request's head.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    /// By their places in the chain.
+    watching: Vec<(usize, Box<dyn StreamFilter>)>,
+    collecting: Option<Collecting>,
+    /// The place of the one that holds the response's head back.
+    held: Option<usize>,
+    /// The request was gRPC's when it came.
+    was_grpc: bool,
+}
+
+/// A request that goes on when all of it is here.
+#[derive(Clone, Copy, Debug)]
+struct Collecting {
+    /// The filter that wants it so.
+    place: usize,
+    limit: usize,
+    resume: Resume,
+}
+
+/// What the router goes on with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume {
+    pub(crate) origin: Origin,
+    pub(crate) random: u64,
+    /// It is to be sent to https.
+    pub(crate) wants_tls: bool,
+}
+
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Through,
+    /// It is answered, or waits to be complete.
+    Stopped,
+}
+
+impl Stream {
+    /// Whether all of the request is waited for.
+    pub(crate) fn is_collected(&self) -> bool {
+        self.filters.as_deref().is_some_and(|filters| filters.collecting.is_some())
+    }
+
+    /// Whether it came as a call by gRPC, which a filter may have made of it.
+    pub(crate) fn came_as_grpc(&self) -> bool {
+        match self.filters.as_deref() {
+            Some(filters) => filters.was_grpc,
+            None => grpc::is_grpc(&self.request),
+        }
+    }
+}
+
+impl Exchange {
+    /// Shows a request to the filters from a place on.
+    pub(crate) fn filter_request(
+        &mut self,
+        index: StreamIndex,
+        from: usize,
+        resume: Resume,
+        now: Instant,
+    ) -> Progress {
+        let Some(stream) = self.streams.get_mut(index) else { return Progress::Stopped };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return Progress::Through };
+        let mut head = stream.request.take();
+        let mut filters = stream.filters.take();
+        let was_grpc = filters.as_ref().map_or_else(|| grpc::is_grpc(&head), |it| it.was_grpc);
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = facts(stream, None, setting, now);
+        let levels = Levels::of(stream, http);
+        let mut answer = None;
+        for (place, filter) in http.filters.iter().enumerate().skip(from) {
+            let route = levels.of_filter(filter);
+            if route.disables(filter.disabled) {
+                continue;
+            }
+            let mut view = RequestView {
+                head: &mut head,
+                ends: stream.request_end == Direction::Ended,
+                facts: &facts,
+                route,
+                forwards: levels.forwards,
+                random: self.env.random.next(),
+                scratch: &mut self.env.scratch,
+                node_cluster: &self.snapshot.node.cluster,
+                drains: self.env.draining.is_on() || self.env.draining.health_fails(),
+            };
+            let (watcher, collecting) = match filter.filter.on_request(&mut view) {
+                OnRequest::Pass => continue,
+                OnRequest::Watch(watcher) => (watcher, None),
+                OnRequest::Collect(watcher, limit) => {
+                    (watcher, Some(Collecting { place, limit, resume }))
+                }
+                OnRequest::Answer(reply) => {
+                    answer = Some(reply);
+                    break;
+                }
+            };
+            let fresh = || Box::new(Filters { was_grpc, ..Filters::default() });
+            let filters = filters.get_or_insert_with(fresh);
+            filters.watching.push((place, watcher));
+            filters.collecting = collecting;
+            if collecting.is_some() {
+                break;
+            }
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return Progress::Stopped };
+        stream.request.put(head, &mut self.env.heads);
+        stream.filters = filters;
+        if let Some(reply) = answer {
+            self.log_new_request(index, now);
+            self.answer_by_filter(index, reply, now);
+            return Progress::Stopped;
+        }
+        let Some(stream) = self.streams.get(index) else { return Progress::Stopped };
+        if stream.is_collected() { Progress::Stopped } else { Progress::Through }
+    }
+
+    /// Sends an answer of a filter's.
+    fn answer_by_filter(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.flags.set(reply.flags);
+        stream.is_health_check |= reply.health_check;
+        if !reply.is_final {
+            return self.answer(index, reply.head, reply.body, reply.details, now);
+        }
+        stream.recorder.note(|record| record.details = reply.details);
+        stream.local = true;
+        stream.response.put(reply.head, &mut self.env.heads);
+        self.reply(index, Bytes::from(reply.body), now);
+    }
+
+    /// Passes one piece of a stream through its filters, and on.
+    pub(crate) fn filter_item(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
+        match side {
+            Side::Request => self.filter_request_item(index, item, now),
+            Side::Response => self.filter_response_item(index, item, now),
+        }
+    }
+
+    fn filter_request_item(&mut self, index: StreamIndex, mut item: Item, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(mut filters) = stream.filters.take() else { return };
+        let before = length(&item);
+        let last = filters.collecting.map_or(usize::MAX, |collecting| collecting.place);
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = facts(stream, None, setting, now);
+        let passed = pass_request(&mut filters, 0, last, &mut item, &facts);
+        let collecting = filters.collecting;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.filters = Some(filters);
+        if let Err(reply) = passed {
+            if matches!(item, Item::Data(_)) {
+                self.conns.close_after_response(stream.downstream.connection);
+            } else {
+                stream.request_end = Direction::Ended;
+            }
+            return self.refuse_response(index, reply, now);
+        }
+        if matches!(stream.upstream, UpstreamState::Active(_)) {
+            let after = length(&item);
+            stream.recorder.note(|record| {
+                let sent = &mut record.upstream_bytes_sent;
+                *sent = (*sent + after).saturating_sub(before);
+            });
+        }
+        if let Some(collecting) = collecting
+            && stream.body.len() as u64 + length(&item) > collecting.limit as u64
+        {
+            return self.refuse_body(index, now);
+        }
+        let ends = !matches!(item, Item::Data(_));
+        if ends || length(&item) > 0 {
+            self.pass(index, Side::Request, item, now);
+        }
+        if let Some(collecting) = collecting.filter(|_| ends) {
+            self.go_on_collected(index, collecting, now);
+        }
+    }
+
+    /// A request that was collected is complete: the filters behind see it, and the router.
+    fn go_on_collected(&mut self, index: StreamIndex, collecting: Collecting, now: Instant) {
+        let Collecting { place, resume, .. } = collecting;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(filters) = &mut stream.filters else { return };
+        filters.collecting = None;
+        if let Some((_, watcher)) = filters.watching.iter_mut().find(|(at, _)| *at == place) {
+            let length = stream.body.len();
+            watcher.on_collected(&mut stream.request, length);
+        }
+        if self.filter_request(index, place + 1, resume, now) == Progress::Stopped {
+            return;
+        }
+        if self.filter_collected(index, place + 1, now).is_ok() {
+            self.route_filtered(index, resume, now);
+        }
+    }
+
+    /// Shows what was collected to the filters from a place on.
+    fn filter_collected(
+        &mut self,
+        index: StreamIndex,
+        from: usize,
+        now: Instant,
+    ) -> Result<(), ()> {
+        let stream = self.streams.get_mut(index).ok_or(())?;
+        let Some(mut filters) = stream.filters.take() else { return Ok(()) };
+        let Some(kept) = stream.body.take_kept() else {
+            stream.filters = Some(filters);
+            return Ok(());
+        };
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = facts(stream, None, setting, now);
+        let mut passed = Vec::with_capacity(kept.chunks.len());
+        let items = kept.chunks.into_iter().map(Item::Data).chain([Item::End]);
+        let refused = items.into_iter().find_map(|mut item| {
+            let result = pass_request(&mut filters, from, usize::MAX, &mut item, &facts);
+            if let Item::Data(chunk) = item {
+                passed.push(chunk);
+            }
+            result.err()
+        });
+        let stream = self.streams.get_mut(index).ok_or(())?;
+        stream.filters = Some(filters);
+        passed.into_iter().for_each(|chunk| stream.body.push(chunk));
+        if let Some(trailers) = kept.trailers {
+            stream.body.set_trailers(trailers);
+        }
+        refused.map_or(Ok(()), |reply| {
+            self.answer_by_filter(index, reply, now);
+            Err(())
+        })
+    }
+
+    /// Shows `stream.response` to the filters before a place, the last one first; false if one holds it back.
+    pub(crate) fn filter_response_head(
+        &mut self,
+        index: StreamIndex,
+        before: usize,
+        ends: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return true };
+        let mut head = stream.response.take();
+        let mut filters = stream.filters.take();
+        if let Some(filters) = &mut filters {
+            filters.held = None;
+        }
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = facts(stream, None, setting, now);
+        let levels = Levels::of(stream, http);
+        let mut held = false;
+        for (place, filter) in http.filters.iter().enumerate().take(before).rev() {
+            if levels.of_filter(filter).disables(filter.disabled) {
+                continue;
+            }
+            let mut view = ResponseView {
+                head: &mut head,
+                ends,
+                facts: &facts,
+                scratch: &mut self.env.scratch,
+                health_fails: self.env.draining.health_fails(),
+            };
+            let watching = filters.as_mut().map(|filters| &mut filters.watching);
+            let watcher = watching.and_then(|all| all.iter_mut().find(|(at, _)| *at == place));
+            let release = match watcher {
+                Some((_, watcher)) => watcher.on_response_head(&mut view),
+                None => {
+                    filter.filter.on_response(&mut view);
+                    Release::Now
+                }
+            };
+            if release == Release::AtEnd && !ends {
+                held = true;
+                if let Some(filters) = &mut filters {
+                    filters.held = Some(place);
+                }
+                break;
+            }
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        stream.response.put(head, &mut self.env.heads);
+        stream.filters = filters;
+        !held
+    }
+
+    /// Passes one piece of a response through the filters. Where one holds the head back, it goes on with the end.
+    pub(crate) fn filter_response_item(&mut self, index: StreamIndex, item: Item, now: Instant) {
+        let before = length(&item);
+        let (mut data, mut end) = match item {
+            Item::Data(data) => (data, None),
+            Item::Trailers(_) | Item::End => (Bytes::new(), Some(item)),
+        };
+        let mut upper = usize::MAX;
+        loop {
+            let Some(stream) = self.streams.get_mut(index) else { return };
+            let Some(mut filters) = stream.filters.take() else { return };
+            let mut head = stream.response.take();
+            let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+            let facts = facts(stream, None, setting, now);
+            let held = filters.held;
+            let passed = pass_response(&mut filters, upper, (&mut data, &mut end), &facts);
+            if let (Some(place), Some(item)) = (held, &mut end) {
+                let trailers =
+                    if let Item::Trailers(trailers) = item { Some(trailers) } else { None };
+                let holder = filters.watching.iter_mut().find(|(at, _)| *at == place);
+                if let Some((_, holder)) = holder {
+                    data = holder.release(&mut head, trailers, &facts);
+                }
+                without_empty_trailers(&mut end);
+            }
+            let Some(stream) = self.streams.get_mut(index) else { return };
+            stream.response.put(head, &mut self.env.heads);
+            stream.filters = Some(filters);
+            if let Err(reply) = passed {
+                return self.refuse_response(index, reply, now);
+            }
+            let Some(place) = held else { break };
+            if end.is_none() {
+                let Some(stream) = self.streams.get_mut(index) else { return };
+                stream.recorder.note(|record| {
+                    record.bytes_sent = record.bytes_sent.saturating_sub(before);
+                });
+                return;
+            }
+            let ends = data.is_empty() && matches!(end, Some(Item::End));
+            if self.filter_response_head(index, place, ends, now) {
+                let Some(stream) = self.streams.get_mut(index) else { return };
+                stream.response_end = Direction::Streaming;
+                self.write_response_head(index, ends, now);
+                if ends {
+                    return self.pass_end(index, now);
+                }
+            }
+            upper = place;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let after = data.len() as u64;
+        stream.recorder.note(|record| {
+            record.bytes_sent = (record.bytes_sent + after).saturating_sub(before);
+        });
+        let silent = stream.head_only;
+        if !data.is_empty() && !silent {
+            self.pass(index, Side::Response, Item::Data(data), now);
+        }
+        match end {
+            Some(_) if silent => self.pass_end(index, now),
+            Some(end) => self.pass(index, Side::Response, end, now),
+            None => {}
+        }
+    }
+
+    /// A filter cannot pass a response on.
+    fn refuse_response(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
+        if self.streams.get(index).is_some_and(Stream::is_unanswered) {
+            return self.answer_by_filter(index, reply, now);
+        }
+        self.streams.count_tx_reset(index);
+        self.abandon(index, reply.details, now);
+    }
+
+    /// The head of a response was all of it.
+    fn pass_end(&mut self, index: StreamIndex, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.response_end = Direction::Ended;
+        }
+        self.on_response_ended(index, now);
+    }
+}
+
+/// What the route of a stream says to filters.
+struct Levels<'a> {
+    routed: Option<Routed<'a>>,
+    /// The route sends requests on.
+    forwards: bool,
+}
+
+impl<'a> Levels<'a> {
+    fn of(stream: &Stream, http: &'a HttpContext) -> Self {
+        let routed = stream.route.and_then(|route| Routed::in_table(&http.config.routes, route));
+        let forwards = routed.is_some_and(|it| matches!(it.route.action, Action::Forward(_)));
+        Self { routed, forwards }
+    }
+
+    fn of_filter(&self, filter: &'a PlacedFilter) -> RouteConfigs<'a> {
+        let levels = self.routed.map_or([&[][..]; 3], |Routed { route, host, table, .. }| {
+            [&route.filters[..], &host.filters, &table.filters]
+        });
+        RouteConfigs { filter: &filter.name, levels }
+    }
+}
+
+/// Passes a piece of the request through the filters at these places.
+fn pass_request(
+    filters: &mut Filters,
+    from: usize,
+    last: usize,
+    item: &mut Item,
+    facts: &Facts<'_>,
+) -> Result<(), Reply> {
+    let here = filters.watching.iter_mut().filter(|(place, _)| (from..=last).contains(place));
+    for (_, watcher) in here {
+        match item {
+            Item::Data(data) => watcher.on_request_data(data, facts)?,
+            Item::Trailers(_) | Item::End => watcher.on_request_end(facts)?,
+        }
+    }
+    Ok(())
+}
+
+/// Passes a piece of the response through the filters below a place, down to the one that holds the head.
+fn pass_response(
+    filters: &mut Filters,
+    upper: usize,
+    (data, end): (&mut Bytes, &mut Option<Item>),
+    facts: &Facts<'_>,
+) -> Result<(), Reply> {
+    let held = filters.held;
+    let floor = held.unwrap_or(0);
+    let here = filters.watching.iter_mut().rev().filter(|(at, _)| (floor..upper).contains(at));
+    for (place, watcher) in here {
+        if !data.is_empty() {
+            watcher.on_response_data(data, facts)?;
+        }
+        if held == Some(*place) {
+            continue;
+        }
+        if let Some(item) = end {
+            let trailers = if let Item::Trailers(trailers) = item { Some(trailers) } else { None };
+            let more = watcher.on_response_end(trailers, facts);
+            *data = joined(std::mem::take(data), more);
+            without_empty_trailers(end);
+        }
+    }
+    Ok(())
+}
+
+fn without_empty_trailers(end: &mut Option<Item>) {
+    if matches!(end, Some(Item::Trailers(trailers)) if is_empty(trailers)) {
+        *end = Some(Item::End);
+    }
+}
+
+fn is_empty(trailers: &Head) -> bool {
+    trailers.iter().len() == 0
+}
+
+fn length(item: &Item) -> u64 {
+    match item {
+        Item::Data(chunk) => chunk.len() as u64,
+        Item::Trailers(_) | Item::End => 0,
+    }
+}

@@ -1,0 +1,304 @@
+//! HTTP filters: what stands between a connection manager and its router.
+//!
+//! Arrives: the heads, pieces and ends of a stream, on the way in in the order of the chain, on the way out against it.
+//! Leaves: the same, changed; or an answer of the filter's own.
+//!
+//! A filter is a folder in here with its configuration ([`FilterConfig`]), its counters and what it does
+//! ([`HttpFilter`], and [`StreamFilter`] for a stream that it goes on with), and a folder of the same name in
+//! `crates/config/src/convert/filter`, which reads it from a file. Nothing else knows of it.
+
+mod calls;
+pub mod cors;
+pub mod grpc_http1_bridge;
+pub mod grpc_stats;
+pub mod grpc_web;
+pub mod header_mutation;
+pub mod health_check;
+
+use std::any::Any;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::Head;
+
+use crate::format::Facts;
+use crate::header_ops::Scratch;
+use crate::record::Flags;
+use crate::stats::{Registry, Scope, StatSet};
+
+/// A filter as the configuration has it, for all workers.
+pub trait FilterConfig: Any + fmt::Debug + Send + Sync {
+    /// Makes one worker's, with its own counters.
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter>;
+
+    /// Whether it reads the record of a stream, which is kept only where something does.
+    fn reads_record(&self) -> bool {
+        false
+    }
+}
+
+/// A filter of one worker's chain.
+pub trait HttpFilter: fmt::Debug {
+    /// A request begins. Does nothing with it unless said otherwise.
+    fn on_request(&self, _request: &mut RequestView<'_>) -> OnRequest {
+        OnRequest::Pass
+    }
+
+    /// A response begins, of a stream that no [`StreamFilter`] of this filter goes with.
+    fn on_response(&self, _response: &mut ResponseView<'_>) {}
+}
+
+/// What a filter does for one stream beyond the request's head.
+pub trait StreamFilter: fmt::Debug {
+    /// A piece of the request, which may become another, or nothing.
+    ///
+    /// # Errors
+    /// The answer to a request that cannot go on.
+    fn on_request_data(&mut self, _data: &mut Bytes, _facts: &Facts<'_>) -> Result<(), Reply> {
+        Ok(())
+    }
+
+    /// The request is all here.
+    ///
+    /// # Errors
+    /// The answer to a request that cannot go on.
+    fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<(), Reply> {
+        Ok(())
+    }
+
+    /// A request that was collected goes on, with so many bytes of content.
+    fn on_collected(&mut self, _head: &mut Head, _length: usize) {}
+
+    /// A response begins; one of our own may take the place of another. A head without content cannot be held back.
+    fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
+        Release::Now
+    }
+
+    /// A piece of the response, which may become another, or nothing.
+    ///
+    /// # Errors
+    /// What is answered instead, where nothing of the response has gone.
+    fn on_response_data(&mut self, _data: &mut Bytes, _facts: &Facts<'_>) -> Result<(), Reply> {
+        Ok(())
+    }
+
+    /// The response is all here. What is answered goes before its end; trailers that are left empty are none.
+    fn on_response_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> Bytes {
+        Bytes::new()
+    }
+
+    /// The same where the head was held back; what is answered is all of the content.
+    fn release(
+        &mut self,
+        _head: &mut Head,
+        _trailers: Option<&mut Head>,
+        _facts: &Facts<'_>,
+    ) -> Bytes {
+        Bytes::new()
+    }
+}
+
+/// What becomes of a request whose head a filter has seen.
+#[derive(Debug)]
+pub enum OnRequest {
+    /// The filter has nothing more to do with it.
+    Pass,
+    /// It goes on with the stream.
+    Watch(Box<dyn StreamFilter>),
+    /// The same, once the whole request is here, of at most so many bytes.
+    Collect(Box<dyn StreamFilter>, usize),
+    /// It is answered here.
+    Answer(Reply),
+}
+
+/// When a response's head goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// At once.
+    Now,
+    /// With the end of the response, which the filter collects, and limits.
+    AtEnd,
+}
+
+/// An answer of a filter's own.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its head.
+    pub head: Head,
+    /// Its content.
+    pub body: Vec<u8>,
+    /// `%RESPONSE_CODE_DETAILS%`.
+    pub details: &'static str,
+    /// Response flags.
+    pub flags: Flags,
+    /// It answers a health check.
+    pub health_check: bool,
+    /// It leaves as it is: neither `local_reply_config` nor what gRPC's clients can read changes it.
+    pub is_final: bool,
+}
+
+impl Reply {
+    /// A status and a text.
+    #[must_use]
+    pub fn new(status: u16, body: &[u8], details: &'static str) -> Self {
+        Self {
+            head: Head::response(status),
+            body: body.to_vec(),
+            details,
+            flags: Flags::default(),
+            health_check: false,
+            is_final: false,
+        }
+    }
+}
+
+/// A request at a filter.
+#[derive(Debug)]
+pub struct RequestView<'a> {
+    /// Its head.
+    pub head: &'a mut Head,
+    /// It has no content, or all of it is here.
+    pub ends: bool,
+    /// What else is known of the stream.
+    pub facts: &'a Facts<'a>,
+    /// What its route says to the filter.
+    pub route: RouteConfigs<'a>,
+    /// The route sends requests on.
+    pub forwards: bool,
+    /// Decides shares.
+    pub random: u64,
+    /// Memory for headers that are made.
+    pub scratch: &'a mut Scratch,
+    /// The name of the node's own cluster.
+    pub node_cluster: &'a str,
+    /// This proxy wants no more traffic.
+    pub drains: bool,
+}
+
+/// A response at a filter.
+#[derive(Debug)]
+pub struct ResponseView<'a> {
+    /// Its head.
+    pub head: &'a mut Head,
+    /// It has no content.
+    pub ends: bool,
+    /// What else is known of the stream.
+    pub facts: &'a Facts<'a>,
+    /// Memory for headers that are made.
+    pub scratch: &'a mut Scratch,
+    /// Health checks are told to fail.
+    pub health_fails: bool,
+}
+
+/// What a filter's counters are made of.
+#[derive(Clone, Debug)]
+pub struct FilterScope {
+    /// The connection manager's `stat_prefix`.
+    pub prefix: Arc<str>,
+    registry: Arc<Registry>,
+    worker: u32,
+}
+
+impl FilterScope {
+    /// The scope of a worker's chain.
+    #[must_use]
+    pub const fn new(prefix: Arc<str>, registry: Arc<Registry>, worker: u32) -> Self {
+        Self { prefix, registry, worker }
+    }
+
+    /// The counters of `http.<stat prefix>.<filter>`; `family` is `http_<filter>`.
+    #[must_use]
+    pub fn stats<S: StatSet + Default>(&self, family: &'static str) -> Arc<S> {
+        self.set(Scope::HttpFilter { prefix: Arc::clone(&self.prefix), family })
+    }
+
+    /// The counters of any scope.
+    #[must_use]
+    pub fn set<S: StatSet + Default>(&self, scope: Scope) -> Arc<S> {
+        self.registry.set(self.worker, scope)
+    }
+}
+
+/// A filter's place in the configuration of a chain.
+#[derive(Clone, Debug)]
+pub struct ChainFilter {
+    /// Its name there, by which routes speak to it.
+    pub name: Arc<str>,
+    /// Only routes that say so have it.
+    pub disabled: bool,
+    /// What it is.
+    pub config: Arc<dyn FilterConfig>,
+}
+
+/// What a route, a virtual host or a table says to a filter.
+pub trait RouteConfig: Any + fmt::Debug + Send + Sync {}
+
+/// One entry of `typed_per_filter_config`.
+#[derive(Clone, Debug)]
+pub struct FilterOverride {
+    /// The filter's name in the chain; empty for the fields of a route that name none.
+    pub filter: Arc<str>,
+    /// Without this filter.
+    pub disabled: bool,
+    /// Its configuration there.
+    pub config: Option<Arc<dyn RouteConfig>>,
+}
+
+/// What the levels of a stream's route say, the most specific first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RouteConfigs<'a> {
+    /// The filter's name in the chain.
+    pub filter: &'a str,
+    /// Route, virtual host, table.
+    pub levels: [&'a [FilterOverride]; 3],
+}
+
+impl<'a> RouteConfigs<'a> {
+    /// All configurations, the most specific first.
+    pub fn all<T: RouteConfig>(self) -> impl Iterator<Item = &'a T> {
+        self.entries().filter_map(|entry| {
+            let config: &dyn Any = entry.config.as_deref()?;
+            config.downcast_ref()
+        })
+    }
+
+    /// The most specific configuration.
+    #[must_use]
+    pub fn first<T: RouteConfig>(self) -> Option<&'a T> {
+        self.all().next()
+    }
+
+    /// Whether a stream goes without the filter.
+    #[must_use]
+    pub fn disables(self, default: bool) -> bool {
+        self.entries().next().map_or(default, |entry| entry.disabled)
+    }
+
+    /// What the older fields of routes say, which name no filter.
+    #[must_use]
+    pub const fn unnamed(self) -> Self {
+        Self { filter: "", ..self }
+    }
+
+    fn entries(self) -> impl Iterator<Item = &'a FilterOverride> {
+        let filter = self.filter;
+        self.levels.into_iter().flatten().filter(move |entry| &*entry.filter == filter)
+    }
+}
+
+/// Two pieces as one.
+#[must_use]
+pub(crate) fn joined(one: Bytes, other: Bytes) -> Bytes {
+    match (one.is_empty(), other.is_empty()) {
+        (true, _) => other,
+        (false, true) => one,
+        (false, false) => {
+            let mut both = BytesMut::with_capacity(one.len() + other.len());
+            both.extend_from_slice(&one);
+            both.extend_from_slice(&other);
+            both.freeze()
+        }
+    }
+}
