@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use scene::{HTTP, Plan, address, endpoint, origin_address, retries};
+use towpath_engine::filter::ChainFilter;
+use towpath_engine::filter::header_mutation::HeaderMutation;
 use towpath_engine::format::Format;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::RouteTable;
 use towpath_engine::snapshot::cluster::Endpoint;
-use towpath_engine::snapshot::http::{HttpFilter, ServerHeader};
+use towpath_engine::snapshot::http::ServerHeader;
 use towpath_engine::snapshot::route::{
     Forward, GrpcTimeout, HeaderAction, HeaderOp, HeaderOps, HostRewrite, PathRewrite, RetryOn,
 };
@@ -122,9 +124,9 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
             Arc::get_mut(route).unwrap().request_headers = ops("x-from", CLIENT);
         },
         |http| {
-            let (name, request) = ("mutates".into(), ops("x-from", CLIENT));
-            let response = HeaderOps::default();
-            http.filters.push(HttpFilter::HeaderMutation { name, request, response });
+            let (request, response) = (ops("x-from", CLIENT), HeaderOps::default());
+            let config = Arc::new(HeaderMutation { request, response });
+            http.filters.push(ChainFilter { name: "mutates".into(), disabled: false, config });
         },
     ];
     for adjust in PLACES {

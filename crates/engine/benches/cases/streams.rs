@@ -57,20 +57,13 @@ impl Streams {
             aside: Vec::new(),
         };
         let mut plan = scene::Plan::new(1);
-        let http2 = |choice| {
-            let options = Arc::new(Options::default());
-            Some(Arc::new(Http2 { options, choice, keepalive: None }))
-        };
-        plan.cluster.http2 = http2(Choice::Always);
-        plan.adjust_http = |http| {
-            let options = Arc::new(Options::default());
-            let choice = Choice::Always;
-            http.http2 = Some(Arc::new(Http2 { options, choice, keepalive: None }));
-        };
+        plan.cluster.http2 = Some(spoken());
+        plan.adjust_http = |http| http.http2 = Some(spoken());
         streams.give(Input::Message(Message::To(ToWorker::Snapshot(Arc::new(plan.snapshot())))));
         let listener = super::listen(&mut streams.worker, streams.now);
         let (local, peer) = (scene::address(scene::HTTP), scene::address(([10, 0, 9, 9], 999)));
-        streams.give(Input::Accepted { listener, connection: streams.client, local, peer });
+        let connection = streams.client;
+        streams.give(Input::Accepted { listener, connection, local, peer, original: None });
         // Neither peer's window ever closes.
         let wide = (1 << 31) - 1;
         let options =
@@ -193,4 +186,10 @@ fn number(mut frames: &mut [u8], id: u32) {
         frames[5..9].copy_from_slice(&id.to_be_bytes());
         frames = &mut frames[whole..];
     }
+}
+
+/// HTTP/2 by prior knowledge.
+fn spoken() -> Arc<Http2> {
+    let options = Arc::new(Options::default());
+    Arc::new(Http2 { options, choice: Choice::Always, keepalive: None })
 }
