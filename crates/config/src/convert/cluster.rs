@@ -93,6 +93,7 @@ impl Converter<'_> {
             high_limits,
             idle_timeout,
             max_connection_duration,
+            preconnect_milli: preconnect_milli(message),
             max_requests_per_connection,
             http1: Arc::new(http1),
             http2,
@@ -180,6 +181,13 @@ impl Converter<'_> {
             connection.and_then(|connection| connection.message("tcp_keepalive")).map(keepalive);
         options
     }
+}
+
+/// The ratio is 1 to 3, as the rules of the proto have it.
+fn preconnect_milli(cluster: &Message) -> u32 {
+    let policy = cluster.message("preconnect_policy");
+    let ratio = policy.and_then(|policy| policy.float("per_upstream_preconnect_ratio"));
+    (ratio.unwrap_or(1.0).clamp(1.0, 3.0) * 1000.0).round() as u32
 }
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -40,6 +40,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "outlier_detection",
             "original_dst_lb_config",
             "cleanup_interval",
+            "preconnect_policy",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -48,7 +49,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("ignore_health_on_host_removal", "hosts are removed at once in any case"),
             ("track_timeout_budgets", "only statistics would be added"),
             ("track_cluster_stats", "only statistics would be added"),
-            ("preconnect_policy", "connections are opened when they are needed"),
             ("ring_hash_lb_config", "read with lb_policy RING_HASH only, which is refused"),
             ("maglev_lb_config", "read with lb_policy MAGLEV only, which is refused"),
         ],
@@ -259,6 +259,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         honoured: &["port_value", "hostname", "disable_active_health_check"],
         harmless: &[],
         changes: &[("address", "an endpoint is checked at its own address; write port_value")],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.PreconnectPolicy",
+        honoured: &["per_upstream_preconnect_ratio"],
+        harmless: &[("predictive_preconnect_ratio", "hosts are connected to when they are chosen")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.OutlierDetection",

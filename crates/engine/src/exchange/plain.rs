@@ -188,6 +188,7 @@ fn is_plain_cluster(cluster: &ClusterState) -> bool {
         && config.bolt.is_none()
         && config.outliers.is_none()
         && config.max_requests_per_connection == 0
+        && config.preconnect_milli == 1000
 }
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.

@@ -75,6 +75,7 @@ impl Exchange {
             if tunnels { HostOutcome::Served } else { HostOutcome::Reached },
             &mut self.env,
         );
+        self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
         if tunnels {
             self.replay(index, leg, now);
         } else if ends_connect {

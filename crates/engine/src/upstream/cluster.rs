@@ -228,6 +228,13 @@ impl ClusterState {
         known.or(guessed).map_or(1, |carries| carries.max(1) as usize)
     }
 
+    /// For how many streams a pool has connections, for each thousand: a host that is not well gets none ahead of need.
+    pub(crate) fn preconnect_milli(&self, pool_key: PoolKey) -> u32 {
+        let host = self.pool(pool_key).and_then(|pool| self.hosts.get(pool.host? as usize));
+        let is_well = host.is_some_and(|host| host.health_flags == HealthFlags::WELL);
+        if is_well { self.config.preconnect_milli } else { 1000 }
+    }
+
     /// What all workers have in use of a priority.
     fn in_use(&self, priority: Priority, resource: Resource) -> u32 {
         self.loads[priority as usize][resource as usize].in_use(total(

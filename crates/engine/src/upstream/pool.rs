@@ -111,6 +111,19 @@ impl Pool {
         u32::try_from(open).unwrap_or(u32::MAX).saturating_add(self.connecting)
     }
 
+    /// Whether there are too few connections for the streams that wait or are under way, `ratio` thousandths of them.
+    /// Each connect under way `carries` so many.
+    fn wants_connection(&self, ratio: u32, carries: usize, conns: &Connections) -> bool {
+        let (pending, to_come) = (self.pending.len(), self.connecting as usize * carries);
+        if ratio == 1000 {
+            return pending > to_come;
+        }
+        let open = self.ready.iter().filter_map(|id| conns.table.get(*id));
+        let room: usize = open.map(|connection| connection.capacity() as usize).sum();
+        let active = usize::try_from(self.counts.requests_active).unwrap_or(usize::MAX);
+        (pending + active) * ratio as usize > (to_come + room + active) * 1000
+    }
+
     /// A connection takes another stream.
     pub(crate) fn list(&mut self, connection: &mut Connection) {
         if !connection.set_listed(true) {
@@ -247,7 +260,7 @@ impl Upstreams {
         Lease::Pending
     }
 
-    /// Opens a connection if more streams wait than connects are under way.
+    /// Opens a connection if more streams wait than connects are under way, and those that are wanted ahead of need.
     pub(crate) fn open_for_pending(
         &mut self,
         pool_key: PoolKey,
@@ -259,23 +272,57 @@ impl Upstreams {
         if cluster.races {
             return self.advance_origin(pool_key.cluster, conns, env, now);
         }
-        let (carries, most) = (cluster.carries(pool_key), cluster.config.connections_per_host());
-        let at_limit = cluster.is_full(pool_key, Resource::Connections);
-        let Some(pool) = cluster.pool_mut(pool_key) else { return };
-        if pool.pending.len() <= pool.connecting as usize * carries {
-            return;
+        if self.open_if_wanted(pool_key, conns, env, now) {
+            self.preconnect(pool_key, conns, env, now);
         }
-        if most.is_some_and(|most| pool.with_capacity_to_come(conns) >= most) {
-            return;
+    }
+
+    /// Opens the connections that a host is to have ahead of need, a few at a time.
+    #[inline]
+    pub(crate) fn preconnect(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let cluster = self.clusters.get(pool_key.cluster);
+        if cluster.is_some_and(|cluster| cluster.config.preconnect_milli > 1000) {
+            for _ in 0..MOST_AHEAD {
+                if !self.open_if_wanted(pool_key, conns, env, now) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Opens one connection if its host is to have another; whether it did.
+    fn open_if_wanted(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) -> bool {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return false };
+        let (carries, most) = (cluster.carries(pool_key), cluster.config.connections_per_host());
+        let ratio = cluster.preconnect_milli(pool_key);
+        let at_limit = cluster.is_full(pool_key, Resource::Connections);
+        let Some(pool) = cluster.pool_mut(pool_key) else { return false };
+        if !pool.wants_connection(ratio, carries, conns)
+            || most.is_some_and(|most| pool.with_capacity_to_come(conns) >= most)
+        {
+            return false;
         }
         let has_some = pool.connections > 0;
         if at_limit {
             cluster.stats.upstream_cx_overflow.inc();
             if has_some {
-                return;
+                return false;
             }
         }
         self.start_connect(pool_key, None, env, now);
+        true
     }
 
     /// Takes a stream out of a queue.
@@ -311,6 +358,9 @@ impl Upstreams {
             || known.is_none_or(|known| connection.idle_since(now) + PEER_IDLE_MARGIN < known)
     }
 }
+
+/// Connections that one stream may open ahead of need, as in Envoy.
+const MOST_AHEAD: usize = 3;
 
 /// Shorter idle times of a peer are taken for restarts and the like, not for its habit.
 pub(crate) const SHORTEST_PEER_IDLE: Duration = Duration::from_millis(1500);
