@@ -8,6 +8,9 @@
 mod configs;
 mod contender;
 mod count;
+mod h2;
+#[path = "../../conformance/h2/wire.rs"]
+mod h2_wire;
 mod jobs;
 mod load;
 mod process;
@@ -37,10 +40,24 @@ pub(crate) struct Plan {
     pub(crate) no_build: bool,
 }
 
-const JOBS: &[&str] = &["http", "tcp", "stream", "open", "idle"];
+const JOBS: &[&str] = &[
+    "http",
+    "tcp",
+    "stream",
+    "open",
+    "idle",
+    "h2-to-h1",
+    "h2-to-h2",
+    "tls-h2-to-h1",
+    "h2-1",
+    "h2-large",
+    "grpc",
+    "h2-held",
+];
 
 const HELP: &str = "\
-cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle] [--only floor,towpath,nginx,haproxy,envoy]
+cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,h2-held]
+                   [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
 cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp] [--only towpath,nginx,haproxy,envoy] [--no-build]
                    user instructions of the whole process for one request, by callgrind";
@@ -98,6 +115,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         // This program again, as a client on the other core.
         Some("drain") => return load::drain_main(&words[1..]),
         Some("hold") => return load::hold_main(&words[1..]),
+        Some("hold-streams") => return load::hold_streams_main(&words[1..]),
         Some("--help") => {
             println!("{HELP}");
             return Ok(());
@@ -118,6 +136,15 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             "stream" => jobs::stream(&plan, &programs, &mut report)?,
             "open" => jobs::open_loop(&plan, &programs, &mut report)?,
             "idle" => jobs::idle(&plan, &programs, &mut report)?,
+            "h2-to-h1" => h2::closed_loop(&plan, &programs, configs::Kind::H2ToH1, &mut report)?,
+            "h2-to-h2" => h2::closed_loop(&plan, &programs, configs::Kind::H2ToH2, &mut report)?,
+            "tls-h2-to-h1" => {
+                h2::closed_loop(&plan, &programs, configs::Kind::TlsH2ToH1, &mut report)?;
+            }
+            "grpc" => h2::closed_loop(&plan, &programs, configs::Kind::Grpc, &mut report)?,
+            "h2-1" => h2::one_stream(&plan, &programs, &mut report)?,
+            "h2-large" => h2::large(&plan, &programs, &mut report)?,
+            "h2-held" => h2::held(&plan, &programs, &mut report)?,
             other => return Err(format!("no job '{other}'").into()),
         }
     }
@@ -138,6 +165,7 @@ pub(crate) fn instructions(program: &Path) -> Result<Vec<(&'static str, u64)>> {
 pub(crate) struct Programs {
     pub(crate) nginx: PathBuf,
     pub(crate) wrk: PathBuf,
+    pub(crate) h2load: PathBuf,
     /// The load generator of our own lab.
     pub(crate) lab: PathBuf,
     contenders: Vec<Contender>,
@@ -165,6 +193,7 @@ fn programs(plan: &Plan) -> Result<Programs> {
     Ok(Programs {
         nginx: peers::ensure("nginx")?,
         wrk: peers::ensure("wrk")?,
+        h2load: peers::ensure("h2load")?,
         lab: release.join("towpath"),
         contenders,
     })

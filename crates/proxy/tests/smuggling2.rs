@@ -10,6 +10,8 @@ mod common;
 mod corpus;
 #[path = "smuggling2/frames.rs"]
 mod frames;
+#[path = "../../../conformance/h2/wire.rs"]
+mod h2;
 #[path = "smuggling2/origin.rs"]
 mod origin;
 #[path = "smuggling/origins.rs"]
@@ -24,9 +26,8 @@ use std::net::Ipv4Addr;
 
 use common::Proxy;
 use corpus::{Case, Expect, Step};
-use frames::{
-    Answer, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, HEADERS, block, frame, request,
-};
+use frames::{Answer, Client};
+use h2::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, block, frame, request};
 use origins::{HeadLine, Heard, Origin};
 
 #[test]

@@ -8,6 +8,14 @@ use std::path::{Path, PathBuf};
 pub(super) enum Kind {
     Http,
     Tcp,
+    /// HTTP/2 by prior knowledge from clients, HTTP/1.1 to the origin.
+    H2ToH1,
+    /// HTTP/2 on both sides.
+    H2ToH2,
+    /// HTTP/2 over TLS from clients, HTTP/1.1 to the origin.
+    TlsH2ToH1,
+    /// As [`Kind::H2ToH2`], for calls of gRPC.
+    Grpc,
 }
 
 /// What HTTP proxies do beside passing on.
@@ -31,12 +39,36 @@ impl Kind {
         match self {
             Self::Http => "http",
             Self::Tcp => "tcp",
+            Self::H2ToH1 => "h2-to-h1",
+            Self::H2ToH2 => "h2-to-h2",
+            Self::TlsH2ToH1 => "tls-h2-to-h1",
+            Self::Grpc => "grpc",
+        }
+    }
+
+    /// Whether clients speak HTTP/2.
+    pub(super) const fn is_h2(self) -> bool {
+        !matches!(self, Self::Http | Self::Tcp)
+    }
+
+    /// Whether the origin is spoken to over HTTP/2.
+    pub(super) const fn has_h2_origin(self) -> bool {
+        matches!(self, Self::H2ToH2 | Self::Grpc)
+    }
+
+    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone.
+    pub(super) fn suits(self, contender: &str) -> bool {
+        match contender {
+            "floor" => !self.is_h2(),
+            "nginx" => self != Self::H2ToH2,
+            "nghttpx" => self != Self::Tcp,
+            _ => true,
         }
     }
 }
 
-/// The origin: small files, large files.
-pub(super) fn origin(folder: &Path, port: u16) -> String {
+/// The origin: small files, large files; over HTTP/2 on a port of its own.
+pub(super) fn origin(folder: &Path, port: u16, h2_port: u16) -> String {
     let folder = folder.display();
     format!(
         "daemon off; worker_processes 1; pid {folder}/origin.pid; error_log {folder}/origin.log crit;
@@ -46,7 +78,8 @@ http {{
   access_log off; sendfile on; keepalive_requests 1000000000; keepalive_timeout 3600s;
   open_file_cache max=100; root {folder}/files;
 {}
-  server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ }} }}
+  http2_max_concurrent_streams 1024;
+  server {{ listen 127.0.0.1:{port} backlog=4096; listen 127.0.0.1:{h2_port} http2 backlog=4096; location / {{ }} }}
 }}
 ",
         nginx_folders(&folder.to_string())
@@ -76,15 +109,34 @@ events {{ worker_connections 25000; }}
     } else {
         ""
     };
+    let (listen_as, pass) = match kind {
+        Kind::TlsH2ToH1 => ("ssl http2", "proxy"),
+        Kind::Grpc => ("http2", "grpc"),
+        Kind::H2ToH1 | Kind::H2ToH2 => ("http2", "proxy"),
+        Kind::Http | Kind::Tcp => ("", "proxy"),
+    };
+    let certificate = if kind == Kind::TlsH2ToH1 {
+        format!("ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;")
+    } else {
+        String::new()
+    };
+    let location = if pass == "grpc" {
+        "grpc_pass grpc://origin;".to_owned()
+    } else {
+        format!(
+            "proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";{edge}"
+        )
+    };
     match kind {
-        Kind::Http => format!(
+        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => format!(
             "{start}http {{
   access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
 {}
   upstream origin {{ server 127.0.0.1:{upstream}; keepalive 512; keepalive_requests 1000000000; }}
   server {{
-    listen 127.0.0.1:{listen} backlog=4096;
-    location / {{ proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";{edge} }}
+    listen 127.0.0.1:{listen} {listen_as} backlog=4096; http2_max_concurrent_streams 1024;
+    {certificate}
+    location / {{ {location} }}
   }}
 }}
 ",
@@ -106,15 +158,23 @@ pub(super) fn haproxy(
     kind: Kind,
     extras: &Extras,
     descriptors: usize,
+    folder: &Path,
     listen: u16,
     upstream: u16,
 ) -> String {
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
-    let mode = kind.name();
-    let mut more = match kind {
-        Kind::Http => "  option http-keep-alive\n  http-reuse always\n".to_owned(),
-        Kind::Tcp => String::new(),
+    let (mode, mut more) = match kind {
+        Kind::Tcp => ("tcp", String::new()),
+        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => {
+            ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned())
+        }
     };
+    let bind = match kind {
+        Kind::TlsH2ToH1 => format!(" ssl crt {}/both.pem alpn h2", folder.display()),
+        Kind::H2ToH1 | Kind::H2ToH2 | Kind::Grpc => " proto h2".to_owned(),
+        Kind::Http | Kind::Tcp => String::new(),
+    };
+    let server = if kind.has_h2_origin() { " proto h2" } else { "" };
     if let Some(log) = &extras.log {
         more += &format!("  log 127.0.0.1:{} local0\n  option httplog\n", log.port);
     }
@@ -130,6 +190,7 @@ pub(super) fn haproxy(
         "global
   nbthread 1
   maxconn {connections}
+  tune.h2.max-concurrent-streams 1024
 defaults
   mode {mode}
   timeout connect 5s
@@ -137,17 +198,75 @@ defaults
   timeout server 3600s
 {more}
 frontend in
-  bind 127.0.0.1:{listen} backlog 4096
+  bind 127.0.0.1:{listen} backlog 4096{bind}
 {edge}  default_backend origin
 backend origin
-  server origin 127.0.0.1:{upstream}
+  server origin 127.0.0.1:{upstream}{server}
+"
+    )
+}
+
+/// nghttpx speaks HTTP/2 to clients that begin with it.
+pub(super) fn nghttpx(kind: Kind, folder: &Path, listen: u16, upstream: u16) -> String {
+    let folder = folder.display();
+    let front = if kind == Kind::TlsH2ToH1 { "" } else { ";no-tls" };
+    let back = if kind.has_h2_origin() { ";;proto=h2" } else { "" };
+    format!(
+        "frontend=127.0.0.1,{listen}{front}
+backend=127.0.0.1,{upstream}{back}
+private-key-file={folder}/key.pem
+certificate-file={folder}/chain.pem
+no-ocsp=yes
+workers=1
+single-process=yes
+accesslog-file=/dev/null
+errorlog-file=/dev/null
+backlog=4096
+frontend-http2-max-concurrent-streams=1024
+backend-http2-max-concurrent-streams=1024
+frontend-http2-read-timeout=1h
+backend-read-timeout=1h
 "
     )
 }
 
 /// Envoy's bootstrap; ours too. As its FAQ on benchmarking asks: no request id where none is wanted, no dynamic
 /// statistics. Under callgrind on a busy machine an answer may take longer than the 15 s that are the default.
-pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> String {
+pub(super) fn envoy(
+    kind: Kind,
+    extras: &Extras,
+    folder: &Path,
+    listen: u16,
+    upstream: u16,
+) -> String {
+    let folder = folder.display();
+    let secure = if kind == Kind::TlsH2ToH1 {
+        format!(
+            "
+      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [h2, http/1.1]
+            tls_certificates:
+            - certificate_chain: {{ filename: {folder}/chain.pem }}
+              private_key: {{ filename: {folder}/key.pem }}"
+        )
+    } else {
+        String::new()
+    };
+    let options = if kind.has_h2_origin() {
+        "
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }"
+    } else {
+        ""
+    };
+    // Streams that are held are not to be answered.
+    let timeout = if kind.is_h2() { "3600s" } else { "120s" };
     let edge = extras.edge;
     let log = extras.log.as_ref().map_or_else(String::new, |log| {
         format!(
@@ -161,7 +280,7 @@ pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> 
         )
     });
     let filter = match kind {
-        Kind::Http => format!(
+        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => format!(
             "
       - name: envoy.filters.network.http_connection_manager
         typed_config:
@@ -175,7 +294,7 @@ pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> 
               domains: [\"*\"]
               routes:
               - match: {{ prefix: / }}
-                route: {{ cluster: origin, timeout: 120s }}
+                route: {{ cluster: origin, timeout: {timeout} }}
           http_filters:
           - name: envoy.filters.http.router
             typed_config:
@@ -197,14 +316,14 @@ pub(super) fn envoy(kind: Kind, extras: &Extras, listen: u16, upstream: u16) -> 
     address:
       socket_address: {{ address: 127.0.0.1, port_value: {listen} }}
     filter_chains:
-    - filters:{filter}
+    - filters:{filter}{secure}
   clusters:
   - name: origin
     type: STATIC
-    connect_timeout: 5s
+    connect_timeout: 5s{options}
     circuit_breakers:
       thresholds:
-      - {{ max_connections: 20000, max_pending_requests: 20000, max_requests: 20000 }}
+      - {{ max_connections: 20000, max_pending_requests: 200000, max_requests: 200000 }}
     load_assignment:
       cluster_name: origin
       endpoints:

@@ -10,7 +10,7 @@ use super::configs::{self, Extras, Kind};
 use super::process::{Process, await_port, pinned};
 
 /// In the order of the table: the first is what the others are compared with.
-pub(super) const NAMES: &[&str] = &["floor", "towpath", "nginx", "haproxy", "envoy"];
+pub(super) const NAMES: &[&str] = &["floor", "towpath", "nginx", "haproxy", "envoy", "nghttpx"];
 
 pub(super) struct Contender {
     pub(super) name: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Running {
 const PROXY_CORE: usize = 0;
 
 impl Contender {
-    /// Starts it before `upstream` and waits until it listens.
+    /// Starts it before `upstream` and waits until it listens. Where it needs a certificate, that is in `folder`.
     pub(super) fn start(&self, kind: Kind, upstream: u16, folder: &Path) -> Result<Running> {
         let (port, command) = self.command(kind, &Extras::default(), upstream, folder)?;
         let mut process = Process::start(PROXY_CORE, &command)?;
@@ -65,16 +65,20 @@ impl Contender {
             }
             "haproxy" => {
                 more(&["-db", "-f", &path]);
-                configs::haproxy(kind, extras, descriptors()?, port, upstream)
+                configs::haproxy(kind, extras, descriptors()?, folder, port, upstream)
+            }
+            "nghttpx" => {
+                more(&[&format!("--conf={path}")]);
+                configs::nghttpx(kind, folder, port, upstream)
             }
             "envoy" => {
                 more(&["-c", &path, "--concurrency", "1", "--log-level", "error"]);
                 more(&["--disable-hot-restart"]);
-                configs::envoy(kind, extras, port, upstream)
+                configs::envoy(kind, extras, folder, port, upstream)
             }
             _ => {
                 more(&["-c", &path, "--concurrency", "1", "--log-level", "error"]);
-                configs::envoy(kind, extras, port, upstream)
+                configs::envoy(kind, extras, folder, port, upstream)
             }
         };
         fs::write(&config, text)?;

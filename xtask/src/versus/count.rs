@@ -53,7 +53,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
         };
         match word.as_str() {
             "--jobs" => jobs = super::among(list()?, &JOBS.map(|job| job.name))?,
-            "--only" => contenders = super::among(list()?, &contender::NAMES[1..])?,
+            "--only" => contenders = super::among(list()?, &contender::NAMES[1..5])?,
             "--no-build" => build = false,
             _ => return Err(format!("no option '{word}'\n{}", super::HELP).into()),
         }
@@ -63,7 +63,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
         run_command(build.args(["build", "--quiet", "--release", "-p", "towpath-proxy"]))?;
     }
     let mut chosen = Vec::new();
-    for &name in &contender::NAMES[1..] {
+    for &name in &contender::NAMES[1..5] {
         if contenders.is_empty() || contenders.iter().any(|it| it == name) {
             let program = match name {
                 "towpath" => target().join("release/towpath-proxy"),

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::shell::{Result, target};
+use crate::shell::{Result, output, target};
 
 use super::configs::{self, Kind};
 use super::contender::{Running, free_port};
@@ -15,7 +16,7 @@ use super::process::{Process, await_port};
 use super::report::{Column, Figure, Report, Row};
 use super::{Plan, Programs};
 
-const fn column(heading: &'static str, metric: &'static str, decimals: usize) -> Column {
+pub(super) const fn column(heading: &'static str, metric: &'static str, decimals: usize) -> Column {
     Column { heading, metric, decimals }
 }
 
@@ -167,7 +168,7 @@ pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -
 }
 
 /// Who comes after whom: forwards and backwards in turns, so that none always follows the same neighbour.
-fn turns<'a>(
+pub(super) fn turns<'a>(
     round: usize,
     running: &'a [Running],
     rows: &'a mut [Row],
@@ -179,7 +180,7 @@ fn turns<'a>(
     turns
 }
 
-fn add<const N: usize>(row: &mut Row, values: [f64; N]) {
+pub(super) fn add<const N: usize>(row: &mut Row, values: [f64; N]) {
     for (figure, value) in row.figures.iter_mut().zip(values) {
         figure.add(value);
     }
@@ -227,33 +228,60 @@ pub(super) fn idle(plan: &Plan, programs: &Programs, report: &mut Report) -> Res
 }
 
 /// An origin and all contenders before it.
-struct Scene {
-    folder: PathBuf,
+pub(super) struct Scene {
+    pub(super) folder: PathBuf,
     origin_port: u16,
-    running: Vec<Running>,
+    pub(super) running: Vec<Running>,
     _origin: Process,
 }
 
 impl Scene {
-    fn start(plan: &Plan, programs: &Programs, kind: Kind) -> Result<Self> {
+    pub(super) fn start(plan: &Plan, programs: &Programs, kind: Kind) -> Result<Self> {
+        Self::start_before(plan, programs, kind, kind == Kind::Grpc)
+    }
+
+    /// The origin is nginx, or our lab's: for calls of gRPC, and for answers that do not come.
+    pub(super) fn start_before(
+        plan: &Plan,
+        programs: &Programs,
+        kind: Kind,
+        of_lab: bool,
+    ) -> Result<Self> {
         let folder = target().join("versus");
         let files = folder.join("files");
         fs::create_dir_all(&files)?;
         fs::write(files.join("small"), [b'x'; 1024])?;
         // All holes: the origin reads it without a disk.
         fs::File::create(files.join("large"))?.set_len(plan.stream_bytes)?;
-        let origin_port = free_port()?;
-        let origin = start_origin(&programs.nginx, &folder, origin_port)?;
+        if kind.is_h2() {
+            make_certificate(&folder)?;
+        }
+        let (plain, h2) = (free_port()?, free_port()?);
+        let origin_port = if kind.has_h2_origin() { h2 } else { plain };
+        let origin = if of_lab {
+            start_lab_origin(&programs.lab, kind, origin_port)?
+        } else {
+            start_origin(&programs.nginx, &folder, plain, h2)?
+        };
         let mut running = Vec::new();
-        for contender in &programs.contenders {
+        for contender in programs.contenders.iter().filter(|it| kind.suits(it.name)) {
             let proxy = contender.start(kind, origin_port, &folder)?;
-            check(&proxy)?;
+            match kind {
+                Kind::Http | Kind::Tcp => check(&proxy)?,
+                // What makes the load looks at these answers.
+                Kind::Grpc => {}
+                Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 if of_lab => {}
+                Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 => {
+                    load::h2_check(programs, kind, proxy.port)
+                        .map_err(|error| format!("{}: {error}", proxy.name))?
+                }
+            }
             running.push(proxy);
         }
         Ok(Self { folder, origin_port, running, _origin: origin })
     }
 
-    fn rows(&self, figures: usize) -> Vec<Row> {
+    pub(super) fn rows(&self, figures: usize) -> Vec<Row> {
         let row = |running: &Running| Row {
             who: running.name,
             figures: vec![Figure::default(); figures],
@@ -262,9 +290,41 @@ impl Scene {
     }
 }
 
-fn start_origin(nginx: &Path, folder: &Path, port: u16) -> Result<Process> {
+/// Calls of gRPC are answered with 100 bytes; everything else is not answered as long as it is held.
+fn start_lab_origin(lab: &Path, kind: Kind, port: u16) -> Result<Process> {
+    let mut command: Vec<String> = vec![lab.display().to_string()];
+    let listen = format!("--listen=127.0.0.1:{port}");
+    command.extend(["lab", "origin", &listen, "--size=100"].map(str::to_owned));
+    if kind != Kind::Grpc {
+        command.push("--delay=3600s".to_owned());
+    }
+    let mut origin = Process::start(load::CLIENT_CORE, &command)?;
+    await_port(port, &mut origin, "the origin")?;
+    Ok(origin)
+}
+
+/// A key and a certificate for `localhost`, and both in one file as HAProxy wants them.
+fn make_certificate(folder: &Path) -> Result<()> {
+    let [key, chain, both] = ["key.pem", "chain.pem", "both.pem"].map(|name| folder.join(name));
+    if both.is_file() {
+        return Ok(());
+    }
+    output(
+        Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+            .args(["-nodes", "-days", "3650", "-subj", "/CN=localhost", "-keyout"])
+            .arg(&key)
+            .arg("-out")
+            .arg(&chain),
+    )
+    .map_err(|error| format!("a certificate needs openssl: {error}"))?;
+    fs::write(both, [fs::read(chain)?, fs::read(key)?].concat())?;
+    Ok(())
+}
+
+fn start_origin(nginx: &Path, folder: &Path, port: u16, h2_port: u16) -> Result<Process> {
     let config = folder.join("origin.conf");
-    fs::write(&config, configs::origin(folder, port))?;
+    fs::write(&config, configs::origin(folder, port, h2_port))?;
     let words = [nginx, Path::new("-p"), folder, Path::new("-c"), &config];
     let command: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
     let mut origin = Process::start(load::CLIENT_CORE, &command)?;

@@ -1,4 +1,5 @@
-//! The clients: wrk for the closed loop, our lab for the open one, and two of our own for streams and idlers.
+//! The clients: wrk and h2load for the closed loop, our lab for the open one and for gRPC, and some of our own for
+//! streams and idlers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +11,9 @@ use serde_json::Value;
 
 use crate::shell::{Result, output};
 
+use super::configs::Kind;
 use super::process::pinned;
+use super::{Programs, h2_wire};
 
 /// What one closed-loop run brought.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +68,127 @@ fn microseconds(text: &str) -> Result<f64> {
         }
     }
     Err(format!("'{text}' is no time").into())
+}
+
+/// How many connections with how many streams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    pub(super) connections: usize,
+    pub(super) each: usize,
+}
+
+/// What one run over HTTP/2 brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    pub(super) requests: u64,
+    pub(super) per_second: f64,
+    pub(super) mean_us: f64,
+}
+
+/// As many requests as come through; over HTTP/1.1 where the job has no HTTP/2.
+pub(super) fn h2load(
+    programs: &Programs,
+    kind: Kind,
+    port: u16,
+    streams: Streams,
+    seconds: u64,
+) -> Result<Answered> {
+    let Streams { connections, each } = streams;
+    let words = [format!("-c{connections}"), format!("-m{each}"), format!("-D{seconds}")];
+    run_h2load(programs, kind, port, "small", &words)
+}
+
+/// One request gets the right answer.
+pub(super) fn h2_check(programs: &Programs, kind: Kind, port: u16) -> Result<()> {
+    run_h2load(programs, kind, port, "small", &["-n1".to_owned()]).map(|_| ())
+}
+
+/// One large answer through one stream; the seconds it took.
+pub(super) fn h2_drain(programs: &Programs, port: u16, bytes: u64) -> Result<f64> {
+    let words = ["-n1", "-w30", "-W30"].map(str::to_owned);
+    let run = run_h2load(programs, Kind::H2ToH1, port, "large", &words)?;
+    let seconds = run.mean_us / 1e6;
+    // Loopback is not that fast: the answer was not whole.
+    if seconds < bytes as f64 / 1e11 { Err("the answer was too short".into()) } else { Ok(seconds) }
+}
+
+fn run_h2load(
+    programs: &Programs,
+    kind: Kind,
+    port: u16,
+    path: &str,
+    words: &[String],
+) -> Result<Answered> {
+    let scheme = if kind == Kind::TlsH2ToH1 { "https" } else { "http" };
+    let mut command = vec![programs.h2load.display().to_string(), "-t1".to_owned()];
+    if !kind.is_h2() {
+        command.push("--h1".to_owned());
+    }
+    command.extend_from_slice(words);
+    command.push(format!("{scheme}://127.0.0.1:{port}/{path}"));
+    parse_h2load(&output(&mut pinned(CLIENT_CORE, &command))?)
+}
+
+fn parse_h2load(text: &str) -> Result<Answered> {
+    let line = |start: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(start));
+        line.ok_or_else(|| format!("h2load said nothing of '{start}'"))
+    };
+    let number = |words: &str, unit: &str| -> Result<f64> {
+        let part = words.split(", ").find_map(|part| part.trim().strip_suffix(unit));
+        Ok(part.ok_or_else(|| format!("h2load counts no{unit}"))?.trim().parse()?)
+    };
+    let requests = line("requests: ")?;
+    let done = number(requests, " done")?;
+    for wrong in [" failed", " errored", " timeout"] {
+        if number(requests, wrong)? > 0.0 {
+            return Err(format!("h2load counted errors: {requests}").into());
+        }
+    }
+    if number(line("status codes: ")?, " 2xx")? < done || done < 1.0 {
+        return Err(format!("h2load got other answers: {}", line("status codes: ")?).into());
+    }
+    let times: Vec<&str> = line("time for request:")?.split_whitespace().collect();
+    Ok(Answered {
+        requests: done as u64,
+        per_second: number(line("finished in ")?, " req/s")?,
+        mean_us: microseconds(times.get(2).ok_or("h2load gives no times")?)?,
+    })
+}
+
+/// As many calls of gRPC as come through.
+pub(super) fn grpc(
+    programs: &Programs,
+    port: u16,
+    streams: Streams,
+    seconds: u64,
+    folder: &Path,
+) -> Result<Answered> {
+    let (json, message) = (folder.join("grpc.json"), folder.join("message"));
+    std::fs::write(&message, [b'x'; 100])?;
+    let command = [
+        programs.lab.display().to_string(),
+        "lab".to_owned(),
+        "load".to_owned(),
+        "--grpc=bench.Echo/Call".to_owned(),
+        format!("--body-file={}", message.display()),
+        format!("--connections={}", streams.connections),
+        format!("--streams={}", streams.each),
+        format!("--duration={seconds}s"),
+        "--warmup=0".to_owned(),
+        format!("--json={}", json.display()),
+        format!("http://127.0.0.1:{port}/"),
+    ];
+    output(&mut pinned(CLIENT_CORE, &command))?;
+    let outcome: Value = serde_json::from_str(&std::fs::read_to_string(json)?)?;
+    let errors = outcome["errors"].as_object();
+    let failed: u64 = errors.map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum());
+    let requests = outcome["answered"].as_u64().ok_or("lab load answers nothing")?;
+    if failed > 0 || requests == 0 {
+        return Err(format!("{requests} calls were answered, errors: {}", outcome["errors"]).into());
+    }
+    let mean = outcome["latency_ns"]["mean"].as_f64().ok_or("lab load reports no mean")?;
+    Ok(Answered { requests, per_second: requests as f64 / seconds as f64, mean_us: mean / 1000.0 })
 }
 
 /// What one open-loop run brought: latency counted from when a request was due.
@@ -144,7 +268,17 @@ pub(super) struct Held {
 }
 
 pub(super) fn hold(port: u16, connections: usize) -> Result<Held> {
-    let command = ourselves(&["hold", &port.to_string(), &connections.to_string()])?;
+    held(&["hold", &port.to_string(), &connections.to_string()])
+}
+
+/// Connections of HTTP/2, each with so many streams that wait for their answer, or idle after one that had it.
+pub(super) fn hold_streams(port: u16, connections: usize, streams: usize) -> Result<Held> {
+    let numbers = [port.into(), connections, streams].map(|number| number.to_string());
+    held(&["hold-streams", &numbers[0], &numbers[1], &numbers[2]])
+}
+
+fn held(words: &[&str]) -> Result<Held> {
+    let command = ourselves(words)?;
     let mut child =
         pinned(CLIENT_CORE, &command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().ok_or("the holder says nothing")?;
@@ -175,6 +309,66 @@ pub(super) fn hold_main(words: &[String]) -> Result<()> {
     }
     println!("held");
     let _ = std::io::stdin().read(&mut [0]);
+    Ok(())
+}
+
+/// `versus hold-streams PORT COUNT STREAMS`: as `hold`, over HTTP/2.
+pub(super) fn hold_streams_main(words: &[String]) -> Result<()> {
+    let [port, count, streams] = words else {
+        return Err("hold-streams PORT COUNT STREAMS".into());
+    };
+    let (port, count, streams): (u16, usize, u32) =
+        (port.parse()?, count.parse()?, streams.parse()?);
+    let mut bytes = h2_wire::opening(&[]);
+    bytes.extend(h2_wire::frame(h2_wire::SETTINGS, h2_wire::ACK, 0, &[]));
+    for number in 0..streams.max(1) {
+        bytes.extend(h2_wire::head(2 * number + 1, "GET", "/small", true));
+    }
+    // Its answer comes when all before it has been read.
+    bytes.extend(h2_wire::frame(h2_wire::PING, 0, 0, b"question"));
+    let mut held: Vec<TcpStream> = Vec::with_capacity(count);
+    while held.len() < count {
+        let first = held.len();
+        // Many at once, so that neither side waits for the other each time.
+        for _ in 0..AT_ONCE.min(count - first) {
+            let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            stream.write_all(&bytes)?;
+            held.push(stream);
+        }
+        for stream in &mut held[first..] {
+            read_h2(stream, streams == 0)?;
+        }
+    }
+    println!("held");
+    let _ = std::io::stdin().read(&mut [0]);
+    Ok(())
+}
+
+const AT_ONCE: usize = 100;
+
+/// Reads until a PING is answered, and the first stream where that is wanted.
+fn read_h2(stream: &mut TcpStream, wants_answer: bool) -> Result<()> {
+    let (mut pong, mut answered) = (false, !wants_answer);
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    while !pong || !answered {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Err("the connection ended".into());
+        }
+        received.extend_from_slice(&buffer[..length]);
+        while let Some((kind, flags, _, payload)) = h2_wire::first_frame(&received) {
+            match kind {
+                h2_wire::PING => pong |= flags & h2_wire::ACK != 0,
+                h2_wire::DATA | h2_wire::HEADERS => answered |= flags & h2_wire::END_STREAM != 0,
+                h2_wire::RESET | h2_wire::GO_AWAY => return Err("a stream was refused".into()),
+                _ => {}
+            }
+            let whole = 9 + payload.len();
+            received.drain(..whole);
+        }
+    }
     Ok(())
 }
 
@@ -218,6 +412,20 @@ mod tests {
         let closed = parse_wrk(SAID).unwrap();
         assert_eq!((closed.requests, closed.p50_us, closed.p99_us), (130_712, 812.0, 1930.0));
         assert!((closed.per_second - 65356.12).abs() < 1e-6);
+    }
+
+    #[test]
+    fn h2load_is_understood() {
+        let said = "finished in 2.00s, 59823.50 req/s, 64.07MB/s\nrequests: 119647 total, 119903 started, 119647 done, \
+                    119647 succeeded, 0 failed, 0 errored, 0 timeout\nstatus codes: 119903 2xx, 0 3xx, 0 4xx, 0 5xx\n\
+                    time for request:       60us      7.49ms      4.27ms       633us    75.34%\n";
+        let run = parse_h2load(said).unwrap();
+        assert_eq!((run.requests, run.mean_us), (119_647, 4270.0));
+        assert!((run.per_second - 59823.5).abs() < 1e-6);
+        for (from, to) in [("0 failed", "1 failed"), ("119903 2xx", "100 2xx"), (" done", " gone")]
+        {
+            assert!(parse_h2load(&said.replace(from, to)).is_err(), "{to}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! HTTP/2 as bytes: frames that no codec would write, and what comes back.
+//! A client of HTTP/2 that says whatever it is told to, and what comes back.
 #![allow(dead_code, reason = "each story uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -6,63 +6,13 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use socket2::{Domain, Socket, Type};
-use towpath_proto::http2::PREFACE;
 use towpath_proto::http2::hpack::{Decoder, Limits};
 
 use crate::common::PATIENCE;
-
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RESET: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GO_AWAY: u8 = 7;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const ACK: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-
-/// One frame (RFC 9113 §4.1).
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let header = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
-    [&header, payload].concat()
-}
-
-/// A header block of literals, neither indexed nor compressed (RFC 7541 §6.2.2).
-pub(crate) fn block<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in fields {
-        block.push(0);
-        for text in [name, value] {
-            put_length(&mut block, text.len());
-            block.extend_from_slice(text);
-        }
-    }
-    block
-}
-
-/// RFC 7541 §5.1, with a prefix of seven bits.
-fn put_length(out: &mut Vec<u8>, length: usize) {
-    if length < 127 {
-        return out.push(length as u8);
-    }
-    out.push(127);
-    let mut left = length - 127;
-    while left >= 128 {
-        out.push((left % 128) as u8 | 128);
-        left /= 128;
-    }
-    out.push(left as u8);
-}
-
-/// The usual fields of a request.
-pub(crate) fn request<'a>(method: &'a str, path: &'a str) -> Vec<(&'a [u8], &'a [u8])> {
-    let fields = [(":method", method), (":scheme", "http"), (":authority", "a"), (":path", path)];
-    fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())).to_vec()
-}
+use crate::h2::{
+    ACK, DATA, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PING, RESET, SETTINGS, first_frame,
+    frame, opening,
+};
 
 /// A stream's answer as far as it has come.
 #[derive(Clone, Debug, Default)]
@@ -114,10 +64,7 @@ impl Client {
             is_closed: false,
             pongs: 0,
         };
-        let setting =
-            |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
-        let settings: Vec<u8> = settings.iter().flat_map(setting).collect();
-        client.send(&[PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat());
+        client.send(&opening(settings));
         client
     }
 
@@ -157,15 +104,9 @@ impl Client {
     }
 
     fn take_frames(&mut self) {
-        while let Some(header) = self.received.first_chunk::<9>() {
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
-            let (kind, flags) = (header[3], header[4]);
-            let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-            if self.received.len() < 9 + length {
-                return;
-            }
-            let payload = self.received[9..9 + length].to_vec();
-            self.received.drain(..9 + length);
+        while let Some((kind, flags, stream, payload)) = first_frame(&self.received) {
+            let payload = payload.to_vec();
+            self.received.drain(..9 + payload.len());
             self.take_frame(kind, flags, stream, &payload);
         }
     }
