@@ -9,6 +9,8 @@ mod configs;
 mod contender;
 mod count;
 mod h2;
+#[path = "../../conformance/h2/abuse.rs"]
+mod h2_abuse;
 #[path = "../../conformance/h2/wire.rs"]
 mod h2_wire;
 mod jobs;
@@ -53,10 +55,12 @@ const JOBS: &[&str] = &[
     "h2-large",
     "grpc",
     "h2-held",
+    "h2-abuse",
 ];
 
 const HELP: &str = "\
-cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,h2-held]
+cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,h2-held,
+                   h2-abuse]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
 cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp] [--only towpath,nginx,haproxy,envoy] [--no-build]
@@ -145,6 +149,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             "h2-1" => h2::one_stream(&plan, &programs, &mut report)?,
             "h2-large" => h2::large(&plan, &programs, &mut report)?,
             "h2-held" => h2::held(&plan, &programs, &mut report)?,
+            "h2-abuse" => h2::abuse(&plan, &programs, &mut report)?,
             other => return Err(format!("no job '{other}'").into()),
         }
     }

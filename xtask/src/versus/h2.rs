@@ -1,11 +1,13 @@
 //! The jobs over HTTP/2: many small requests, one stream on each connection, one large answer, calls of gRPC, and
 //! connections that are held.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::shell::Result;
 
 use super::configs::Kind;
+use super::h2_abuse::{self, ATTACKS};
 use super::jobs::{Scene, add, column, turns};
 use super::load;
 use super::report::Report;
@@ -169,6 +171,37 @@ pub(super) fn held(plan: &Plan, programs: &Programs, report: &mut Report) -> Res
             format!("memory (PSS): {connections} connections × {streams} streams that wait")
         };
         report.table(&title, name, &columns, &rows);
+    }
+    Ok(())
+}
+
+/// What each attack costs each proxy, and how it ends: each proxy is a fresh one for each attack.
+pub(super) fn abuse(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
+    let columns = [
+        column("CPU ms", "cpu_ms", 0),
+        column("more MiB", "more_mib", 1),
+        column("GOAWAY", "goaway_code", 0),
+        column("closed", "closed", 0),
+        column("said", "times", 0),
+    ];
+    for attack in &ATTACKS {
+        let scene = Scene::start(plan, programs, Kind::H2ToH1)?;
+        let mut rows = scene.rows(columns.len());
+        for (running, row) in scene.running.iter().zip(&mut rows) {
+            let (cpu, memory) = (running.process.cpu(), running.process.resident_bytes() as f64);
+            let seen = h2_abuse::run(attack, (Ipv4Addr::LOCALHOST, running.port).into())
+                .map_err(|error| format!("{}, {}: {error}", running.name, attack.name))?;
+            // What is still to come of it comes.
+            std::thread::sleep(Duration::from_secs(if attack.stays { 2 } else { 1 }));
+            let cpu = running.process.cpu().since(cpu).total_ns as f64 / 1e6;
+            let more = running.process.resident_bytes() as f64 - memory;
+            let code = seen.go_away.map_or(f64::NAN, f64::from);
+            let (closed, times) = (f64::from(u8::from(seen.is_closed)), f64::from(seen.times));
+            add(row, [cpu, more / f64::from(1 << 20), code, closed, times]);
+            drop(seen.stream);
+        }
+        let title = format!("attack {}: on one connection, {} times", attack.name, attack.times);
+        report.table(&title, &format!("h2-abuse-{}", attack.name), &columns, &rows);
     }
     Ok(())
 }

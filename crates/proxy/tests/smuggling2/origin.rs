@@ -62,9 +62,11 @@ fn answer(request: &wire::Request, say: &impl Fn(&str)) -> Vec<u8> {
     ));
     say(&format!("whole {id} {}", request.body.len()));
     let canary = field("x-canary");
-    let content = if request.method == "HEAD" { "" } else { "hello" };
+    let content = if target == "/large" { "x".repeat(1 << 18) } else { "hello".to_owned() };
+    let length = content.len();
+    let content = if request.method == "HEAD" { String::new() } else { content };
     format!(
-        "HTTP/1.1 200 OK\r\nx-origin: 1\r\nx-canary: {canary}\r\ncontent-length: 5\r\n\r\n{content}"
+        "HTTP/1.1 200 OK\r\nx-origin: 1\r\nx-canary: {canary}\r\ncontent-length: {length}\r\n\r\n{content}"
     )
     .into_bytes()
 }
