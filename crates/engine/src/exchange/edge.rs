@@ -299,6 +299,7 @@ impl Exchange {
     fn change_response(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let mut head = stream.response.take();
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         if let Some(routed) = stream.routed() {
             let scratch = &mut self.env.scratch;

@@ -411,6 +411,7 @@ impl Exchange {
         let mut response = stream.response.take();
         stream.status = response.status();
         let before = response.clone();
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = crate::exchange::log::facts(stream, Some(&before), setting, now);
         let mapper = config.mappers.iter().find(|mapper| mapper.filter.matches(&facts, random));
@@ -429,6 +430,7 @@ impl Exchange {
         }
         let format = mapper.and_then(|mapper| mapper.format.as_ref()).or(config.body.as_ref());
         if let Some(format) = format {
+            stream.complete_record();
             let mut facts = crate::exchange::log::facts(stream, Some(&response), setting, now);
             facts.local_reply_body = text;
             let mut made = Vec::new();

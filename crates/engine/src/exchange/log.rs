@@ -15,8 +15,9 @@ use crate::wall_clock::WallClock;
 impl Exchange {
     /// Writes a stream's lines.
     pub(crate) fn log(&mut self, stream: &mut Stream, kind: &'static str, now: Instant) {
-        let logs = stream.context.access_logs();
-        if !logs.is_empty() {
+        if !stream.context.access_logs().is_empty() {
+            stream.complete_record();
+            let logs = stream.context.access_logs();
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let mut facts = facts(stream, None, setting, now);
             facts.response = (stream.status != 0).then_some(&stream.response);

@@ -338,6 +338,7 @@ impl Exchange {
             return;
         }
         let mut head = stream.request.take();
+        stream.complete_record();
         apply_header_ops(
             routed,
             Subject::Request,
