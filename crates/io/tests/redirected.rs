@@ -1,0 +1,125 @@
+//! Where a redirected connection was going, in a network namespace that the test makes.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, and says when it cannot begin"
+)]
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use towpath_io::readiness::{Driver, Options};
+use towpath_proto::{Address, Input, Instant, ListenOptions, ListenerId, Machine, Output};
+
+#[test]
+fn a_listener_tells_where_its_connections_were_going() {
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--net"]);
+        unshare
+    };
+    let permitted = unshare().args(["ip", "link"]).output();
+    if !permitted.as_ref().is_ok_and(|output| output.status.success()) {
+        let why = format!("no network namespace, or no iproute2: {permitted:?}");
+        assert!(std::env::var_os("CI").is_none(), "CI promises both: {why}");
+        return eprintln!("not tested here: {why}");
+    }
+    let inside = ["--exact", "what_happens_in_a_namespace", "--nocapture"];
+    let program = std::env::current_exe().unwrap();
+    let status = unshare().arg(program).args(inside).env(INSIDE, "yes").status().unwrap();
+    assert!(status.success());
+}
+
+/// What the test above runs in a namespace of its own; nothing by itself.
+#[test]
+fn what_happens_in_a_namespace() {
+    if std::env::var(INSIDE).is_err() {
+        return;
+    }
+    assert!(run("ip", "link set lo up"));
+    // Every address of the network is this machine's.
+    assert!(run("ip", "route add local 10.7.0.0/16 dev lo"));
+    let any = |port| SocketAddr::from(([0, 0, 0, 0], port));
+    let there = SocketAddr::from(([10, 7, 8, 9], 5000));
+    let asks = ListenOptions { original_destination: true, ..ListenOptions::default() };
+    let transparent = ListenOptions { transparent: true, ..asks.clone() };
+    let silent = ListenOptions { transparent: true, ..ListenOptions::default() };
+    assert_eq!(accepted(any(5000), transparent, there), (there, Some(there)));
+    assert_eq!(accepted(any(5000), silent, there), (there, None));
+    // Without rules most kernels keep no track of connections.
+    let (local, original) = accepted(any(5000), asks.clone(), there);
+    assert!(local == there && original.is_none_or(|it| it == there), "{original:?}");
+    if !run("nft", "add table ip test") {
+        return eprintln!("not tested here: there is no nft");
+    }
+    assert!(run("nft", "add chain ip test out { type nat hook output priority -100; }"));
+    assert!(run("nft", "add rule ip test out tcp dport 5000 redirect to :6000"));
+    let here = SocketAddr::from(([127, 0, 0, 1], 6000));
+    assert_eq!(accepted(any(6000), asks.clone(), there), (here, Some(there)));
+    assert_eq!(accepted(any(6000), ListenOptions::default(), there), (here, None));
+    // One that was not redirected was going where it came.
+    assert_eq!(accepted(any(6000), asks, here), (here, Some(here)));
+}
+
+/// The local address of a connection to `to`, and where it was going, as its listener tells.
+fn accepted(
+    at: SocketAddr,
+    options: ListenOptions,
+    to: SocketAddr,
+) -> (SocketAddr, Option<SocketAddr>) {
+    let told = Arc::new(Mutex::new(None));
+    let machine = Listens { ask: Some((at, options)), told: Arc::clone(&told) };
+    let mut driver = Driver::new(machine, Options::default(), |()| {}).unwrap();
+    let turn = |driver: &mut Driver<Listens>| driver.turn(Some(PATIENCE)).unwrap();
+    turn(&mut driver);
+    let _client = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+    let begin = std::time::Instant::now();
+    loop {
+        if let Some(found) = told.lock().unwrap().take() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no connection came from {to}");
+        turn(&mut driver);
+    }
+}
+
+type Told = Arc<Mutex<Option<(SocketAddr, Option<SocketAddr>)>>>;
+
+/// Listens, and takes note of the connection that comes.
+struct Listens {
+    ask: Option<(SocketAddr, ListenOptions)>,
+    told: Told,
+}
+
+impl Machine for Listens {
+    type Message = ();
+
+    fn handle(&mut self, input: Input<()>, _now: Instant) {
+        if let Input::Listening { outcome, .. } = &input {
+            outcome.as_ref().unwrap();
+        }
+        if let Input::Accepted { local, original, .. } = input {
+            *self.told.lock().unwrap() = Some((local.ip().unwrap(), original));
+        }
+    }
+
+    fn poll(&mut self, _now: Instant) -> Output<()> {
+        match self.ask.take() {
+            Some((address, options)) => {
+                let (listener, address) = (ListenerId(0), Address::Ip(address));
+                Output::Listen { listener, address, options: Arc::new(options) }
+            }
+            None => Output::Idle,
+        }
+    }
+}
+
+/// Whether a command did what it was asked.
+fn run(program: &str, words: &str) -> bool {
+    Command::new(program).args(words.split(' ')).status().is_ok_and(|status| status.success())
+}
+
+const INSIDE: &str = "TOWPATH_INSIDE_NAMESPACE";
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
