@@ -27,7 +27,7 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
         ..Options::default()
     });
     let reads = requests(20);
-    let mut idle = || {
+    let idle = || {
         let mut server = Box::new(Connection::server(Arc::clone(&options)));
         reads.iter().for_each(|read| serve(&mut server, read));
         assert_eq!(server.streams(), 0);
