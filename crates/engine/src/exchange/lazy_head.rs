@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
 
 use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::name::Name;
 
 /// A head, or none: read as one of which nothing is known, whose method is none that may be repeated. To change it makes
 /// it.
@@ -35,6 +36,11 @@ impl LazyHead {
 
     pub(crate) fn present(&self) -> Option<&Head> {
         self.0.as_ref()
+    }
+
+    /// Whether it is there and has such a field.
+    pub(crate) fn names(&self, name: Name) -> bool {
+        self.0.as_ref().is_some_and(|head| head.get(name).is_some())
     }
 
     pub(crate) fn present_mut(&mut self) -> Option<&mut Head> {

@@ -252,7 +252,7 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(wanted) = edge::wanted_upgrade(&stream.request) {
+        if let Some(wanted) = stream.request.present().and_then(edge::wanted_upgrade) {
             let allowed = allowed(wanted, &forward.upgrades, &http.config.upgrades);
             stream.upgrade = match allowed {
                 Some(AllowedUpgrade { ends_connect: true, .. }) => Upgrade::ConnectHere,
@@ -306,7 +306,10 @@ impl Exchange {
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let Leg { connection: downstream, number } = stream.downstream;
-        let Some(expected) = stream.request.get(Name::Expect) else { return true };
+        let Some(expected) = stream.request.present().and_then(|head| head.get(Name::Expect))
+        else {
+            return true;
+        };
         if !expected.eq_ignore_ascii_case(b"100-continue")
             && stream.request.version() != Version::Http10
         {
@@ -330,6 +333,9 @@ impl Exchange {
     /// Header operations, host and path as the route has them.
     pub(crate) fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.request.present().is_none() {
+            return;
+        }
         let context = stream.context.clone();
         let Some(routed) = stream.route.and_then(|route| Routed::of(&context, route)) else {
             return;

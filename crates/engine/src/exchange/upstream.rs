@@ -191,7 +191,8 @@ impl Exchange {
         if let Some(cluster) = clusters.get(stream.cluster) {
             count_response(stream, cluster, status, now);
         }
-        if let Some(hint) = stream.response.get(Name::KeepAlive).and_then(keep_alive_timeout)
+        let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
+        if let Some(hint) = kept.and_then(keep_alive_timeout)
             && let Some(pool) = pool_key.and_then(|pool_key| clusters.pool_mut(pool_key))
         {
             pool.peer_idle = Some(hint);
@@ -517,7 +518,7 @@ impl Exchange {
 /// What an answer says of its host: of gRPC, what its status there stands for, if it is in the head.
 fn status_for_host(stream: &Stream) -> u16 {
     let status = stream.response_status();
-    match grpc::status_of(&stream.response) {
+    match stream.response.present().and_then(grpc::status_of) {
         Some(said) if grpc::is_grpc(&stream.request) => grpc::http_status(said),
         Some(_) | None => status,
     }
@@ -525,7 +526,7 @@ fn status_for_host(stream: &Stream) -> u16 {
 
 /// What the cluster of a stream counts of a response.
 fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
-    let internal = stream.request.get(Name::XEnvoyInternal).is_some();
+    let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
     if let Some(began) = stream.times.upstream_first_sent {
         cluster.stats.upstream_rq_time.record(now.millis_since(began));
