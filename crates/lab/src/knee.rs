@@ -377,6 +377,13 @@ mod tests {
         panic!("{spoilt:#?}");
     }
 
+    #[test]
+    fn the_objective_is_drawn_when_not_even_the_lowest_rate_held() {
+        let (search, _) = busy_outcome();
+        assert_eq!(page::objective(&search, search.from), [(100.0, 10.0), (200.0, 10.0)]);
+        assert_eq!(page::objective(&search, 778.0), [(100.0, 10.0), (778.0, 10.0)]);
+    }
+
     /// A second at 778 requests/s to a server whose only thread needs 1 ms for each.
     fn busy_outcome() -> (Search, Outcome) {
         let mut plan = Plan::new("127.0.0.1:1".parse().unwrap());

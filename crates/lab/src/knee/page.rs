@@ -18,10 +18,7 @@ impl Knee {
         let mut points: Vec<(f64, f64)> =
             self.steps.iter().map(|step| (step.rate, step.latency_ns as f64 / 1e6)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let line = vec![
-            (search.from, search.objective.as_secs_f64() * 1e3),
-            (self.broken.or(self.rate).unwrap_or(search.to), search.objective.as_secs_f64() * 1e3),
-        ];
+        let line = objective(search, self.broken.or(self.rate).unwrap_or(search.to));
         page.curves(
             "The percentile at each rate tried, from the intended start, and the objective.",
             &Curves {
@@ -99,4 +96,11 @@ impl Knee {
         page.code(command);
         page
     }
+}
+
+/// The objective across the rates tried; where one alone was tried, up to twice that, for a point is no line.
+pub(super) fn objective(search: &Search, reached: f64) -> Vec<(f64, f64)> {
+    let limit = search.objective.as_secs_f64() * 1e3;
+    let until = if reached > search.from { reached } else { search.from * 2.0 };
+    vec![(search.from, limit), (until, limit)]
 }
