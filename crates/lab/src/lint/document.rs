@@ -227,7 +227,10 @@ fn quantity(label: &str) -> Option<Quantity> {
     if let Some(share) = words.iter().find_map(|word| percentile(word)) {
         return Some(Quantity::Percentile(share));
     }
-    let is_time = has(&["rt", "rtt", "latency", "mean", "avg", "average", "duration"]);
+    let is_mean = has(&["rt", "rtt", "latency", "mean", "avg", "average"]);
+    let is_duration = has(&["duration"]);
+    // That of a run has whole seconds or says so; that of a request is a mean.
+    let is_of_run = is_duration && !is_mean && has(&["s", "sec", "seconds", "test", "run"]);
     match () {
         () if has(&["qps", "rps", "tps", "throughput", "req"]) || label.contains("requests/s") => {
             Some(Quantity::Rate)
@@ -238,10 +241,10 @@ fn quantity(label: &str) -> Option<Quantity> {
         }
         () if has(&["cpu", "cpus"]) => Some(Quantity::Cpu),
         () if has(&["mem", "memory", "rss", "pss"]) => Some(Quantity::Memory),
-        () if has(&["total", "elapsed"]) => Some(Quantity::Total),
+        () if has(&["total", "elapsed"]) || is_of_run => Some(Quantity::Total),
         () if has(&["requests", "count"]) => Some(Quantity::Count),
         () if words.last().is_some_and(|word| is_repeat(word)) => Some(Quantity::Repeat),
-        () if is_time => Some(Quantity::Mean),
+        () if is_mean || is_duration => Some(Quantity::Mean),
         () => None,
     }
 }

@@ -135,6 +135,20 @@ fn semicolons_separate_where_the_comma_is_a_point() {
 }
 
 #[test]
+fn the_length_of_a_run_is_no_latency() {
+    let row = |duration: &str, mean: &str| {
+        lint(&format!(
+            "| tool | requests/s | connections | {mean} | {duration} |\n|---|---|---|---|---|\n\
+             | a | 12000 | 12 | 1.0 | 10 |\n"
+        ))
+    };
+    for duration in ["duration s", "test duration", "Duration (s)"] {
+        let findings = row(duration, "mean ms");
+        assert_eq!(texts(&findings, Level::Pass, "little's law").len(), 1, "{findings:#?}");
+    }
+}
+
+#[test]
 fn what_load_generators_print_is_checked_as_such() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/results");
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
