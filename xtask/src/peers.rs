@@ -33,7 +33,7 @@ enum Source {
     /// Java with an artifact of Maven's central repository and what it needs, and with others
     /// (`group:artifact:version`) without what they need.
     Maven { group: &'static str, artifact: &'static str, bare: &'static [&'static str] },
-    /// Packages of Debian, and the program inside them.
+    /// Packages of Debian, `NAME` or `NAME=VERSION*`, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
     Valgrind,
@@ -104,6 +104,24 @@ const PEERS: &[Peer] = &[
             program: "usr/lib/llvm-22/bin/llvm-profdata",
         },
         version: "1%3a22.",
+    },
+    Peer {
+        name: "rustc-older",
+        // Debian keeps no compiler between this one and the newest.
+        source: Source::Debian {
+            packages: &["rustc-web=1.85*", "libstd-rust-web-dev=1.85*"],
+            program: "usr/bin/rustc",
+        },
+        version: "1.85.",
+    },
+    Peer {
+        name: "rustc-source",
+        // With the source of its standard library, which is built for systems whose own is not installed.
+        source: Source::Debian {
+            packages: &["rustc-web", "rust-web-src"],
+            program: "usr/bin/rustc",
+        },
+        version: "1.96.",
     },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {
@@ -365,7 +383,10 @@ fn unpack(name: &str, packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
         }
     }
     let root = debian_root(name);
-    let archives = folder().join("archives");
+    let is_older = packages.iter().any(|package| package.contains('='));
+    // Archives of another version than the others' lie by themselves.
+    let archives =
+        folder().join(if is_older { format!("archives/{name}") } else { "archives".into() });
     fs::create_dir_all(&root)?;
     fs::create_dir_all(&archives)?;
     let mut unpacked = BTreeMap::new();
@@ -393,6 +414,7 @@ fn valgrind(peer: &Peer) -> Result<()> {
 fn with_libraries(packages: &[&str]) -> Result<BTreeSet<String>> {
     refresh_lists()?;
     let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let given: BTreeSet<&str> = packages.iter().map(|package| name_of(package)).collect();
     let mut open: Vec<String> = packages.iter().map(|&name| name.to_owned()).collect();
     while let Some(package) = open.pop() {
         if !wanted.insert(package.clone()) {
@@ -401,7 +423,8 @@ fn with_libraries(packages: &[&str]) -> Result<BTreeSet<String>> {
         let listing = output(Command::new("apt-cache").args(["depends", &package]))
             .map_err(|error| format!("package {package} is not in Debian's lists: {error}"))?;
         for library in libraries(&listing) {
-            if !installed(&library) && !wanted.contains(&library) {
+            let known = wanted.contains(&library) || given.contains(library.as_str());
+            if !installed(&library) && !known {
                 open.push(library);
             }
         }
@@ -466,8 +489,13 @@ fn download(package: &str, archives: &Path) -> Result<PathBuf> {
     cached(package, archives)?.ok_or_else(|| format!("package {package} was not delivered").into())
 }
 
+/// A package's name, without the version that is asked for.
+fn name_of(package: &str) -> &str {
+    package.split_once('=').map_or(package, |(name, _)| name)
+}
+
 fn cached(package: &str, archives: &Path) -> Result<Option<PathBuf>> {
-    let start = format!("{package}_");
+    let start = format!("{}_", name_of(package));
     for entry in fs::read_dir(archives)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(&start) {
