@@ -156,7 +156,9 @@ const PEERS: &[Peer] = &[
     },
     Peer {
         name: "python",
-        source: Source::Python { packages: &["websockets==17.4", "httpx==0.28.1", "hpack==4.2.0"] },
+        source: Source::Python {
+            packages: &["websockets==17.4", "httpx==0.28.1", "hpack==4.2.0", "grpcio==1.85.1"],
+        },
         version: "3.",
     },
     Peer {

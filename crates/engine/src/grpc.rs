@@ -122,6 +122,9 @@ pub const UNKNOWN: u32 = 2;
 /// A caller waited as long as it was willing to.
 pub const DEADLINE_EXCEEDED: u32 = 4;
 
+/// A caller asks for more than there is.
+pub const RESOURCE_EXHAUSTED: u32 = 8;
+
 const MALFORMED: i64 = -1;
 /// Eight digits.
 const MOST_TIME: u32 = 99_999_999;

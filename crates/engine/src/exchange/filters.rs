@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use towpath_proto::Instant;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, Version};
 
 use crate::conn::context::{HttpContext, PlacedFilter};
 use crate::exchange::Exchange;
@@ -89,6 +89,7 @@ impl Exchange {
         let mut head = stream.request.take();
         let mut filters = stream.filters.take();
         let was_grpc = filters.as_ref().map_or_else(|| grpc::is_grpc(&head), |it| it.was_grpc);
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
@@ -167,6 +168,7 @@ impl Exchange {
         let Some(mut filters) = stream.filters.take() else { return };
         let before = length(&item);
         let last = filters.collecting.map_or(usize::MAX, |collecting| collecting.place);
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let passed = pass_request(&mut filters, 0, last, &mut item, &facts);
@@ -174,10 +176,11 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
-            if matches!(item, Item::Data(_)) {
-                self.conns.close_after_response(stream.downstream.connection);
-            } else {
+            if !matches!(item, Item::Data(_)) {
                 stream.request_end = Direction::Ended;
+            }
+            if stream.request.version() != Version::Http2 {
+                self.conns.close_after_response(stream.downstream.connection);
             }
             return self.refuse_response(index, reply, now);
         }
@@ -233,6 +236,7 @@ impl Exchange {
             stream.filters = Some(filters);
             return Ok(());
         };
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let mut passed = Vec::with_capacity(kept.chunks.len());
@@ -272,6 +276,7 @@ impl Exchange {
         if let Some(filters) = &mut filters {
             filters.held = None;
         }
+        stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);

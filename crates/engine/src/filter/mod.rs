@@ -7,13 +7,16 @@
 //! ([`HttpFilter`], and [`StreamFilter`] for a stream that it goes on with), and a folder of the same name in
 //! `crates/config/src/convert/filter`, which reads it from a file. Nothing else knows of it.
 
+pub mod buffer;
 mod calls;
 pub mod cors;
+pub mod csrf;
 pub mod grpc_http1_bridge;
 pub mod grpc_stats;
 pub mod grpc_web;
 pub mod header_mutation;
 pub mod health_check;
+pub mod local_ratelimit;
 
 use std::any::Any;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! A check by gRPC: `grpc.health.v1.Health/Check` over HTTP/2.
 //!
-//! Arrives: plain bytes of the host. Leaves: the call's bytes, what HTTP/2 itself has to say, and an [`Outcome`] once it
-//! is known. Whatever is answered but `SERVING` is believed at once, as in Envoy.
+//! Arrives: plain bytes of the host. Leaves: the call's bytes, what HTTP/2 itself has to say, and an [`Outcome`] once
+//! it is known. What is answered but is not `SERVING` is believed at once, as in Envoy.
 
 use std::sync::Arc;
 
@@ -193,6 +193,8 @@ const MOST_ANSWER: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::http2::Code;
+
     use super::*;
     use crate::snapshot::route::HeaderOps;
 
@@ -237,9 +239,9 @@ mod tests {
                     Arrival::Part(Event::Head { head, .. }) => self.asked.push(head),
                     Arrival::Part(Event::Data(chunk)) => self.sent.extend_from_slice(&chunk),
                     Arrival::Part(Event::End) => self.answer(number, answer, &mut back),
-                    Arrival::Part(_) | Arrival::Reset(_) | Arrival::Refused => {
-                        panic!("nothing else was sent")
-                    }
+                    // What is refused is not heard to its end.
+                    Arrival::Reset(code) => assert_eq!(code, Code::CANCEL),
+                    Arrival::Part(_) | Arrival::Refused => panic!("nothing else was sent"),
                 }
             }
             self.server.flush(&mut back);
@@ -323,14 +325,14 @@ mod tests {
 
     #[test]
     fn the_status_stands_among_fields_of_any_kind() {
-        let fields = b"\0\0\0\0\x12\x12\x02ab\x19\0\0\0\0\0\0\0\0\x08\xac\x02\x08\x01";
-        assert_eq!(serving(fields), None, "the length lies");
         let fields =
             b"\0\0\0\0\x18\x12\x02ab\x19\0\0\0\0\0\0\0\0\x25\0\0\0\0\x08\xac\x02\x08\x01\x30\x01";
         let mut fields = fields.to_vec();
         let length = fields.len() - 5;
         fields[4] = u8::try_from(length).unwrap();
         assert_eq!(serving(&fields), Some(1));
+        fields.push(0);
+        assert_eq!(serving(&fields), None, "the length lies");
         assert_eq!(serving(&[0; 4]), None);
     }
 

@@ -29,9 +29,10 @@ pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
-    ConnectionLimitStats, CorsStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats,
-    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    OutlierStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
+    ConnectionLimitStats, CorsStats, CsrfStats, FilesystemStats, GrpcStats, HealthCheckStats,
+    Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
+    ListenerWorkerStats, LocalRateLimitStats, OutlierStats, RuntimeStats, ServerStats, TcpStats,
+    TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

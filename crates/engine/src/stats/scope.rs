@@ -74,6 +74,8 @@ pub enum Scope {
         /// Which worker.
         worker: u32,
     },
+    /// `<stat prefix>.http_local_rate_limit`.
+    LocalRateLimit(Arc<str>),
     /// `runtime`.
     Runtime,
     /// `server`.
@@ -140,6 +142,7 @@ impl fmt::Display for Scope {
             Self::ListenerWorker { listener, worker } => {
                 write!(f, "listener.{listener}.worker_{worker}")
             }
+            Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
@@ -183,6 +186,7 @@ impl Scope {
             Self::ListenerTls(_) => "listener_ssl",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
+            Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::Runtime => "runtime",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
@@ -227,6 +231,9 @@ impl Scope {
                     ("envoy_worker_id", worker.to_string()),
                     label("envoy_listener_address", listener),
                 ]
+            }
+            Self::LocalRateLimit(prefix) => {
+                vec![label("envoy_local_http_ratelimit_prefix", prefix)]
             }
             Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
             Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],

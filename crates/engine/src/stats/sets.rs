@@ -297,6 +297,25 @@ stats! {
 }
 
 stats! {
+    /// `<stat prefix>.http_local_rate_limit.…`
+    LocalRateLimitStats {
+        Counter enabled;
+        Counter enforced;
+        Counter ok;
+        Counter rate_limited;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.csrf.…`
+    CsrfStats {
+        Counter missing_source_origin;
+        Counter request_invalid;
+        Counter request_valid;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -78,6 +78,8 @@ suites!(
     http2_upstreams,
     cors,
     grpc_filters,
+    local_ratelimit,
+    filters,
     health,
     outliers,
     balancing

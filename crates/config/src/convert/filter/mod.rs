@@ -1,11 +1,14 @@
 //! HTTP filters: each has its conversion and its table of support in a folder of its name, and an entry in [`FILTERS`].
 
+mod buffer;
 mod cors;
+mod csrf;
 mod grpc_http1_bridge;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
 mod health_check;
+mod local_ratelimit;
 
 use std::sync::Arc;
 
@@ -31,12 +34,15 @@ type ReadRoute = fn(&mut Converter<'_>, &Message) -> Option<Arc<dyn RouteConfig>
 
 /// All there are, but the router.
 pub(crate) const FILTERS: &[Known] = &[
+    buffer::FILTER,
     cors::FILTER,
+    csrf::FILTER,
     grpc_http1_bridge::FILTER,
     grpc_stats::FILTER,
     grpc_web::FILTER,
     header_mutation::FILTER,
     health_check::FILTER,
+    local_ratelimit::FILTER,
 ];
 
 impl Converter<'_> {

@@ -1,4 +1,4 @@
-//! `envoy.filters.http.grpc_http1_bridge`: clients of HTTP/1.1 that send calls by gRPC read how those ended in the head.
+//! `envoy.filters.http.grpc_http1_bridge`: a client over HTTP/1.1 that makes a call of gRPC reads its end in the head.
 //!
 //! The response is collected, up to a limit: its status follows from the trailers.
 
@@ -96,3 +96,24 @@ fn too_large() -> Reply {
 
 /// How much of a response is collected.
 const MOST_CONTENT: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::Instant;
+
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn no_more_is_collected_than_the_limit() {
+        let (record, mut bridged) = (Record::default(), Bridged::default());
+        let facts = Facts::new(&record, Instant::ZERO);
+        let mut whole = Bytes::from(vec![0; MOST_CONTENT]);
+        assert!(bridged.on_response_data(&mut whole, &facts).is_ok());
+        assert!(whole.is_empty(), "it is held back");
+        let refused = bridged.on_response_data(&mut Bytes::from_static(b"x"), &facts);
+        assert_eq!(refused.unwrap_err().head.status(), 500);
+        let content = bridged.release(&mut Head::response(200), None, &facts);
+        assert_eq!(content.len(), MOST_CONTENT);
+    }
+}

@@ -232,3 +232,70 @@ const BAD_SIZE: &str = "grpc_base_64_decode_failed_bad_size";
 const TRAILERS: u8 = 0x80;
 /// How much of a response that is none of gRPC's becomes a message.
 const MOST_MESSAGE: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::Instant;
+
+    use super::*;
+    use crate::record::Record;
+
+    fn call(coding: Coding) -> Call {
+        Call {
+            stats: None,
+            sent: coding,
+            wanted: coding,
+            undecoded: BytesMut::new(),
+            unencoded: BytesMut::new(),
+            frames: Frames::default(),
+            refused: None,
+        }
+    }
+
+    #[test]
+    fn text_is_the_same_wherever_it_is_cut() {
+        let record = Record::default();
+        let facts = Facts::new(&record, Instant::ZERO);
+        let plain = b"\0\0\0\0\x04four\0\0\0\0\0\0\0\0\0\x01x";
+        let frames = [&plain[..9], &plain[9..14], &plain[14..]];
+        let text = frames.map(|frame| BASE64.encode(frame)).concat();
+        for cut in 0..=plain.len() {
+            let mut call = call(Coding::Text);
+            let mut encoded = Vec::new();
+            for piece in [&plain[..cut], &plain[cut..]] {
+                let mut piece = Bytes::copy_from_slice(piece);
+                call.on_response_data(&mut piece, &facts).unwrap();
+                encoded.extend(piece);
+            }
+            assert_eq!(encoded, text.as_bytes(), "cut at {cut}");
+        }
+        let sent = BASE64.encode(plain);
+        for cut in 0..=sent.len() {
+            let mut call = call(Coding::Text);
+            let mut decoded = Vec::new();
+            for piece in [&sent[..cut], &sent[cut..]] {
+                let mut piece = Bytes::copy_from_slice(piece.as_bytes());
+                call.on_request_data(&mut piece, &facts).unwrap();
+                decoded.extend(piece);
+            }
+            assert!(call.on_request_end(&facts).is_ok());
+            assert_eq!(decoded, plain, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn of_what_is_no_answer_of_grpc_so_much_is_told() {
+        let record = Record::default();
+        let facts = Facts::new(&record, Instant::ZERO);
+        let mut call = Call { refused: Some(BytesMut::new()), ..call(Coding::Binary) };
+        for _ in 0..3 {
+            let mut piece = Bytes::from(vec![b'x'; MOST_MESSAGE / 2 + 1]);
+            call.on_response_data(&mut piece, &facts).unwrap();
+            assert!(piece.is_empty());
+        }
+        let mut head = Head::response(503);
+        assert!(call.release(&mut head, None, &facts).is_empty());
+        assert_eq!(head.get(Name::GrpcMessage).map(<[u8]>::len), Some(MOST_MESSAGE));
+        assert_eq!(head.get(Name::GrpcStatus), Some(&b"14"[..]));
+    }
+}

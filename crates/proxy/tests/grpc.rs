@@ -1,0 +1,98 @@
+//! Calls of a real client and a real server of gRPC, Python's grpcio, through the program over HTTP/2 on both sides.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{Proxy, bootstrap, until};
+
+#[test]
+#[ignore = "needs Python's grpcio"]
+fn calls_come_and_go_as_if_there_were_no_proxy() {
+    let Some(python) = python() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc/peer.py");
+    let mut peer = Command::new(python)
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(peer.stdout.take().unwrap());
+    let mut port = String::new();
+    said.read_line(&mut port).unwrap();
+    let proxy = Proxy::start(&front(port.trim().parse().unwrap()), &[]);
+    until("the server was checked", || {
+        proxy.stat("cluster.origin.health_check.success").is_some_and(|count| count > 0)
+    });
+    writeln!(peer.stdin.take().unwrap(), "{}", proxy.listener("ingress")).unwrap();
+    let mut stories = String::new();
+    said.read_to_string(&mut stories).unwrap();
+    assert!(peer.wait().unwrap().success(), "after {stories}");
+    let told: Vec<&str> = stories.lines().collect();
+    let all = [
+        "unary",
+        "statuses",
+        "streams",
+        "to_and_fro",
+        "many_at_once",
+        "deadlines",
+        "cancellation",
+        "retries",
+    ];
+    assert_eq!(told, all);
+    assert_eq!(proxy.stat("cluster.origin.membership_healthy"), Some(1));
+    assert_eq!(proxy.stat("cluster.origin.health_check.failure"), Some(0));
+    assert_eq!(proxy.stat("cluster.origin.grpc.test.Calls.echo.0"), Some(203));
+    assert_eq!(proxy.stat("cluster.origin.grpc.test.Calls.fail.9"), Some(1));
+    assert_eq!(proxy.stat("cluster.origin.grpc.test.Calls.each.response_message_count"), Some(220));
+    assert_eq!(proxy.stat("cluster.origin.upstream_rq_retry"), Some(2));
+}
+
+/// A proxy in front of a server of gRPC on this port, which it asks whether it serves.
+fn front(port: u16) -> String {
+    let routes = r#"routes:
+              - { match: { prefix: /closed. }, route: { cluster: closed } }
+              - { match: { prefix: /short. }, route: { cluster: origin, max_stream_duration: { MAX: 0.5s } } }
+              - match: { prefix: /retried. }
+                route: { cluster: origin, retry_policy: { retry_on: unavailable, num_retries: 5 } }
+              - { match: { prefix: /none. }, direct_response: { status: 404 } }
+              - { match: { prefix: /, grpc: {} }, route: { cluster: origin, max_stream_duration: { MAX: 0s } } }"#
+        .replace("MAX", "grpc_timeout_header_max");
+    let options = r#"    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+    health_checks:
+    - { timeout: 5s, interval: 1s, unhealthy_threshold: 1, healthy_threshold: 1, grpc_health_check: {} }
+    load_assignment:"#;
+    let filters = r#"http_filters:
+          - name: stats
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.grpc_stats.v3.FilterConfig
+              stats_for_all_methods: true"#;
+    let text = bootstrap(([127, 0, 0, 1], port).into())
+        .replacen(
+            "routes: [ { match: { prefix: \"/\" }, route: { cluster: origin } } ]",
+            &routes,
+            1,
+        )
+        .replacen("    load_assignment:", options, 1)
+        .replacen("http_filters:", filters, 1);
+    assert!(text.contains("grpc_timeout_header_max"), "the routes are as they were");
+    text + "  - { name: closed, type: STATIC, connect_timeout: 1s }\n"
+}
+
+/// What `cargo xtask peers` brought.
+fn python() -> Option<PathBuf> {
+    let folder = std::env::var_os("TOWPATH_PEERS").unwrap_or_default();
+    let program = Path::new(&folder).join("python");
+    if program.exists() {
+        return Some(program);
+    }
+    assert!(std::env::var_os("CI").is_none(), "no Python: TOWPATH_PEERS does not lead to it");
+    eprintln!("left out, there is no Python: TOWPATH_PEERS does not lead to it");
+    None
+}
