@@ -208,7 +208,9 @@ pub(crate) fn run(_words: &[String]) -> Result<()> {
         check_imports(package, floor, &mut complaints);
         check_lints(package, &mut complaints)?;
         check_unsafe(package, floor, &mut complaints)?;
-        check_included(package, &mut complaints)?;
+        if package.is_published {
+            check_included(package, &mut complaints)?;
+        }
     }
     let files = output(Command::new("git").args(["ls-files"]).current_dir(root()))?;
     for file in files.lines() {
@@ -231,6 +233,7 @@ pub(crate) fn run(_words: &[String]) -> Result<()> {
 struct Package {
     name: String,
     folder: std::path::PathBuf,
+    is_published: bool,
     imports: Vec<Import>,
     roots: Vec<std::path::PathBuf>,
 }
@@ -269,7 +272,9 @@ fn package(value: &Value) -> Result<Package> {
             roots.push(text(&target["src_path"])?.into());
         }
     }
-    Ok(Package { name: text(&value["name"])?, folder, imports, roots })
+    // An empty list of registries is `publish = false`.
+    let is_published = value["publish"].as_array().is_none_or(|registries| !registries.is_empty());
+    Ok(Package { name: text(&value["name"])?, folder, is_published, imports, roots })
 }
 
 fn check_imports(package: &Package, floor: &Floor, complaints: &mut Vec<String>) {
@@ -403,6 +408,7 @@ mod tests {
             |&(name, for_tests): &(&str, bool)| Import { name: name.to_owned(), for_tests };
         Package {
             name: name.to_owned(),
+            is_published: true,
             folder: "".into(),
             imports: imports.iter().map(import).collect(),
             roots: Vec::new(),

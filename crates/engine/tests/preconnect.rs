@@ -1,5 +1,10 @@
 //! Connections that are opened ahead of need.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "these are tests")]
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    clippy::wildcard_enum_match_arm,
+    reason = "these are tests, and a script answers to what it cares about"
+)]
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an idle connection of HTTP/2 and an idle stream hold: measured as resident memory, in a process of its own.
+//! What an idle connection of HTTP/2 and an idle stream hold: measured as anonymous memory, in a process of its own.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
@@ -36,9 +36,9 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
     // What is allocated once is there before.
     drop((0..50).map(|_| idle()).collect::<Vec<_>>());
     let mut all = Vec::with_capacity(CONNECTIONS);
-    let before = resident_bytes();
+    let before = anonymous_bytes();
     all.extend((0..CONNECTIONS).map(|_| idle()));
-    let each = (resident_bytes() - before) / CONNECTIONS;
+    let each = (anonymous_bytes() - before) / CONNECTIONS;
     println!("{each} bytes for each of {CONNECTIONS} idle connections");
     assert!(each <= CONNECTION_BYTES, "{each}");
 
@@ -57,7 +57,7 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
             all_of(&mut out)
         })
         .collect();
-    let before = resident_bytes();
+    let before = anonymous_bytes();
     for read in opened {
         server.receive(read);
         let (_, arrival) = server.poll(&mut heads).unwrap().unwrap();
@@ -65,7 +65,7 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
         heads.give(head);
         assert!(server.poll(&mut heads).unwrap().is_none());
     }
-    let each = (resident_bytes() - before) / STREAMS;
+    let each = (anonymous_bytes() - before) / STREAMS;
     println!("{each} bytes for each of {STREAMS} idle streams");
     assert_eq!(server.streams(), STREAMS);
     assert!(each <= STREAM_BYTES, "{each}");
@@ -113,7 +113,9 @@ fn serve(server: &mut Connection, read: &[u8]) {
         match arrival {
             Arrival::Part(Event::End) => {}
             Arrival::Part(Event::Head { end: false, .. }) => continue,
-            other => panic!("{other:?}"),
+            other @ (Arrival::Part(_) | Arrival::Reset(_) | Arrival::Refused) => {
+                panic!("{other:?}")
+            }
         }
         let mut head = Head::response(200);
         head.append(Name::Server, b"origin");
@@ -134,8 +136,8 @@ fn all_of(out: &mut Out) -> Bytes {
     chunks.concat().into()
 }
 
-fn resident_bytes() -> usize {
+fn anonymous_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() * 1024
 }

@@ -94,7 +94,8 @@ impl Exchange {
         if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
-        let Some(pool_key) = choose_host(stream, &mut self.upstreams.clusters, &mut self.env, now)
+        let Some(pool_key) =
+            choose_host(stream, &self.conns, &mut self.upstreams.clusters, &mut self.env, now)
         else {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;

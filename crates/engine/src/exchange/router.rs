@@ -10,6 +10,7 @@ use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
+use crate::conn::Connections;
 use crate::conn::context::HttpContext;
 use crate::conn::mux;
 use crate::conn::spans::Part;
@@ -395,7 +396,7 @@ impl Exchange {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
         }
-        match choose_host(stream, &mut self.upstreams.clusters, &mut self.env, now) {
+        match choose_host(stream, &self.conns, &mut self.upstreams.clusters, &mut self.env, now) {
             Some(pool_key) => self.place_on(index, pool_key, now),
             None => self.reset_upstream(index, ResetReason::NoHost, now),
         }
@@ -512,6 +513,7 @@ impl Streams {
 #[inline]
 pub(crate) fn choose_host(
     stream: &mut Stream,
+    conns: &Connections,
     clusters: &mut Clusters,
     env: &mut Env,
     now: Instant,
@@ -522,7 +524,7 @@ pub(crate) fn choose_host(
     });
     stream.attempts = 1 + stream.retries.done;
     let version = stream.request.version();
-    let picked = match destination(stream, cluster) {
+    let picked = match destination(stream, conns, cluster) {
         Some(wanted) => wanted.and_then(|wanted| {
             let class = cluster.class(stream.priority, version);
             cluster.pick_destination(wanted, class, env, now)
@@ -561,7 +563,11 @@ fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
 
 /// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client
 /// was going before it was redirected.
-pub(crate) fn destination(stream: &Stream, cluster: &ClusterState) -> Option<Option<SocketAddr>> {
+pub(crate) fn destination(
+    stream: &Stream,
+    conns: &Connections,
+    cluster: &ClusterState,
+) -> Option<Option<SocketAddr>> {
     let Discovery::OriginalDestination(original) = &cluster.config.discovery else { return None };
     let read = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<SocketAddr>().ok();
     let said = original.header.as_ref().and_then(|header| {
@@ -573,7 +579,10 @@ pub(crate) fn destination(stream: &Stream, cluster: &ClusterState) -> Option<Opt
             address?
         })
     });
-    let mut wanted = said.or_else(|| stream.original.as_deref().copied());
+    let mut wanted = said.or_else(|| {
+        let connection = conns.table.get(stream.downstream.connection)?;
+        connection.local.ip().filter(|_| connection.downstream().is_some_and(|it| it.restored))
+    });
     if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
         wanted.set_port(port);
     }

@@ -9,7 +9,6 @@
 //!                             └── retry (until the first byte of a response went down)
 //! ```
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -87,8 +86,6 @@ pub(crate) struct Stream {
     pub(crate) local: bool,
     /// The `grpc-status` of the response's trailers.
     pub(crate) trailers_status: Option<u8>,
-    /// Where the client wanted to go, if a listener filter restored it.
-    pub(crate) original: Option<Box<SocketAddr>>,
     /// It is a health check of this proxy.
     pub(crate) is_health_check: bool,
 }
@@ -315,13 +312,10 @@ impl Streams {
     ) -> Option<(StreamIndex, &mut Stream)> {
         let downstream = connection.downstream()?;
         let (context, serial) = (downstream.context.clone(), downstream.serial);
-        let restored = downstream.restored;
         let leg = Leg { connection: connection.id, number };
         let (index, stream) = self.open(leg, context, now);
         connection.streams.bind(number, index);
         let serial_of_stream = env.serial.next_stream();
-        let original = restored.then(|| connection.local.ip()).flatten();
-        stream.original = original.map(Box::new);
         stream.serial = serial_of_stream;
         let trail = connection.open_trail(serial_of_stream);
         let wanted = stream.context.is_recorded || trail.is_some();
@@ -423,7 +417,6 @@ impl Stream {
             head_only: false,
             local: false,
             trailers_status: None,
-            original: None,
             is_health_check: false,
         }
     }
@@ -450,7 +443,6 @@ impl Stream {
         self.local = false;
         self.trailers_status = None;
         self.is_health_check = false;
-        self.original = None;
         (self.is_oneway, self.bridging) = (false, Bridging::None);
     }
 
@@ -510,6 +502,6 @@ mod tests {
 
     #[test]
     fn a_stream_is_small() {
-        assert!(size_of::<Stream>() <= 352, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 344, "{}", size_of::<Stream>());
     }
 }

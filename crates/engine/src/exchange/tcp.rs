@@ -66,7 +66,7 @@ impl Exchange {
         };
         stream.recorder.note(|record| record.cluster = Some(cluster.config.name.clone()));
         let env = &mut self.env;
-        let picked = match destination(stream, cluster) {
+        let picked = match destination(stream, &self.conns, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {
                 cluster.pick_destination(wanted, PoolClass::default(), env, now)
             }),

@@ -49,16 +49,16 @@ impl RouteConfig for CorsPolicy {}
 
 impl FilterConfig for Cors {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Worker { stats: scope.stats("http_cors") })
+        Rc::new(Instance { stats: scope.stats("http_cors") })
     }
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Instance {
     stats: Arc<CorsStats>,
 }
 
-impl HttpFilter for Worker {
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let Some(origin) = request.head.get(Name::Origin).filter(|origin| !origin.is_empty())
         else {

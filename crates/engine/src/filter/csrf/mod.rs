@@ -26,17 +26,17 @@ impl RouteConfig for CsrfPolicy {}
 
 impl FilterConfig for CsrfPolicy {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Worker { policy: self.clone(), stats: scope.stats("http_csrf") })
+        Rc::new(Instance { policy: self.clone(), stats: scope.stats("http_csrf") })
     }
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Instance {
     policy: CsrfPolicy,
     stats: Arc<CsrfStats>,
 }
 
-impl HttpFilter for Worker {
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let policy = request.route.first().unwrap_or(&self.policy);
         let enabled = policy.enabled.takes(request.random);
@@ -55,7 +55,7 @@ impl HttpFilter for Worker {
     }
 }
 
-impl Worker {
+impl Instance {
     fn is_valid(&self, policy: &CsrfPolicy, head: &Head) -> bool {
         let from = |name| head.get(name).map(authority).filter(|source| !source.is_empty());
         let source = from(Name::Origin).or_else(|| from(Name::Referer)).unwrap_or_default();

@@ -37,7 +37,7 @@ pub enum Methods {
 
 impl FilterConfig for GrpcStatistics {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Worker { config: self.clone(), calls: Calls::new(scope, GrpcProtocol::Grpc) })
+        Rc::new(Instance { config: self.clone(), calls: Calls::new(scope, GrpcProtocol::Grpc) })
     }
 
     fn reads_record(&self) -> bool {
@@ -46,12 +46,12 @@ impl FilterConfig for GrpcStatistics {
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Instance {
     config: GrpcStatistics,
     calls: Rc<Calls>,
 }
 
-impl HttpFilter for Worker {
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         if !grpc::is_grpc(request.head) || !request.forwards {
             return OnRequest::Pass;

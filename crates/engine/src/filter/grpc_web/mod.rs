@@ -25,16 +25,16 @@ pub struct GrpcWeb;
 
 impl FilterConfig for GrpcWeb {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Worker { calls: Calls::new(scope, GrpcProtocol::GrpcWeb) })
+        Rc::new(Instance { calls: Calls::new(scope, GrpcProtocol::GrpcWeb) })
     }
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Instance {
     calls: Rc<Calls>,
 }
 
-impl HttpFilter for Worker {
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let head = &mut *request.head;
         let Some(sent) = head.get(Name::ContentType).and_then(Coding::of) else {

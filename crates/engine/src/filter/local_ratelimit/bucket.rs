@@ -6,7 +6,7 @@ use super::Tokens;
 
 /// When the bucket was empty, in nanoseconds of any clock that goes forward: what has come since is in it.
 ///
-/// One number, changed by compare-and-swap: whoever loses looks again.
+/// One number, changed by compare-and-swap: a thread that loses looks again.
 #[derive(Debug)]
 pub(super) struct Bucket {
     empty_at: AtomicU64,

@@ -71,7 +71,7 @@ impl RouteConfig for LocalRateLimit {}
 
 impl FilterConfig for LocalRateLimit {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Worker { config: self.clone(), scope: scope.clone(), stats: RefCell::default() })
+        Rc::new(Instance { config: self.clone(), scope: scope.clone(), stats: RefCell::default() })
     }
 
     fn reads_record(&self) -> bool {
@@ -80,14 +80,14 @@ impl FilterConfig for LocalRateLimit {
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Instance {
     config: LocalRateLimit,
     scope: FilterScope,
     /// By prefix; routes have prefixes of their own.
     stats: RefCell<Vec<(Arc<str>, Arc<LocalRateLimitStats>)>>,
 }
 
-impl Worker {
+impl Instance {
     fn stats(&self, prefix: &Arc<str>) -> Arc<LocalRateLimitStats> {
         let mut known = self.stats.borrow_mut();
         if let Some((_, stats)) = known.iter().find(|(one, _)| one == prefix) {
@@ -99,7 +99,7 @@ impl Worker {
     }
 }
 
-impl HttpFilter for Worker {
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let LocalRateLimit { limit, bucket } = request.route.first().unwrap_or(&self.config);
         let takes = |share: Option<Fraction>, random| share.is_some_and(|it| it.takes(random));
