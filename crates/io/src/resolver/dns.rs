@@ -101,6 +101,7 @@ const MOST_FAILURES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::net::UdpSocket;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,16 +109,18 @@ mod tests {
     use super::super::message::tests::answer;
     use super::*;
 
-    /// A server that says this to every question, and how often it was asked.
+    /// A server that says this to every question, and how many it was asked; one that was repeated because an answer
+    /// took long counts once.
     fn server(code: u16) -> (Config, Arc<AtomicUsize>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let config = Config::of(&[socket.local_addr().unwrap()]);
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         std::thread::spawn(move || {
-            let mut question = [0; 512];
+            let (mut question, mut seen) = ([0; 512], HashSet::new());
             while let Ok((length, from)) = socket.recv_from(&mut question) {
-                count.fetch_add(1, Ordering::SeqCst);
+                seen.insert((from, question[12..length].to_vec()));
+                count.store(seen.len(), Ordering::SeqCst);
                 let addresses: &[IpAddr] = if code == 0 { &[[127, 0, 0, 9].into()] } else { &[] };
                 socket.send_to(&answer(&question[..length], code, addresses), from).unwrap();
             }
