@@ -47,8 +47,7 @@ impl Default for Options {
 
 impl Options {
     /// Everything of level [`Level::Info`] and above, in rings that stop when full: of 1 MiB in memory, of 8 MiB on
-    /// the way to a
-    /// file, which take a burst of 130,000 spans between two drains.
+    /// the way to a file, which take a burst of 130,000 spans between two drains.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -106,8 +105,7 @@ impl Options {
     }
 
     /// Bytes that the files of [`Options::start_file`] may take: 1 GiB unless told otherwise. When half of it is
-    /// written, `app.pftrace`
-    /// becomes `app.1.pftrace`, over the one before it, and another `app.pftrace` begins.
+    /// written, `app.pftrace` becomes `app.1.pftrace`, over the one before it, and another `app.pftrace` begins.
     #[must_use]
     pub fn file_limit(self, bytes: u64) -> Self {
         Self { file_limit: bytes, ..self }

@@ -1,6 +1,7 @@
 //! One request and its response (or one TCP connection's two directions), whatever the protocol.
 //!
-//! Arrives: heads, data and ends of either side, through `forward.rs`. Leaves: a [`Record`] when it ends.
+//! Arrives: heads, data and ends of either side, through `forward.rs`. Leaves: a [`Record`](crate::record::Record) when
+//! it ends.
 //!
 //! ```text
 //!   open ──▶ route ──▶ pick ──▶ lease ──▶ streaming ──▶ finished
