@@ -21,8 +21,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     if quick {
         clippy()?;
         build()?;
-        tests(&mut cargo())?;
-        return doc();
+        doc()?;
+        return tests(&mut cargo());
     }
     std::thread::scope(|scope| {
         // The peers come over the network while the processors are busy.
@@ -32,6 +32,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         // A build's last links and nearly all tests leave processors idle.
         let aside = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
         build()?;
+        doc()?;
         fetched.finish()?;
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
         if long {
@@ -39,7 +40,6 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         }
         step("peers", with_peers)?;
         step("bindings", || bindings::run(&[]))?;
-        doc()?;
         step("sanitize", || sanitize::run(&[]))?;
         aside.finish()
     })?;
