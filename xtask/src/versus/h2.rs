@@ -8,7 +8,7 @@ use crate::shell::Result;
 
 use super::configs::Kind;
 use super::h2_abuse::{self, ATTACKS};
-use super::jobs::{Scene, add, column, turns};
+use super::jobs::{Origin, Scene, add, column, turns};
 use super::load;
 use super::report::Report;
 use super::{Plan, Programs};
@@ -148,7 +148,8 @@ pub(super) fn held(plan: &Plan, programs: &Programs, report: &mut Report) -> Res
     for (name, connections, streams) in
         [("h2-idle", plan.idle_connections, 0), ("h2-slow", slow.0, slow.1)]
     {
-        let scene = Scene::start_before(plan, programs, Kind::H2ToH2, streams > 0)?;
+        let origin = if streams > 0 { Origin::Silent } else { Origin::Nginx };
+        let scene = Scene::start_before(plan, programs, Kind::H2ToH2, origin)?;
         let mut rows = scene.rows(columns.len());
         for (running, row) in scene.running.iter().zip(&mut rows) {
             std::thread::sleep(Duration::from_millis(300));

@@ -227,6 +227,18 @@ pub(super) fn idle(plan: &Plan, programs: &Programs, report: &mut Report) -> Res
     Ok(())
 }
 
+/// Who answers behind the contenders.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Nginx,
+    /// Our lab's, with so many bytes.
+    Answers {
+        size: usize,
+    },
+    /// Our lab's, which does not answer as long as anything is held.
+    Silent,
+}
+
 /// An origin and all contenders before it.
 pub(super) struct Scene {
     pub(super) folder: PathBuf,
@@ -237,15 +249,21 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn start(plan: &Plan, programs: &Programs, kind: Kind) -> Result<Self> {
-        Self::start_before(plan, programs, kind, kind == Kind::Grpc)
+        let origin = match kind {
+            Kind::Grpc => Origin::Answers { size: 100 },
+            // nginx writes each stream's answer by itself, and with it 38,000 of them a second are all that the
+            // core of client and origin has time for: a proxy before it waits more than it works.
+            Kind::H2ToH2 => Origin::Answers { size: 1024 },
+            Kind::Http | Kind::Tcp | Kind::H2ToH1 | Kind::TlsH2ToH1 => Origin::Nginx,
+        };
+        Self::start_before(plan, programs, kind, origin)
     }
 
-    /// The origin is nginx, or our lab's: for calls of gRPC, and for answers that do not come.
     pub(super) fn start_before(
         plan: &Plan,
         programs: &Programs,
         kind: Kind,
-        of_lab: bool,
+        origin: Origin,
     ) -> Result<Self> {
         let folder = target().join("versus");
         let files = folder.join("files");
@@ -258,10 +276,12 @@ impl Scene {
         }
         let (plain, h2) = (free_port()?, free_port()?);
         let origin_port = if kind.has_h2_origin() { h2 } else { plain };
-        let origin = if of_lab {
-            start_lab_origin(&programs.lab, kind, origin_port)?
-        } else {
-            start_origin(&programs.nginx, &folder, plain, h2)?
+        let process = match origin {
+            Origin::Nginx => start_origin(&programs.nginx, &folder, plain, h2)?,
+            Origin::Answers { size } => {
+                start_lab_origin(&programs.lab, &format!("--size={size}"), origin_port)?
+            }
+            Origin::Silent => start_lab_origin(&programs.lab, "--delay=3600s", origin_port)?,
         };
         let mut running = Vec::new();
         for contender in programs.contenders.iter().filter(|it| kind.suits(it.name)) {
@@ -270,7 +290,7 @@ impl Scene {
                 Kind::Http | Kind::Tcp => check(&proxy)?,
                 // What makes the load looks at these answers.
                 Kind::Grpc => {}
-                Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 if of_lab => {}
+                _ if origin == Origin::Silent => {}
                 Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 => {
                     load::h2_check(programs, kind, proxy.port)
                         .map_err(|error| format!("{}: {error}", proxy.name))?
@@ -278,7 +298,7 @@ impl Scene {
             }
             running.push(proxy);
         }
-        Ok(Self { folder, origin_port, running, _origin: origin })
+        Ok(Self { folder, origin_port, running, _origin: process })
     }
 
     pub(super) fn rows(&self, figures: usize) -> Vec<Row> {
@@ -290,14 +310,10 @@ impl Scene {
     }
 }
 
-/// Calls of gRPC are answered with 100 bytes; everything else is not answered as long as it is held.
-fn start_lab_origin(lab: &Path, kind: Kind, port: u16) -> Result<Process> {
-    let mut command: Vec<String> = vec![lab.display().to_string()];
+fn start_lab_origin(lab: &Path, answers: &str, port: u16) -> Result<Process> {
     let listen = format!("--listen=127.0.0.1:{port}");
-    command.extend(["lab", "origin", &listen, "--size=100"].map(str::to_owned));
-    if kind != Kind::Grpc {
-        command.push("--delay=3600s".to_owned());
-    }
+    let command =
+        [&*lab.display().to_string(), "lab", "origin", &listen, answers].map(str::to_owned);
     let mut origin = Process::start(load::CLIENT_CORE, &command)?;
     await_port(port, &mut origin, "the origin")?;
     Ok(origin)
