@@ -1,5 +1,6 @@
 //! The receipt: what the sidecar adds, with how sure one can be of it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -191,17 +192,33 @@ impl Receipt {
                 steal * 100.0
             ));
         }
-        let mut warnings: Vec<&String> = run
-            .straight
-            .iter()
-            .chain(&run.through)
-            .flat_map(|slice| &slice.outcome.warnings)
-            .collect();
-        warnings.sort_unstable();
-        warnings.dedup();
-        lines.extend(warnings.into_iter().map(|warning| format!("Doubt: {warning}.")));
+        let slices = run.straight.iter().chain(&run.through);
+        let warnings = slices.flat_map(|slice| &slice.outcome.warnings);
+        let all = run.straight.len() + run.through.len();
+        lines.extend(doubts(warnings.map(String::as_str), all));
         lines
     }
+}
+
+/// Each kind of warning once, with its largest figure and in how many slices it came up.
+fn doubts<'a>(warnings: impl Iterator<Item = &'a str>, slices: usize) -> Vec<String> {
+    let is_figure = |c: char| c.is_ascii_digit() || c == '.';
+    let figure = |warning: &str| {
+        let from = warning.find(is_figure).unwrap_or(warning.len());
+        let digits = warning[from..].split(|c| !is_figure(c)).next();
+        digits.and_then(|digits| digits.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    for warning in warnings {
+        let (worst, count) = kinds.entry(warning.replace(is_figure, "")).or_insert((warning, 0));
+        *count += 1;
+        if figure(warning) > figure(worst) {
+            *worst = warning;
+        }
+    }
+    let line =
+        |&(worst, count): &(&str, usize)| format!("Doubt, in {count} of {slices} slices: {worst}.");
+    kinds.values().map(line).collect()
 }
 
 impl Totals {
@@ -267,4 +284,21 @@ pub(super) fn spread(interval: &Interval) -> String {
 
 fn per(total: u64, count: u64) -> f64 {
     total as f64 / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::doubts;
+
+    #[test]
+    fn a_doubt_is_told_once_with_its_largest_figure() {
+        let late = |ms: &str| format!("requests were sent up to {ms} ms late (p99.9)");
+        let warnings = [late("7.5"), "the disk is slow".to_owned(), late("39.8"), late("8.0")];
+        let told = doubts(warnings.iter().map(String::as_str), 12);
+        let wanted = [
+            format!("Doubt, in 3 of 12 slices: {}.", late("39.8")),
+            "Doubt, in 1 of 12 slices: the disk is slow.".to_owned(),
+        ];
+        assert_eq!(told, wanted);
+    }
 }
