@@ -11,7 +11,6 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use towpath_engine::format::{Facts, Format};
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::record::Record;
@@ -24,25 +23,13 @@ use towpath_proto::{
 };
 
 mod reload;
+mod requests;
 mod rpc;
 #[path = "../../tests/scene/mod.rs"]
 mod scene;
 mod streams;
 
-const REQUEST: &[u8] = b"GET /api/v1/items/42?q=1 HTTP/1.1\r\n\
-    Host: service-7.namespace.svc:8080\r\n\
-    User-Agent: curl/8.5.0\r\n\
-    Accept: */*\r\n\r\n";
-
-/// A head and 1 KB of content.
-fn response() -> Bytes {
-    let head = b"HTTP/1.1 200 OK\r\n\
-        Server: origin\r\n\
-        Date: Fri, 20 Nov 2026 11:28:39 GMT\r\n\
-        Content-Type: application/octet-stream\r\n\
-        Content-Length: 1024\r\n\r\n";
-    [&head[..], &[b'x'; 1024][..]].concat().into()
-}
+use requests::Requests;
 
 /// The request as routing sees it.
 pub(crate) fn request_head() -> Head {
@@ -93,12 +80,9 @@ pub(crate) fn table(hosts: usize, routes: usize) -> RouteTable {
 
 /// What the operations need between two runs.
 pub(crate) struct Bench {
-    worker: Worker,
+    requests: Requests,
+    logged: Option<Requests>,
     now: Instant,
-    client: ConnectionId,
-    origin: ConnectionId,
-    request: Bytes,
-    response: Bytes,
     mesh: RouteTable,
     head: Head,
     log: (Format, Record, Vec<u8>),
@@ -114,7 +98,8 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     ("route-50-hosts-10-routes", |bench| {
         black_box(bench.mesh.pick(black_box(&bench.head), 7));
     }),
-    ("exchange", Bench::exchange),
+    ("exchange", |bench| bench.requests.exchange()),
+    ("exchange-logged", |bench| bench.logged.get_or_insert_with(Requests::logged).exchange()),
     ("h2-exchange", |bench| bench.streams.get_or_insert_with(streams::Streams::new).exchange()),
     ("log-line", Bench::log_line),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
@@ -164,56 +149,18 @@ fn connect(worker: &mut Worker, origin: ConnectionId, now: Instant) {
 }
 
 impl Bench {
-    /// A worker with a listener, a client and, after a first exchange, a connection to the origin.
     pub(crate) fn new() -> Self {
-        let mut bench = Self {
-            worker: worker(),
+        Self {
+            requests: Requests::new(|_| {}),
+            logged: None,
             now: Instant::from_nanos(1_000_000),
-            client: ConnectionId::new(0, 1),
-            origin: ConnectionId::new(1, 1),
-            request: Bytes::from_static(REQUEST),
-            response: response(),
             mesh: table(50, 10),
             head: request_head(),
             log: (Format::default_access_log(), record(), Vec::new()),
             rpc: None,
             reload: None,
             streams: None,
-        };
-        let snapshot = Arc::new(scene::Plan::new(1).snapshot());
-        bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
-        let listener = listen(&mut bench.worker, bench.now);
-        let peer = scene::address(([10, 0, 9, 9], 999));
-        let local = scene::address(scene::HTTP);
-        bench.give(Input::Accepted {
-            listener,
-            connection: bench.client,
-            local,
-            peer,
-            original: None,
-        });
-        bench.connect();
-        bench
-    }
-
-    fn give(&mut self, input: Input<Message>) {
-        self.worker.handle(input, self.now);
-    }
-
-    /// The first request opens the connection to the origin.
-    fn connect(&mut self) {
-        self.give(Input::Received { connection: self.client, chunk: self.request.clone() });
-        connect(&mut self.worker, self.origin, self.now);
-        self.pass_on(self.origin);
-        self.answer();
-    }
-
-    /// One request and its response.
-    fn exchange(&mut self) {
-        self.now += std::time::Duration::from_micros(10);
-        self.give(Input::Received { connection: self.client, chunk: self.request.clone() });
-        self.pass_on(self.origin);
-        self.answer();
+        }
     }
 
     /// A line of the access log in the default format, behind the one before it.
@@ -228,27 +175,5 @@ impl Bench {
         let facts = Facts { request, response: request, ..Facts::new(record, self.now) };
         format.write(lines, &facts);
         black_box(lines.as_slice());
-    }
-
-    fn answer(&mut self) {
-        self.give(Input::Received { connection: self.origin, chunk: self.response.clone() });
-        self.pass_on(self.client);
-    }
-
-    /// Takes what the worker sends to one side, as a kernel would that is never full.
-    fn pass_on(&mut self, to: ConnectionId) {
-        let mut sent = 0;
-        loop {
-            match self.worker.poll(self.now) {
-                Output::Wait(_) | Output::Idle => break,
-                Output::Send { connection, chunk } => {
-                    assert_eq!(connection, to, "it goes to the other side");
-                    sent += black_box(chunk).len();
-                }
-                _ => {}
-            }
-        }
-        assert!(sent > 0, "something is passed on");
-        self.give(Input::Sent { connection: to, bytes: sent });
     }
 }
