@@ -11,22 +11,18 @@ mod scene;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use scene::{HTTP, Plan, address, endpoint, origin_address, retries};
+use scene::bench::Bench;
+use scene::{origin_address, retries};
 use towpath_engine::filter::ChainFilter;
 use towpath_engine::filter::header_mutation::HeaderMutation;
 use towpath_engine::format::Format;
-use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::RouteTable;
-use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::http::ServerHeader;
 use towpath_engine::snapshot::route::{
     Forward, GrpcTimeout, HeaderAction, HeaderOp, HeaderOps, HostRewrite, PathRewrite, RetryOn,
 };
-use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::head::HeaderName;
-use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
 type Adjustment = (fn(&mut Forward), fn(&mut Http));
 
@@ -108,6 +104,7 @@ fn what_finds_a_connection_leaves_as_what_waited_for_one() {
                         assert_eq!(text(&next.1), text(&first.1), "to the client: {case}");
                     }
                 }
+                assert_eq!(bench.connects, 1, "one connection serves");
             }
         }
     }
@@ -167,80 +164,4 @@ fn without_id(bytes: &[u8]) -> Vec<u8> {
         bytes[at + NAME.len()..][..36].fill(b'i');
     }
     bytes
-}
-
-/// A worker between a client and an origin.
-struct Bench {
-    worker: Worker,
-    now: Instant,
-    client: ConnectionId,
-    origin: Option<ConnectionId>,
-}
-
-impl Bench {
-    fn new(adjust_forward: fn(&mut Forward), adjust_http: fn(&mut Http)) -> Self {
-        let registry = Arc::default();
-        let options =
-            WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname: "here".into() };
-        let client = ConnectionId::new(0, 1);
-        let now = Instant::from_nanos(1_000_000);
-        let mut bench = Self { worker: Worker::new(options), now, client, origin: None };
-        let mut plan = Plan::new(1);
-        let hostname = "its.own.name".into();
-        plan.cluster.endpoints = Arc::new([Endpoint { hostname, ..endpoint(origin_address(1)) }]);
-        plan.adjust_forward = adjust_forward;
-        plan.adjust_http = adjust_http;
-        let snapshot = Arc::new(plan.snapshot());
-        bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
-        let mut first = None;
-        loop {
-            match bench.worker.poll(now) {
-                Output::Wait(_) | Output::Idle => break,
-                Output::Listen { listener, address, .. } => {
-                    first.get_or_insert(listener);
-                    bench.give(Input::Listening { listener, outcome: Ok(address) });
-                }
-                _ => {}
-            }
-        }
-        let (local, peer) = (address(HTTP), address(([10, 0, 9, 9], 999)));
-        let listener = first.unwrap();
-        bench.give(Input::Accepted { listener, connection: client, local, peer, original: None });
-        bench
-    }
-
-    fn give(&mut self, input: Input<Message>) {
-        self.worker.handle(input, self.now);
-    }
-
-    /// What the origin and the client get.
-    fn exchange(&mut self, request: &'static [u8], response: &'static [u8]) -> (Vec<u8>, Vec<u8>) {
-        self.now += Duration::from_micros(10);
-        self.give(Input::Received { connection: self.client, chunk: Bytes::from_static(request) });
-        let to_origin = self.sent();
-        let connection = self.origin.unwrap();
-        self.give(Input::Received { connection, chunk: Bytes::from_static(response) });
-        (to_origin, self.sent())
-    }
-
-    /// Takes what the worker sends; a connect succeeds.
-    fn sent(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        loop {
-            match self.worker.poll(self.now) {
-                Output::Wait(_) | Output::Idle => return bytes,
-                Output::Connect { attempt, .. } => {
-                    assert_eq!(self.origin, None, "one connection serves");
-                    let connection = *self.origin.insert(ConnectionId::new(1, 1));
-                    let local = address(([10, 0, 0, 1], 40_000));
-                    self.give(Input::Connected { attempt, connection, local });
-                }
-                Output::Send { connection, chunk } => {
-                    bytes.extend_from_slice(&chunk);
-                    self.give(Input::Sent { connection, bytes: chunk.len() });
-                }
-                _ => {}
-            }
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the scene")]
 
+pub mod bench;
 pub mod client;
 pub mod origin;
 

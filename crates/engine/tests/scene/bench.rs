@@ -1,0 +1,142 @@
+//! A worker between a client and an origin, driven by hand: what it sends is taken at once, and time passes only where
+//! the test says so.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_engine::message::{FromWorker, Message, ToWorker};
+use towpath_engine::snapshot::http::Http;
+use towpath_engine::snapshot::route::Forward;
+use towpath_engine::snapshot::{Snapshot, cluster::Endpoint};
+use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::{Address, ConnectionId, Input, Instant, ListenerId, Machine, Output};
+
+use super::{HTTP, Plan, address, endpoint, origin_address};
+
+pub struct Bench {
+    worker: Worker,
+    now: Instant,
+    listeners: HashMap<Address, ListenerId>,
+    pub client: ConnectionId,
+    /// The last connection to the origin.
+    pub origin: Option<ConnectionId>,
+    /// Connections of either side.
+    connections: u32,
+    /// Connections to the origin.
+    pub connects: u32,
+    /// Connections that the worker has closed.
+    pub closed: Vec<ConnectionId>,
+    /// Access-log lines.
+    pub lines: Vec<String>,
+}
+
+impl Bench {
+    /// With one origin, whose name is `its.own.name`.
+    pub fn new(adjust_forward: fn(&mut Forward), adjust_http: fn(&mut Http)) -> Self {
+        let mut plan = Plan::new(1);
+        let hostname = "its.own.name".into();
+        plan.cluster.endpoints = [Endpoint { hostname, ..endpoint(origin_address(1)) }].into();
+        plan.adjust_forward = adjust_forward;
+        plan.adjust_http = adjust_http;
+        Self::of(plan.snapshot())
+    }
+
+    /// With a client that has just connected for HTTP.
+    pub fn of(snapshot: Snapshot) -> Self {
+        let (registry, hostname) = (Default::default(), "here".into());
+        let options = WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname };
+        let mut bench = Self {
+            worker: Worker::new(options),
+            now: Instant::from_nanos(1_000_000),
+            listeners: HashMap::new(),
+            client: ConnectionId::new(0, 1),
+            origin: None,
+            connections: 0,
+            connects: 0,
+            closed: Vec::new(),
+            lines: Vec::new(),
+        };
+        bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot.into()))));
+        bench.sent();
+        bench.accept(HTTP);
+        bench
+    }
+
+    pub fn give(&mut self, input: Input<Message>) {
+        self.worker.handle(input, self.now);
+    }
+
+    /// Another client connects to this address.
+    pub fn accept(&mut self, at: ([u8; 4], u16)) {
+        let (local, peer) = (address(at), address(([10, 0, 9, 9], 999)));
+        self.client = self.connection();
+        let (listener, connection) = (self.listeners[&local], self.client);
+        self.give(Input::Accepted { listener, connection, local, peer, original: None });
+        self.sent();
+    }
+
+    fn connection(&mut self) -> ConnectionId {
+        self.connections += 1;
+        ConnectionId::new(self.connections, 1)
+    }
+
+    /// Time passes; what is due is done.
+    pub fn wait(&mut self, ms: u64) -> Vec<u8> {
+        self.now += Duration::from_millis(ms);
+        self.give(Input::Timeout);
+        self.sent()
+    }
+
+    /// What the worker sends, on whatever connection, when the client has sent something.
+    pub fn ask(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.receive(self.client, bytes)
+    }
+
+    /// The same when the origin has.
+    pub fn answer(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.receive(self.origin.unwrap(), bytes)
+    }
+
+    fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<u8> {
+        self.give(Input::Received { connection, chunk: Bytes::copy_from_slice(bytes) });
+        self.sent()
+    }
+
+    /// What the origin and the client get.
+    pub fn exchange(&mut self, request: &[u8], response: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        self.now += Duration::from_micros(10);
+        (self.ask(request), self.answer(response))
+    }
+
+    /// Takes what the worker sends; connects succeed.
+    pub fn sent(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.worker.poll(self.now) {
+                Output::Wait(_) | Output::Idle => return bytes,
+                Output::Listen { listener, address, .. } => {
+                    self.listeners.insert(address.clone(), listener);
+                    self.give(Input::Listening { listener, outcome: Ok(address) });
+                }
+                Output::Connect { attempt, .. } => {
+                    let connection = self.connection();
+                    self.connects += 1;
+                    self.origin = Some(connection);
+                    let local = address(([10, 0, 0, 1], 40_000));
+                    self.give(Input::Connected { attempt, connection, local });
+                }
+                Output::Send { connection, chunk } => {
+                    bytes.extend_from_slice(&chunk);
+                    self.give(Input::Sent { connection, bytes: chunk.len() });
+                }
+                Output::Close { connection, .. } => self.closed.push(connection),
+                Output::Message(Message::From(FromWorker::Log { lines, .. })) => {
+                    let lines = std::str::from_utf8(&lines).unwrap();
+                    self.lines.extend(lines.lines().map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+    }
+}
