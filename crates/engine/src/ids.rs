@@ -107,8 +107,10 @@ pub(crate) enum ResetReason {
     Refused,
     /// What came was not the protocol.
     Protocol,
-    /// `per_try_timeout` or `per_try_idle_timeout`.
+    /// `per_try_timeout`.
     PerTryTimeout,
+    /// `per_try_idle_timeout`.
+    PerTryIdleTimeout,
     /// A circuit breaker is open.
     Overflow,
     /// No host to go to.
@@ -136,6 +138,7 @@ impl ResetReason {
             | Self::Refused
             | Self::Protocol
             | Self::PerTryTimeout
+            | Self::PerTryIdleTimeout
             | Self::Overflow
             | Self::NoHost
             | Self::ClusterGone
@@ -170,6 +173,7 @@ impl ResetReason {
             Self::Protocol => Reset::ProtocolError,
             Self::Overflow => Reset::Overflow,
             Self::PerTryTimeout
+            | Self::PerTryIdleTimeout
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited

@@ -14,17 +14,6 @@ use crate::ids::Closer;
 
 impl Listeners {
     /// Closes a downstream connection that carries nothing.
-    pub(crate) fn close_downstream(
-        &mut self,
-        id: ConnectionId,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        self.close_client(id, Closer::Local, conns, env, now);
-    }
-
-    /// The same, with who ended it.
     pub(crate) fn close_client(
         &mut self,
         id: ConnectionId,

@@ -127,7 +127,7 @@ impl Exchange {
             self.finish(index, now);
             return;
         }
-        self.streams.start_response_timer(index, &mut self.env, now);
+        self.start_response_timer(index, now);
         self.end_collecting(index, now);
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
             self.update_reading(downstream.connection);
@@ -286,25 +286,20 @@ impl Exchange {
             (ConnectionTimer::Heartbeat, _) => self.on_heartbeat_deadline(id, now),
             (ConnectionTimer::Idle | ConnectionTimer::DelayedClose, None) => {
                 http.stats.downstream_cx_idle_timeout.inc();
-                self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+                self.close_downstream(id, now);
             }
             (ConnectionTimer::RequestHead, None) => {
                 downstream.closing = true;
                 http.stats.downstream_rq_header_timeout.inc();
                 let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
-                self.local_reply(
-                    index,
-                    408,
-                    b"request header timeout",
-                    details::REQUEST_HEADER_TIMEOUT,
-                    now,
-                );
+                let text = b"request header timeout";
+                self.local_reply(index, 408, text, details::REQUEST_HEADER_TIMEOUT, now);
             }
             (ConnectionTimer::MaxDuration, stream) => {
                 http.stats.downstream_cx_max_duration_reached.inc();
                 downstream.closing = true;
                 if stream.is_none() {
-                    self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+                    self.close_downstream(id, now);
                 } else {
                     self.conns.send_go_away(id, &mut self.env, now);
                 }
@@ -324,7 +319,7 @@ impl Exchange {
         for index in connection.streams.all() {
             self.abandon(index, details, now);
         }
-        self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+        self.close_downstream(id, now);
     }
 
     /// Answers that wait for windows are over for us: what they still have to say is given so long as a stream may be

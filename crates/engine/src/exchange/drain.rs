@@ -35,13 +35,7 @@ impl Exchange {
                 Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
                 Role::Downstream(_) => self.end_client(id, now),
                 Role::Upstream(_) if connection.is_busy() => {}
-                Role::Upstream(_) => self.upstreams.close_upstream(
-                    id,
-                    Close::Flush,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                ),
+                Role::Upstream(_) => self.close_upstream(id, Close::Flush, now),
                 Role::Closing(_) => {
                     let how = Close::Flush;
                     self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
@@ -66,7 +60,7 @@ impl Exchange {
                 self.abandon(index, DRAIN_DEADLINE, now);
             }
         }
-        self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+        self.close_downstream(id, now);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::grpc;
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Kind, Leg, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
+use crate::stats::{ClusterStats, Counter};
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -214,13 +215,13 @@ impl Exchange {
             http.stats.downstream_rq_response_before_rq_complete.inc();
         }
         if opaque {
-            self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
+            self.close_downstream(downstream, now);
             return;
         }
         if complete && released == Some(Released::KeepAlive) {
             self.rest_downstream(downstream, now);
         } else {
-            self.listeners.close_downstream(downstream, &mut self.conns, &mut self.env, now);
+            self.close_downstream(downstream, now);
         }
     }
 
@@ -286,31 +287,25 @@ impl Exchange {
         match timer {
             HttpTimer::Response => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
-                self.count_timeout(index, |stats| stats.upstream_rq_timeout.inc());
+                self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                 if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
                     self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
                 }
                 if unanswered {
                     self.charge(index, 504);
                 }
-                self.reply_or_abandon(
-                    index,
-                    504,
-                    b"upstream request timeout",
-                    details::RESPONSE_TIMEOUT,
-                    now,
-                );
+                let text = b"upstream request timeout";
+                self.reply_or_abandon(index, 504, text, details::RESPONSE_TIMEOUT, now);
             }
             HttpTimer::PerTry | HttpTimer::PerTryIdle if unanswered => {
                 let idle = timer == HttpTimer::PerTryIdle;
-                self.count_timeout(index, |stats| {
-                    if idle {
-                        stats.upstream_rq_per_try_idle_timeout.inc();
-                    } else {
-                        stats.upstream_rq_per_try_timeout.inc();
-                    }
-                });
-                self.reset_upstream(index, ResetReason::PerTryTimeout, now);
+                let (reason, counter): (_, fn(&ClusterStats) -> &Counter) = if idle {
+                    (ResetReason::PerTryIdleTimeout, |it| &it.upstream_rq_per_try_idle_timeout)
+                } else {
+                    (ResetReason::PerTryTimeout, |it| &it.upstream_rq_per_try_timeout)
+                };
+                self.count_timeout(index, counter);
+                self.reset_upstream(index, reason, now);
             }
             HttpTimer::PerTry | HttpTimer::PerTryIdle => {}
             HttpTimer::Idle => {
@@ -318,13 +313,8 @@ impl Exchange {
                 stream.flags.set(Flags::STREAM_IDLE_TIMEOUT);
                 let waiting_for_upstream = stream.request_end == Direction::Ended;
                 let status = if waiting_for_upstream { 504 } else { 408 };
-                self.reply_or_abandon(
-                    index,
-                    status,
-                    b"stream timeout",
-                    details::STREAM_IDLE_TIMEOUT,
-                    now,
-                );
+                let text = b"stream timeout";
+                self.reply_or_abandon(index, status, text, details::STREAM_IDLE_TIMEOUT, now);
             }
             HttpTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
@@ -343,23 +333,13 @@ impl Exchange {
             }
             HttpTimer::Request => {
                 http.stats.downstream_rq_timeout.inc();
-                self.reply_or_abandon(
-                    index,
-                    408,
-                    b"request timeout",
-                    details::REQUEST_OVERALL_TIMEOUT,
-                    now,
-                );
+                let text = b"request timeout";
+                self.reply_or_abandon(index, 408, text, details::REQUEST_OVERALL_TIMEOUT, now);
             }
             HttpTimer::LogFlush => {
                 self.log_under_way(index, crate::exchange::log::DOWNSTREAM_PERIODIC, now);
                 if let Some(interval) = http.config.log_flush_interval {
-                    self.streams.set_stream_timer(
-                        index,
-                        HttpTimer::LogFlush,
-                        now + interval,
-                        &mut self.env,
-                    );
+                    self.set_timer(index, HttpTimer::LogFlush, now + interval);
                 }
             }
             HttpTimer::BackOff => {
@@ -388,13 +368,13 @@ impl Exchange {
     pub(crate) fn count_timeout(
         &mut self,
         index: StreamIndex,
-        count: impl Fn(&crate::stats::ClusterStats),
+        counter: fn(&ClusterStats) -> &Counter,
     ) {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(pool_key) = stream.retries.pool_key else { return };
         let clusters = &mut self.upstreams.clusters;
         let Some(cluster) = clusters.get(stream.cluster) else { return };
-        count(&cluster.stats);
+        counter(&cluster.stats).inc();
         if let Some(pool) = clusters.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
         }

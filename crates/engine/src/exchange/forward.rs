@@ -68,9 +68,8 @@ impl Exchange {
                         (Side::Response, Some(stream)) => {
                             self.on_response_head(stream, head, end, now)
                         }
-                        (Side::Response, None) => {
-                            self.upstreams.on_unasked(id, &mut self.conns, &mut self.env, now)
-                        }
+                        // It was not asked for.
+                        (Side::Response, None) => self.close_upstream(id, Close::Abort, now),
                     }
                     if is_last {
                         break;

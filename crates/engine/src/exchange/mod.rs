@@ -43,6 +43,7 @@ use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
 use crate::env::Env;
 use crate::exchange::stream::Streams;
+use crate::ids::Closer;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Congestion, Upstreams};
 
@@ -75,6 +76,16 @@ impl Exchange {
 }
 
 impl Exchange {
+    /// Closes a client's connection that carries nothing.
+    pub(crate) fn close_downstream(&mut self, id: ConnectionId, now: Instant) {
+        self.listeners.close_client(id, Closer::Local, &mut self.conns, &mut self.env, now);
+    }
+
+    /// The same as [`Upstreams::close_upstream`].
+    pub(crate) fn close_upstream(&mut self, id: ConnectionId, how: Close, now: Instant) {
+        self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
+    }
+
     pub(crate) fn on_connection_deadline(
         &mut self,
         id: ConnectionId,

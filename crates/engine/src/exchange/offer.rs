@@ -38,13 +38,7 @@ impl Exchange {
         if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
             pool.unlist(connection);
             if !busy {
-                self.upstreams.close_upstream(
-                    id,
-                    Close::Flush,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                );
+                self.close_upstream(id, Close::Flush, now);
             }
             return Offer::Done;
         }
@@ -62,7 +56,7 @@ impl Exchange {
         }
         if room && !busy && !pool.pending.is_empty() && pool.connecting == 0 {
             // At its limit the pool makes room for the fresh connection that is waited for.
-            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            self.close_upstream(id, Close::Flush, now);
             return Offer::Done;
         }
         if room {

@@ -59,7 +59,7 @@ impl Exchange {
             Released::KeepAlive => self.rest_downstream(id, now),
             Released::GoesOn => self.after_call(id, now),
             Released::Close => {
-                self.listeners.close_downstream(id, &mut self.conns, &mut self.env, now);
+                self.close_downstream(id, now);
             }
         }
         true

@@ -106,7 +106,7 @@ impl Exchange {
             self.fail_upstream(connection, ResetReason::ClusterGone, Close::Flush, now);
         }
         for attempt in self.upstreams.attempts.of_cluster(id) {
-            self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
+            self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env);
         }
         self.upstreams.clusters.put(id, None);
     }

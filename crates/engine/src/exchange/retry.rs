@@ -34,7 +34,9 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(pool_key) = stream.retries.pool_key else { return };
         let sign = match reason {
-            ResetReason::ConnectTimeout | ResetReason::PerTryTimeout => HostOutcome::Late,
+            ResetReason::ConnectTimeout
+            | ResetReason::PerTryTimeout
+            | ResetReason::PerTryIdleTimeout => HostOutcome::Late,
             ResetReason::Connect(_) | ResetReason::Tls(_) => HostOutcome::Lost,
             // A connection of opaque bytes has served when it was made.
             ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol
@@ -162,7 +164,7 @@ impl Retries {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
-            ResetReason::Protocol | ResetReason::PerTryTimeout => {
+            ResetReason::Protocol | ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
             }
             ResetReason::Refused => on.has(
@@ -310,7 +312,7 @@ impl Exchange {
             self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );
         cluster.stats.upstream_rq_retry_backoff_exponential.inc();
-        self.streams.set_stream_timer(index, HttpTimer::BackOff, now + wait, &mut self.env);
+        self.set_timer(index, HttpTimer::BackOff, now + wait);
         true
     }
 
@@ -343,26 +345,19 @@ impl Exchange {
         let retried = stream.retries.done > 0;
         let status = if reason == ResetReason::Protocol { 502 } else { 503 };
         let reset = match reason {
-            ResetReason::PerTryTimeout => {
+            ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
+                let details = if reason == ResetReason::PerTryTimeout {
+                    details::UPSTREAM_PER_TRY_TIMEOUT
+                } else {
+                    details::UPSTREAM_PER_TRY_IDLE_TIMEOUT
+                };
                 self.charge(index, 504);
-                self.local_reply(
-                    index,
-                    504,
-                    b"upstream request timeout",
-                    details::UPSTREAM_PER_TRY_TIMEOUT,
-                    now,
-                );
-                return;
+                return self.local_reply(index, 504, b"upstream request timeout", details, now);
             }
             ResetReason::NoHost => {
                 self.charge(index, 503);
-                self.local_reply(
-                    index,
-                    503,
-                    b"no healthy upstream",
-                    details::NO_HEALTHY_UPSTREAM,
-                    now,
-                );
+                let text = b"no healthy upstream";
+                self.local_reply(index, 503, text, details::NO_HEALTHY_UPSTREAM, now);
                 return;
             }
             ResetReason::ClusterGone => {
@@ -448,7 +443,9 @@ pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
         ResetReason::Terminated | ResetReason::Reset => Flags::UPSTREAM_CONNECTION_TERMINATION,
         ResetReason::StreamReset | ResetReason::Refused => Flags::UPSTREAM_REMOTE_RESET,
         ResetReason::Protocol => Flags::UPSTREAM_PROTOCOL_ERROR,
-        ResetReason::PerTryTimeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
+        ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
+            Flags::UPSTREAM_REQUEST_TIMEOUT
+        }
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
         ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,

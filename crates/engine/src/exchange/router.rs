@@ -22,9 +22,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{
-    Direction, RouteRef, Routed, Stream, Streams, Upgrade, UpstreamState,
-};
+use crate::exchange::stream::{Direction, RouteRef, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
@@ -284,7 +282,7 @@ impl Exchange {
             stream.response_timeout = Some(timeout).into();
         }
         if let Some(idle) = forward.idle_timeout {
-            self.streams.set_idle(index, idle, &mut self.env, now);
+            self.set_idle(index, idle, now);
         }
         self.limit_duration(index, forward, now);
         if !self.answer_expectation(index, http, now) {
@@ -292,7 +290,7 @@ impl Exchange {
         }
         self.rewrite(index, forward, now);
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
-            self.streams.start_response_timer(index, &mut self.env, now);
+            self.start_response_timer(index, now);
         }
         self.place_crossing(index, now);
     }
@@ -491,20 +489,10 @@ impl Exchange {
             .and_then(|forward| forward.retry.as_deref());
         let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
         if let Some(per_try) = per_try {
-            self.streams.set_stream_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env);
+            self.set_timer(index, HttpTimer::PerTry, now + per_try);
         }
         if let Some(idle) = idle {
-            self.streams.set_stream_timer(index, HttpTimer::PerTryIdle, now + idle, &mut self.env);
-        }
-    }
-}
-
-impl Streams {
-    /// Starts the route's timeout: it runs from the end of the request.
-    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, env: &mut Env, now: Instant) {
-        let timeout = self.get(index).filter(|stream| stream.upgrade == Upgrade::No);
-        if let Some(timeout) = timeout.and_then(|stream| stream.response_timeout.get()) {
-            self.set_stream_timer(index, HttpTimer::Response, now + timeout, env);
+            self.set_timer(index, HttpTimer::PerTryIdle, now + idle);
         }
     }
 }

@@ -27,14 +27,9 @@ impl Exchange {
         };
         let Some(tcp) = context.tcp() else { return };
         if let Some(duration) = tcp.config.max_duration {
-            self.streams.set_stream_timer(
-                index,
-                TcpTimer::MaxDuration,
-                now + duration,
-                &mut self.env,
-            );
+            self.set_timer(index, TcpTimer::MaxDuration, now + duration);
         }
-        self.streams.set_idle(index, tcp.config.idle_timeout, &mut self.env, now);
+        self.set_idle(index, tcp.config.idle_timeout, now);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.trace_begin(Part::Route);
             stream.request_end = Direction::Streaming;
@@ -169,6 +164,7 @@ impl Exchange {
             ResetReason::Terminated
             | ResetReason::Protocol
             | ResetReason::PerTryTimeout
+            | ResetReason::PerTryIdleTimeout
             | ResetReason::RateLimited
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,

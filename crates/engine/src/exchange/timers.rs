@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use towpath_proto::{Instant, Timers};
 
-use crate::env::{Env, TimerSlot};
+use crate::env::TimerSlot;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Stream, Streams};
+use crate::exchange::stream::{Stream, Upgrade};
 use crate::ids::{Kind, StreamIndex};
 
 /// The deadlines of one kind of stream.
@@ -226,29 +226,31 @@ impl Stream {
     }
 }
 
-impl Streams {
-    pub(crate) fn set_stream_timer(
-        &mut self,
-        index: StreamIndex,
-        timer: impl StreamTimer,
-        at: Instant,
-        env: &mut Env,
-    ) {
-        if let Some(stream) = self.get_mut(index) {
-            stream.set_timer(index, timer, at, &mut env.timers);
+impl Exchange {
+    /// The same as [`Stream::set_timer`], if the stream is there.
+    pub(crate) fn set_timer(&mut self, index: StreamIndex, timer: impl StreamTimer, at: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.set_timer(index, timer, at, &mut self.env.timers);
         }
     }
 
     /// The same as [`Stream::set_idle`], if the stream is there.
-    pub(crate) fn set_idle(
-        &mut self,
-        index: StreamIndex,
-        idle: Option<Duration>,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        if let Some(stream) = self.get_mut(index) {
-            stream.set_idle(index, idle, now, &mut env.timers);
+    pub(crate) fn set_idle(&mut self, index: StreamIndex, idle: Option<Duration>, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.set_idle(index, idle, now, &mut self.env.timers);
+        }
+    }
+
+    /// Looks at the connection of an app's request at that time, as long as it waits for an answer.
+    pub(crate) fn watch_at(&mut self, index: StreamIndex, at: Instant) {
+        self.set_timer(index, AppTimer::Look, at);
+    }
+
+    /// Starts the route's timeout: it runs from the end of the request.
+    pub(crate) fn start_response_timer(&mut self, index: StreamIndex, now: Instant) {
+        let stream = self.streams.get(index).filter(|stream| stream.upgrade == Upgrade::No);
+        if let Some(timeout) = stream.and_then(|stream| stream.response_timeout.get()) {
+            self.set_timer(index, HttpTimer::Response, now + timeout);
         }
     }
 }

@@ -319,7 +319,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         if !connection.is_busy() {
             self.upstreams.learn_peer_idle(id, &mut self.conns, now);
-            self.upstreams.close_upstream(id, Close::Flush, &mut self.conns, &mut self.env, now);
+            self.close_upstream(id, Close::Flush, now);
             return;
         }
         connection.mux.ended();
@@ -356,7 +356,7 @@ impl Exchange {
         for index in streams {
             self.reset_upstream(index, reason, now);
         }
-        self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
+        self.close_upstream(id, how, now);
     }
 
     /// The server's connection is gone.
@@ -398,13 +398,7 @@ impl Exchange {
                 if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_idle_timeout.inc();
                 }
-                self.upstreams.close_upstream(
-                    id,
-                    Close::Flush,
-                    &mut self.conns,
-                    &mut self.env,
-                    now,
-                );
+                self.close_upstream(id, Close::Flush, now);
             }
             ConnectionTimer::MaxDuration => {
                 upstream.retired = true;
@@ -412,13 +406,7 @@ impl Exchange {
                     cluster.stats.upstream_cx_max_duration_reached.inc();
                 }
                 if !busy {
-                    self.upstreams.close_upstream(
-                        id,
-                        Close::Flush,
-                        &mut self.conns,
-                        &mut self.env,
-                        now,
-                    );
+                    self.close_upstream(id, Close::Flush, now);
                 }
             }
             ConnectionTimer::Idle
@@ -440,7 +428,7 @@ impl Exchange {
                     cluster.stats.upstream_rq_cancelled.inc();
                 }
                 if let Some(attempt) = self.upstreams.attempts.of_stream(index) {
-                    self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env, now);
+                    self.upstreams.cancel_attempt(attempt, &mut self.conns, &mut self.env);
                 } else {
                     self.upstreams.leave_queue(index, pool_key);
                 }
@@ -488,7 +476,7 @@ impl Exchange {
                 self.env.offer_soon(id);
             }
             Released::KeepAlive | Released::Close => {
-                self.upstreams.close_upstream(id, how, &mut self.conns, &mut self.env, now);
+                self.close_upstream(id, how, now);
             }
         }
     }

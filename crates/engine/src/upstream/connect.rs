@@ -159,13 +159,7 @@ impl Upstreams {
     }
 
     /// The connection is not wanted any more.
-    pub(crate) fn cancel_attempt(
-        &mut self,
-        id: AttemptId,
-        conns: &mut Connections,
-        env: &mut Env,
-        _now: Instant,
-    ) {
+    pub(crate) fn cancel_attempt(&mut self, id: AttemptId, conns: &mut Connections, env: &mut Env) {
         self.cancel_connect(id, conns, env);
         if let Some(attempt) = self.end_attempt(id, Closer::Local, env) {
             self.clusters.drop_if_unused(attempt.pool_key);

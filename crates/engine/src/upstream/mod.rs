@@ -33,17 +33,6 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// An answer that was not asked for.
-    pub(crate) fn on_unasked(
-        &mut self,
-        id: ConnectionId,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        self.close_upstream(id, Close::Abort, conns, env, now);
-    }
-
     /// Ends an upstream connection that carries no stream.
     pub(crate) fn close_upstream(
         &mut self,

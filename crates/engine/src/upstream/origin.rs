@@ -53,7 +53,7 @@ impl Upstreams {
                     self.start_attempt(id, address, why, env, now)
                 }
                 Some(Order::Cancel(number)) => {
-                    self.cancel_attempt(AttemptId(number), conns, env, now);
+                    self.cancel_attempt(AttemptId(number), conns, env);
                     if let Some(origin) = self.app.origins.get_mut(&id) {
                         origin.note_end(number, AttemptOutcome::GivenUp, now);
                     }

@@ -141,7 +141,7 @@ impl Exchange {
         for timer in [AppTimer::FirstByte, AppTimer::Look, AppTimer::Attempt] {
             stream.clear_timer(timer);
         }
-        self.streams.set_stream_timer(index, AppTimer::BackOff, rest.until, &mut self.env);
+        self.set_timer(index, AppTimer::BackOff, rest.until);
     }
 
     /// Requests that wait for a connection to an origin wait for its rest to be over first, or fail.

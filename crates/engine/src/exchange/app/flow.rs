@@ -49,7 +49,7 @@ impl Exchange {
         }
         if let Some((_, state)) = self.slow_start(index) {
             let first_look = now + state.round_trip();
-            self.streams.watch_at(index, first_look, &mut self.env);
+            self.watch_at(index, first_look);
         }
     }
 

@@ -32,7 +32,7 @@ impl Exchange {
         let bytes = call.options.body_bytes.max(stream.recorder.record().bytes_received);
         let origin = self.upstreams.app.origins.get(&stream.cluster);
         if let Some(usual) = origin.and_then(|origin| origin.measured(bytes).hedge()) {
-            self.streams.set_stream_timer(index, AppTimer::Hedge, now + usual, &mut self.env);
+            self.set_timer(index, AppTimer::Hedge, now + usual);
         }
     }
 
@@ -85,18 +85,8 @@ impl Exchange {
         if let Some(layers) = self.call(index)?.report.layers {
             // It has as long as the new one has, and is out of the way when that one is tried again.
             let before = |limit: Duration| now + limit.saturating_sub(Duration::from_millis(1));
-            self.streams.set_stream_timer(
-                index,
-                AppTimer::FirstByte,
-                before(layers.first_byte),
-                &mut self.env,
-            );
-            self.streams.set_stream_timer(
-                index,
-                AppTimer::Attempt,
-                before(layers.attempt),
-                &mut self.env,
-            );
+            self.set_timer(index, AppTimer::FirstByte, before(layers.first_byte));
+            self.set_timer(index, AppTimer::Attempt, before(layers.attempt));
         }
         let stream = self.streams.get_mut(second)?;
         stream.retries.remaining = retries;

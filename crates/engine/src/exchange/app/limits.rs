@@ -47,20 +47,10 @@ impl Exchange {
         }
         self.count_repetition(index, now);
         let Some(layers) = layers else { return };
-        self.streams.set_stream_timer(
-            index,
-            AppTimer::FirstByte,
-            now + layers.first_byte,
-            &mut self.env,
-        );
-        self.streams.set_stream_timer(
-            index,
-            AppTimer::Attempt,
-            now + layers.attempt,
-            &mut self.env,
-        );
+        self.set_timer(index, AppTimer::FirstByte, now + layers.first_byte);
+        self.set_timer(index, AppTimer::Attempt, now + layers.attempt);
         let first_look = self.begin_body(index, now).map_or(WATCH, |look| look.min(WATCH));
-        self.streams.watch_at(index, now + first_look, &mut self.env);
+        self.watch_at(index, now + first_look);
         self.arm_hedge(index, now);
     }
 
@@ -70,18 +60,8 @@ impl Exchange {
         let waits = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
         let Some(layers) = self.call(index).and_then(|call| call.report.layers) else { return };
         if waits {
-            self.streams.set_stream_timer(
-                index,
-                AppTimer::FirstByte,
-                now + layers.first_byte,
-                &mut self.env,
-            );
-            self.streams.set_stream_timer(
-                index,
-                AppTimer::Attempt,
-                now + layers.attempt,
-                &mut self.env,
-            );
+            self.set_timer(index, AppTimer::FirstByte, now + layers.first_byte);
+            self.set_timer(index, AppTimer::Attempt, now + layers.attempt);
         }
     }
 
@@ -116,7 +96,7 @@ impl Exchange {
         let answer = answer.map(|answer| from + answer);
         let connect = options.connect.map(|connect| began + connect);
         if let Some(at) = total.into_iter().chain(answer).chain(connect).min() {
-            self.streams.set_stream_timer(index, AppTimer::Whole, at, &mut self.env);
+            self.set_timer(index, AppTimer::Whole, at);
         }
     }
 
@@ -136,10 +116,10 @@ impl Exchange {
         }
         let ends = self.call(index).and_then(|call| Some(call.began + call.options.total?));
         if let Some(at) = ends {
-            self.streams.set_stream_timer(index, AppTimer::Whole, at, &mut self.env);
+            self.set_timer(index, AppTimer::Whole, at);
         }
         if gap.is_some() {
-            self.streams.set_idle(index, gap, &mut self.env, now);
+            self.set_idle(index, gap, now);
         }
     }
 
@@ -203,7 +183,7 @@ impl Exchange {
         }
         if self.finds_no_network(index, now) {
             // Nothing better is to be had, and its answer may be the first that comes through.
-            return self.streams.set_stream_timer(index, timer, now + AGAIN, &mut self.env);
+            return self.set_timer(index, timer, now + AGAIN);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.fired = Some(layer);
@@ -215,7 +195,7 @@ impl Exchange {
         if layer == Layer::Gap && self.is_app_slow(index) {
             // The window is closed.
             let gap = self.call(index).and_then(|call| call.report.layers).map(|all| all.gap);
-            return self.streams.set_idle(index, gap, &mut self.env, now);
+            return self.set_idle(index, gap, now);
         }
         let resumes = layer == Layer::Gap && self.may_resume(index);
         let Some(call) = self.call_mut(index) else { return };

@@ -34,7 +34,7 @@ impl Exchange {
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
         }
-        self.streams.watch_at(index, now + AGAIN, &mut self.env);
+        self.watch_at(index, now + AGAIN);
     }
 
     /// Whether the response under way could go on elsewhere.
@@ -65,7 +65,7 @@ impl Exchange {
             stream.retries.wants_fresh = true;
             stream.times.upstream_first_received = None;
         }
-        self.streams.set_idle(index, None, &mut self.env, now);
+        self.set_idle(index, None, now);
         self.limit_answer(index, now);
         if let Some(call) = self.call_mut(index) {
             call.resume = Some(resume);
@@ -96,7 +96,7 @@ impl Exchange {
             }
         }
         self.begin_response_timers(index, now);
-        self.streams.watch_at(index, now + AGAIN, &mut self.env);
+        self.watch_at(index, now + AGAIN);
         true
     }
 
@@ -116,7 +116,7 @@ impl Exchange {
         } else if now - resume.moved.1 >= SILENT_AFTER {
             self.want_standby(index, StandbyReason::Silent, now);
         }
-        self.streams.watch_at(index, now + AGAIN, &mut self.env);
+        self.watch_at(index, now + AGAIN);
     }
 
     /// Whether anything of the response came since it was last looked at.

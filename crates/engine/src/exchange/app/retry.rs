@@ -20,9 +20,8 @@ use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
 use crate::client::progress;
 use crate::client::progress::Verdict;
 use crate::conn::spans::Part;
-use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Streams, UpstreamState};
+use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
 use crate::ids::{Kind, Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
@@ -67,6 +66,7 @@ impl Exchange {
                 | ResetReason::Refused
                 | ResetReason::Protocol
                 | ResetReason::PerTryTimeout
+                | ResetReason::PerTryIdleTimeout
         );
         if !(again && worth && self.upstreams.app.budget.spend()) {
             return self.fail_call(index, error, now);
@@ -87,7 +87,7 @@ impl Exchange {
         }
         let most = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         let wait = Duration::from_nanos(self.env.random.below(most));
-        self.streams.set_stream_timer(index, AppTimer::BackOff, now + wait, &mut self.env);
+        self.set_timer(index, AppTimer::BackOff, now + wait);
     }
 
     /// It was on its way to a standby connection already: it waits for that one alone.
@@ -136,7 +136,7 @@ impl Exchange {
             | ResetReason::StreamReset
             | ResetReason::Refused => Error::Disconnected,
             ResetReason::Protocol => Error::Protocol,
-            ResetReason::PerTryTimeout => {
+            ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
                 let fired = self.call(index).and_then(|call| call.report.fired);
                 Error::TimedOut(fired.unwrap_or(Layer::FirstByte))
             }
@@ -200,7 +200,7 @@ impl Exchange {
                     upstream.retired = true;
                 }
                 self.want_standby(index, StandbyReason::Stuck, now);
-                self.streams.watch_at(index, now + AGAIN, &mut self.env);
+                self.watch_at(index, now + AGAIN);
             }
             Verdict::Fine(again) => {
                 if now - began >= SILENT_AFTER {
@@ -208,11 +208,7 @@ impl Exchange {
                 }
                 let again = if uploads { again.min(now + AGAIN) } else { again };
                 let again = again.max(now + SOONEST);
-                self.streams.watch_at(
-                    index,
-                    soon.map_or(again, |soon| again.min(now + soon)),
-                    &mut self.env,
-                );
+                self.watch_at(index, soon.map_or(again, |soon| again.min(now + soon)));
             }
         }
     }
@@ -324,13 +320,6 @@ impl Exchange {
         if let Some(standby) = standby {
             self.upstreams.leave_queue(index, standby.pool_key);
         }
-    }
-}
-
-impl Streams {
-    /// Looks at the connection of a request at that time, as long as it waits for an answer.
-    pub(crate) fn watch_at(&mut self, index: StreamIndex, at: Instant, env: &mut Env) {
-        self.set_stream_timer(index, AppTimer::Look, at, env);
     }
 }
 

@@ -147,13 +147,8 @@ impl Exchange {
         };
         // The limits on class and content are the configuration's: it can only be the block.
         let Ok(frame) = message.frame() else {
-            self.local_reply(
-                index,
-                431,
-                b"Request Header Fields Too Large",
-                details::BLOCK_TOO_LONG,
-                now,
-            );
+            let text = b"Request Header Fields Too Large";
+            self.local_reply(index, 431, text, details::BLOCK_TOO_LONG, now);
             return false;
         };
         stream.frame = Some(frame);
