@@ -27,13 +27,6 @@ pub struct Scratch {
 }
 
 impl HeaderOps {
-    /// Whether a header of this name may be changed by configuration. Envoy refuses to touch `host` and what
-    /// begins with `:`.
-    #[must_use]
-    pub fn may_change(name: &str) -> bool {
-        !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
-    }
-
     /// Changes `head`, which is `subject` of the stream that `facts` are about; `facts` themselves cannot have it.
     pub fn apply(
         &self,
@@ -207,13 +200,6 @@ mod tests {
             ],
         };
         assert_eq!(changed(&ops), ["a=9", "b=2", "x=1", "y=1", "h"]);
-    }
-
-    #[test]
-    fn pseudo_headers_and_host_stay() {
-        assert!(!HeaderOps::may_change("Host"));
-        assert!(!HeaderOps::may_change(":path"));
-        assert!(HeaderOps::may_change("hosts"));
     }
 
     #[test]

@@ -29,22 +29,14 @@ pub const REQUEST_HEADER_TIMEOUT: &str = "request_header_timeout";
 pub const MAX_DURATION_TIMEOUT: &str = "max_duration_timeout";
 /// The connection lived too long.
 pub const DURATION_TIMEOUT: &str = "duration_timeout";
-/// The upstream stream lived too long.
-pub const UPSTREAM_MAX_STREAM_DURATION_REACHED: &str = "upstream_max_stream_duration_reached";
 /// The client closed the connection.
 pub const DOWNSTREAM_REMOTE_DISCONNECT: &str = "downstream_remote_disconnect";
 /// The upgrade is not let through.
 pub const UPGRADE_FAILED: &str = "upgrade_failed";
-/// No `Host`.
-pub const MISSING_HOST_HEADER: &str = "missing_host_header";
-/// No path.
-pub const MISSING_PATH_REJECTED: &str = "missing_path_rejected";
 /// The target is not a path.
 pub const ABSOLUTE_PATH_REJECTED: &str = "absolute_path_rejected";
 /// The path cannot be normalised, or has what is refused.
 pub const PATH_NORMALIZATION_FAILED: &str = "path_normalization_failed";
-/// HTTP/1.0 where it is not accepted.
-pub const LOW_VERSION: &str = "low_version";
 /// A filter of ours answered a health check.
 pub const HEALTH_CHECK_OK: &str = "health_check_ok";
 /// The same, while this proxy wants no traffic.
@@ -55,8 +47,6 @@ pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 pub const RESPONSE_PAYLOAD_TOO_LARGE: &str = "response_payload_too_large";
 /// The bodies that are collected for one client's calls are, together, more than may be held.
 pub const TOO_MUCH_HELD: &str = "bolt.too_much_held";
-/// The overload manager refused it.
-pub const OVERLOAD: &str = "overload";
 /// What came from a client is not Bolt.
 pub const BOLT_CODEC_ERROR: &str = "bolt.codec_error";
 /// A client has given its request up.
@@ -71,42 +61,6 @@ pub const NO_SERVICE: &str = "bolt.no_service";
 pub const BLOCK_TOO_LONG: &str = "bolt.headers_too_long";
 /// A one-way call was sent.
 pub const ONEWAY: &str = "bolt.oneway";
-/// The cluster is in maintenance.
-pub const MAINTENANCE_MODE: &str = "maintenance_mode";
-
-/// Details of the HTTP/1 codec.
-pub mod http1 {
-    /// What is not HTTP.
-    pub const CODEC_ERROR: &str = "http1.codec_error";
-    /// Bytes that a field cannot have.
-    pub const INVALID_CHARACTERS: &str = "http1.invalid_characters";
-    /// A target that is no URL.
-    pub const INVALID_URL: &str = "http1.invalid_url";
-    /// The head is too large.
-    pub const HEADERS_TOO_LARGE: &str = "http1.headers_too_large";
-    /// The head has too many fields.
-    pub const TOO_MANY_HEADERS: &str = "http1.too_many_headers";
-    /// The trailers are too large.
-    pub const TRAILERS_TOO_LARGE: &str = "http1.trailers_too_large";
-    /// Too many trailers.
-    pub const TOO_MANY_TRAILERS: &str = "http1.too_many_trailers";
-    /// Content-Length beside `chunked`.
-    pub const CONTENT_LENGTH_AND_CHUNKED: &str = "http1.content_length_and_chunked_not_allowed";
-    /// Content-Length where none may be.
-    pub const CONTENT_LENGTH_NOT_ALLOWED: &str = "http1.content_length_not_allowed";
-    /// Transfer-Encoding where none may be.
-    pub const TRANSFER_ENCODING_NOT_ALLOWED: &str = "http1.transfer_encoding_not_allowed";
-    /// A transfer coding that is not spoken.
-    pub const INVALID_TRANSFER_ENCODING: &str = "http1.invalid_transfer_encoding";
-    /// A `Connection` header that would remove what must stay.
-    pub const CONNECTION_HEADER_REJECTED: &str = "http1.connection_header_rejected";
-    /// A name with an underscore.
-    pub const UNEXPECTED_UNDERSCORE: &str = "http1.unexpected_underscore";
-    /// A body where none may be.
-    pub const BODY_DISALLOWED: &str = "http1.body_disallowed";
-    /// An authority that is none.
-    pub const INVALID_AUTHORITY: &str = "http.invalid_authority";
-}
 
 /// The details before and after the response began, and the transport failure, if any.
 macro_rules! words {
