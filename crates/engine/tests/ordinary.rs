@@ -18,7 +18,7 @@ use towpath_engine::filter::header_mutation::HeaderMutation;
 use towpath_engine::format::Format;
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::RouteTable;
-use towpath_engine::snapshot::http::ServerHeader;
+use towpath_engine::snapshot::http::{EscapedSlashes, ServerHeader, StripPort};
 use towpath_engine::snapshot::route::{
     Forward, GrpcTimeout, HeaderAction, HeaderOp, HeaderOps, HostRewrite, PathRewrite, RetryOn,
 };
@@ -136,6 +136,30 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
     let (_, answered) = Bench::new(|_| {}, adjust).exchange(REQUESTS[0], RESPONSES[0]);
     let wanted = format!("x-of: {} via_upstream\r\n", origin_address(1));
     assert!(has_line(&answered, wanted.as_bytes()), "{}", answered.escape_ascii());
+}
+
+/// Before a request is routed; what a client said is not what a route sees.
+#[test]
+fn authority_and_path_are_made_canonical() {
+    let wants: fn(&mut Http) = |http| {
+        (http.strip_trailing_dot, http.strip_port) = (true, StripPort::Matching);
+        (http.normalize_path, http.merge_slashes) = (true, true);
+        http.escaped_slashes = EscapedSlashes::UnescapeAndRedirect;
+    };
+    let ask = |target: &str, host: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        Bench::new(|_| {}, wants).ask(request.as_bytes())
+    };
+    let sent = ask("/x/..//y?q=../", "a.test.:80");
+    assert!(sent.starts_with(b"GET /y?q=../ HTTP/1.1\r\n"), "{}", sent.escape_ascii());
+    assert!(has_line(&sent, b"host: a.test\r\n"), "{}", sent.escape_ascii());
+    let sent = ask("/", "a.test:81");
+    assert!(has_line(&sent, b"host: a.test:81\r\n"), "{}", sent.escape_ascii());
+    let sent = ask("/x/..%2Fy?q", "a.test");
+    assert!(sent.starts_with(b"HTTP/1.1 307 "), "{}", sent.escape_ascii());
+    assert!(has_line(&sent, b"location: /y?q\r\n"), "{}", sent.escape_ascii());
+    let sent = ask("/%00", "a.test");
+    assert!(sent.starts_with(b"HTTP/1.1 400 "), "{}", sent.escape_ascii());
 }
 
 const CLIENT: &str = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%";

@@ -30,10 +30,12 @@ use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
-use crate::route::{Picked, path};
+use crate::route::head::normalize;
+use crate::route::path::without_query;
+use crate::route::{Picked, Sanitized};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
-use crate::snapshot::http::{EscapedSlashes, StripPort, Upgrade as AllowedUpgrade};
+use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
 };
@@ -52,15 +54,15 @@ impl Exchange {
         }
         let id = stream.downstream.connection;
         let Some(connection) = self.conns.table.get(id) else { return };
-        match normalize(&mut stream.request, http, &connection.local) {
-            Normalized::Fine => {}
-            Normalized::Refused => {
+        match normalize(&mut stream.request, &http.config, &connection.local) {
+            Sanitized::Unchanged | Sanitized::Changed => {}
+            Sanitized::Rejected => {
                 http.stats.downstream_rq_failed_path_normalization.inc();
                 self.conns.close_after_response(id);
                 self.local_reply(index, 400, b"", details::PATH_NORMALIZATION_FAILED, now);
                 return;
             }
-            Normalized::Redirect => {
+            Sanitized::Redirect => {
                 http.stats.downstream_rq_redirected_with_normalized_path.inc();
                 let location = stream.request.path().to_vec();
                 self.redirect_to(index, 307, &location, details::PATH_NORMALIZATION_FAILED, now);
@@ -140,7 +142,7 @@ impl Exchange {
                 self.direct_response(index, *status, body.to_vec(), now);
             }
             Action::Redirect(redirect) => {
-                let location = path::redirect_location(redirect, &route.path, &stream.request);
+                let location = redirect.location(&route.path, &stream.request);
                 count_direct(stream);
                 let status = redirect.status;
                 self.redirect_to(index, status, &location, details::DIRECT_RESPONSE, now);
@@ -360,7 +362,8 @@ impl Exchange {
             (HostRewrite::Literal(host), None) => Some(host.to_vec()),
             (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
             (HostRewrite::PathRegex { pattern, substitution }, None) => {
-                Some(path::substitute(pattern, substitution, path::without_query(head.path())))
+                let path = pattern.replace_all(without_query(head.path()), &substitution[..]);
+                Some(path.into_owned())
             }
         };
         if let Some(host) = host.filter(|host| !host.is_empty()) {
@@ -369,7 +372,7 @@ impl Exchange {
             set_host(&mut head, &host, forward, quiet);
         }
         if !matches!(forward.path, PathRewrite::Keep) {
-            let rewritten = path::rewrite(&forward.path, &routed.route.path, head.path());
+            let rewritten = forward.path.apply(&routed.route.path, head.path()).into_owned();
             if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
                 let original = head.path().to_vec();
                 head.set(Name::XEnvoyOriginalPath, &original);
@@ -672,42 +675,6 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     ];
     if let Some(head) = stream.request.present_mut() {
         head.remove_each(&SPENT);
-    }
-}
-
-/// What path normalisation came to.
-pub(crate) enum Normalized {
-    Fine,
-    Refused,
-    Redirect,
-}
-
-/// Host and path as the listener wants them before routing.
-pub(crate) fn normalize(head: &mut Head, http: &HttpContext, local: &Address) -> Normalized {
-    let config = &http.config;
-    if config.strip_trailing_dot {
-        path::strip_trailing_dot(head);
-    }
-    match config.strip_port {
-        StripPort::No => {}
-        StripPort::Any => path::strip_port(head, None),
-        StripPort::Matching => {
-            if let Some(local) = local.ip() {
-                path::strip_port(head, Some(local.port()));
-            }
-        }
-    }
-    if !config.normalize_path
-        && !config.merge_slashes
-        && config.escaped_slashes == EscapedSlashes::Keep
-    {
-        return Normalized::Fine;
-    }
-    match path::normalize(head, config.normalize_path, config.merge_slashes, config.escaped_slashes)
-    {
-        path::Normalization::Done => Normalized::Fine,
-        path::Normalization::Refused => Normalized::Refused,
-        path::Normalization::Redirect => Normalized::Redirect,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Picks the virtual host and the route of a request, and says what the route does to path and authority.
 
-mod head;
+pub(crate) mod head;
 pub mod index;
 pub mod path;
 mod pick;
@@ -11,7 +11,6 @@ mod rewrite;
 pub use index::{DuplicateDomain, HostIndex};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;
-pub use rewrite::without_trailing_dot;
 
 use crate::snapshot::route::Fraction;
 

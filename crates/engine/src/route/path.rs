@@ -1,9 +1,5 @@
 //! Makes paths canonical before routes look at them, as Envoy 1.40 does.
 
-pub use super::head::{
-    Normalization, normalize, redirect_location, rewrite, strip_port, strip_trailing_dot,
-    substitute, without_query,
-};
 use super::query::hex_value;
 use crate::snapshot::http::EscapedSlashes;
 
@@ -77,6 +73,12 @@ impl PathRules {
 #[inline]
 pub fn path_end(target: &[u8]) -> usize {
     memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())
+}
+
+/// The path of an origin-form target.
+#[must_use]
+pub fn without_query(target: &[u8]) -> &[u8] {
+    &target[..path_end(target)]
 }
 
 /// The path without `;…` in any of its segments.

@@ -5,9 +5,10 @@ use towpath_proto::{Head, Name};
 use crate::snapshot::route::{PathMatch, Redirect, RedirectPath};
 
 impl Redirect {
-    /// Writes the `location` of a request's answer to `out`, which is emptied.
-    pub fn location(&self, matched: &PathMatch, head: &Head, out: &mut Vec<u8>) {
-        out.clear();
+    /// The `location` of a request's answer.
+    #[must_use]
+    pub fn location(&self, matched: &PathMatch, head: &Head) -> Vec<u8> {
+        let mut out = Vec::new();
         let scheme = self.scheme.as_ref().map_or_else(|| head.scheme(), |scheme| scheme.as_bytes());
         out.extend_from_slice(scheme);
         out.extend_from_slice(b"://");
@@ -19,7 +20,8 @@ impl Redirect {
             out.push(b':');
             out.extend_from_slice(port.to_string().as_bytes());
         }
-        self.path(matched, head.path(), out);
+        self.path(matched, head.path(), &mut out);
+        out
     }
 
     fn path(&self, matched: &PathMatch, target: &[u8], out: &mut Vec<u8>) {
@@ -38,9 +40,7 @@ impl Redirect {
                 }
             }
             RedirectPath::Rewrite(rewrite) => {
-                let mut path = Vec::new();
-                let changed = rewrite.apply(matched, target, &mut path);
-                out.extend_from_slice(if changed { &path } else { target });
+                out.extend_from_slice(&rewrite.apply(matched, target));
             }
         }
         if self.strip_query
@@ -72,9 +72,8 @@ mod tests {
 
     fn location(redirect: &Redirect, authority: &str, target: &str) -> String {
         let head = Head::request(b"GET", b"http", authority.as_bytes(), target.as_bytes());
-        let mut out = b"old".to_vec();
-        redirect.location(&PathMatch::Prefix(Text::new("/p", true)), &head, &mut out);
-        String::from_utf8(out).unwrap()
+        let prefix = PathMatch::Prefix(Text::new("/p", true));
+        String::from_utf8(redirect.location(&prefix, &head)).unwrap()
     }
 
     fn redirect() -> Redirect {

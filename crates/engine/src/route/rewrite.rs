@@ -1,76 +1,35 @@
-//! What a route does to the path and the authority of a request that it forwards.
+//! Paths and authorities as a route and a listener have them.
 
-use regex::bytes::Regex;
-use towpath_proto::Head;
+use std::borrow::Cow;
 
 use super::index::port_start;
 use super::path::path_end;
 use crate::snapshot::http::StripPort;
-use crate::snapshot::route::{Forward, HostRewrite, PathMatch, PathRewrite, WeightedCluster};
+use crate::snapshot::route::{PathMatch, PathRewrite};
 
 impl PathRewrite {
-    /// Writes the new target to `out`, which is emptied; false when it stays as it is. The query is kept.
+    /// The target with its path as the route has it. The query is kept.
     /// (Envoy puts the old one into `x-envoy-original-path`, which is the caller's business.)
-    pub fn apply(&self, matched: &PathMatch, target: &[u8], out: &mut Vec<u8>) -> bool {
+    pub fn apply<'a>(&self, matched: &PathMatch, target: &'a [u8]) -> Cow<'a, [u8]> {
         let end = path_end(target);
-        out.clear();
         match self {
-            Self::Keep => return false,
+            Self::Keep => target.into(),
             Self::Prefix(prefix) => {
                 let length = match matched {
                     PathMatch::Prefix(text) | PathMatch::SeparatedPrefix(text) => {
                         text.bytes.len().min(end)
                     }
                     PathMatch::Exact(_) | PathMatch::Regex(_) => end,
-                    PathMatch::Connect => return false,
+                    PathMatch::Connect => return target.into(),
                 };
-                out.extend_from_slice(prefix);
-                out.extend_from_slice(&target[length..]);
+                [prefix, &target[length..]].concat().into()
             }
             Self::Regex { pattern, substitution } => {
-                out.extend_from_slice(&pattern.replace_all(&target[..end], &substitution[..]));
-                out.extend_from_slice(&target[end..]);
+                let path = pattern.replace_all(&target[..end], &substitution[..]);
+                [&path, &target[end..]].concat().into()
             }
         }
-        true
     }
-}
-
-impl Forward {
-    /// Writes the new authority to `out`, which is emptied; false when it stays as it is. `upstream` is the name
-    /// of the host that was picked, for `auto_host_rewrite`.
-    pub fn rewrite_host(
-        &self,
-        head: &Head,
-        weighted: Option<&WeightedCluster>,
-        upstream: &str,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        out.clear();
-        match &self.host {
-            HostRewrite::Keep => {}
-            HostRewrite::Literal(host) => out.extend_from_slice(host),
-            HostRewrite::Auto => out.extend_from_slice(upstream.as_bytes()),
-            HostRewrite::Header(name) => {
-                out.extend_from_slice(head.get_named(name).unwrap_or_default());
-            }
-            HostRewrite::PathRegex { pattern, substitution } => {
-                rewrite_by_path(head, pattern, substitution, out);
-            }
-        }
-        // The route's own rewrite wins over the weighted cluster's.
-        if out.is_empty()
-            && let Some(host) = weighted.and_then(|cluster| cluster.host_rewrite.as_ref())
-        {
-            out.extend_from_slice(host);
-        }
-        !out.is_empty()
-    }
-}
-
-fn rewrite_by_path(head: &Head, pattern: &Regex, substitution: &[u8], out: &mut Vec<u8>) {
-    let path = head.path();
-    out.extend_from_slice(&pattern.replace_all(&path[..path_end(path)], substitution));
 }
 
 impl StripPort {
@@ -91,7 +50,7 @@ impl StripPort {
 
 /// Writes the authority without the dot that ends its name (`a.com.` or `a.com.:80`) to `out`, which is emptied;
 /// false when there is no such dot.
-pub fn without_trailing_dot(authority: &[u8], out: &mut Vec<u8>) -> bool {
+pub(crate) fn without_trailing_dot(authority: &[u8], out: &mut Vec<u8>) -> bool {
     let (name, port) = authority.split_at(port_start(authority).unwrap_or(authority.len()));
     let Some(name) = name.strip_suffix(b".") else { return false };
     out.clear();
@@ -109,11 +68,7 @@ mod tests {
     use crate::snapshot::route::Text;
 
     fn rewritten(rewrite: &PathRewrite, matched: &PathMatch, target: &str) -> String {
-        let mut out = b"old".to_vec();
-        if !rewrite.apply(matched, target.as_bytes(), &mut out) {
-            return target.to_owned();
-        }
-        String::from_utf8(out).unwrap()
+        String::from_utf8(rewrite.apply(matched, target.as_bytes()).into_owned()).unwrap()
     }
 
     fn regex(pattern: &str, text: &str) -> PathRewrite {
