@@ -7,7 +7,9 @@ use towpath_proto::Instant;
 
 use crate::env::{Env, TimerSlot};
 use crate::format::Facts;
+use crate::matcher::LogFilter;
 use crate::message::FromWorker;
+use crate::random::Random;
 use crate::record::Record;
 use crate::snapshot::{AccessLog, Listener, SinkId};
 
@@ -35,10 +37,16 @@ impl Logs {
     }
 
     /// Appends the lines of those logs whose filter lets them.
-    pub(crate) fn write(&mut self, logs: &[AccessLog], facts: &Facts<'_>, random: u64) -> Fill {
+    pub(crate) fn write(
+        &mut self,
+        logs: &[AccessLog],
+        facts: &Facts<'_>,
+        random: &mut Random,
+    ) -> Fill {
         let mut fill = Fill::Nothing;
         for log in logs {
-            if log.filter.as_ref().is_some_and(|filter| !filter.matches(facts, random)) {
+            let passes = |filter: &LogFilter| filter.matches(facts, random.next());
+            if !log.filter.as_ref().is_none_or(passes) {
                 continue;
             }
             let Some(lines) = self.sinks.get_mut(log.sink.0 as usize) else { continue };
@@ -64,7 +72,7 @@ impl Env {
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;
             facts.filter_chain = chain;
-            let full = self.logs.write(&listener.access_logs, &facts, self.random.next());
+            let full = self.logs.write(&listener.access_logs, &facts, &mut self.random);
             self.after_lines(full, now);
         }
     }
@@ -86,7 +94,10 @@ impl Env {
         self.logs.waiting = false;
         self.timers.clear(TimerSlot::Logs.number());
         for index in 0..self.logs.sinks.len() {
-            let lines = std::mem::take(&mut self.logs.sinks[index]);
+            let lines = &mut self.logs.sinks[index];
+            // After one batch that was full comes another: it need not grow.
+            let room = if lines.len() >= HAND_OVER { HAND_OVER + LONG_LINE } else { 0 };
+            let lines = std::mem::replace(lines, Vec::with_capacity(room));
             if !lines.is_empty() {
                 let sink = SinkId(u32::try_from(index).unwrap_or(u32::MAX));
                 self.tell(FromWorker::Log { sink, lines: Bytes::from(lines) });
@@ -97,6 +108,9 @@ impl Env {
 
 /// Bytes of lines that are worth a message at once.
 pub(crate) const HAND_OVER: usize = 32 * 1024;
+
+/// Longer than most lines.
+const LONG_LINE: usize = 1024;
 
 /// How long log lines wait for company.
 pub(crate) const LOG_DELAY: Duration = Duration::from_millis(100);

@@ -251,6 +251,7 @@ impl Exchange {
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_part(Part::Record);
         stream.recorder.note(|record| record.end = Some(now));
+        stream.complete_record();
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
@@ -265,11 +266,10 @@ impl Exchange {
                 stats.count_response(stream.status);
                 http.listener_stats.count_response(stream.status);
             }
-            self.log(&mut stream, crate::exchange::log::DOWNSTREAM_END, now);
+            self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
         } else {
-            self.log(&mut stream, crate::exchange::log::TCP_CONNECTION_END, now);
+            self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
         }
-        stream.complete_record();
         self.env.end_spans(&stream, now);
         if stream.kind == Kind::App {
             self.end_call(&mut stream, now);

@@ -13,16 +13,15 @@ use crate::upstream::cluster::Clusters;
 use crate::wall_clock::WallClock;
 
 impl Exchange {
-    /// Writes a stream's lines.
-    pub(crate) fn log(&mut self, stream: &mut Stream, kind: &'static str, now: Instant) {
-        if !stream.context.access_logs().is_empty() {
-            stream.complete_record();
-            let logs = stream.context.access_logs();
+    /// Writes a stream's lines, from its complete record.
+    pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
+        let logs = stream.context.access_logs();
+        if !logs.is_empty() {
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let mut facts = facts(stream, None, setting, now);
             facts.response = (stream.status != 0).then_some(&stream.response);
             facts.log_type = kind;
-            let full = self.env.logs.write(logs, &facts, self.env.random.next());
+            let full = self.env.logs.write(logs, &facts, &mut self.env.random);
             self.env.after_lines(full, now);
         }
     }
@@ -30,7 +29,8 @@ impl Exchange {
     /// Writes lines for a stream that goes on.
     pub(crate) fn log_under_way(&mut self, index: StreamIndex, kind: &'static str, now: Instant) {
         if let Some(mut stream) = self.streams.close(index) {
-            self.log(&mut stream, kind, now);
+            stream.complete_record();
+            self.log(&stream, kind, now);
             self.streams.put_back(index, stream);
         }
     }
@@ -72,10 +72,13 @@ pub(crate) fn facts<'a>(
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;
     }
-    if stream.recorder.record().upstream_host.is_some()
+    if let Some(address) = &stream.recorder.record().upstream_host
         && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
     {
         facts.upstream_hostname = &host.hostname;
+        if *address == host.address {
+            facts.upstream_address = &host.address_text;
+        }
     }
     facts.hostname = &clock.hostname;
     if let Some(routed) = stream.routed() {

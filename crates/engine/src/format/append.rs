@@ -77,6 +77,7 @@ pub(super) fn append_number(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=9 => out.push(b'0' + value as u8),
         100..=999 => out.extend_from_slice(&three_digits(value as u16)),
+        1000..=9999 => out.extend_from_slice(&four_digits(value as u16)),
         _ => append(out, Decimal::new().write(value)),
     }
 }
@@ -85,6 +86,13 @@ pub(super) fn append_number(out: &mut Vec<u8>, value: u64) {
 #[inline(always)]
 pub(super) const fn three_digits(value: u16) -> [u8; 3] {
     [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8]
+}
+
+/// The same below 10,000.
+#[inline(always)]
+const fn four_digits(value: u16) -> [u8; 4] {
+    let [hundreds, tens, units] = three_digits(value % 1000);
+    [b'0' + (value / 1000) as u8, hundreds, tens, units]
 }
 
 /// Appends `N` to `2 * N` bytes as two blocks, of which the second covers a part of the first.

@@ -19,6 +19,8 @@ pub struct Facts<'a> {
     pub cluster: &'a str,
     /// The same for who watches: `alt_stat_name`, where it has one.
     pub cluster_stat_name: &'a str,
+    /// The text of the record's upstream host's address, where it is kept.
+    pub upstream_address: &'a [u8],
     /// The name of the upstream host; empty means that it has none.
     pub upstream_hostname: &'a str,
     /// The name of the route; empty means none.
@@ -52,6 +54,7 @@ impl<'a> Facts<'a> {
             trailers: None,
             cluster: "",
             cluster_stat_name: "",
+            upstream_address: b"",
             upstream_hostname: "",
             route: "",
             virtual_host: "",

@@ -45,6 +45,8 @@ enum Piece {
     UnixSeconds,
     /// `%3f`: so many digits of the second's fraction.
     Fraction(u8),
+    /// `%Y-%m-%dT%H:%M:%E3SZ`, the usual format, in one piece.
+    Usual,
 }
 
 impl TimeFormat {
@@ -71,6 +73,13 @@ impl TimeFormat {
                     append(out, &Digits::of(second)[range.start.into()..range.end.into()]);
                 }
                 Piece::Fraction(digits) => fraction(out, unix_ns % 1_000_000_000, *digits),
+                Piece::Usual => {
+                    let mut text = *b"YYYY-MM-DDTHH:MM:SS.mmmZ";
+                    text[..19].copy_from_slice(&Digits::of(second));
+                    let millisecond = unix_ns % 1_000_000_000 / 1_000_000;
+                    text[20..23].copy_from_slice(&three_digits(millisecond as u16));
+                    out.extend_from_slice(&text);
+                }
                 rare @ (Piece::ShortMonthName
                 | Piece::MonthName
                 | Piece::PaddedDay
@@ -102,7 +111,15 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
             joined.push(whole);
         }
     }
-    joined
+    match &joined[..] {
+        [
+            Piece::Digits(Range { start: 0, end: 19 }),
+            Piece::Literal(point),
+            Piece::Fraction(3),
+            Piece::Literal(zone),
+        ] if (point.as_bytes(), zone.as_bytes()) == (b".", b"Z") => vec![Piece::Usual],
+        _ => joined,
+    }
 }
 
 /// `2026-11-20T11:51:42`
@@ -222,7 +239,7 @@ impl Piece {
     fn write(&self, out: &mut Vec<u8>, second: u64) {
         let date = date_of(second);
         match self {
-            Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) => {}
+            Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) | Self::Usual => {}
             Self::ShortMonthName => short(out, date.month()),
             Self::MonthName => text(out, date.month()),
             Self::PaddedDay => text(out, format_args!("{:2}", date.day())),
@@ -339,7 +356,8 @@ mod tests {
             let (h, m, s) = (second % 86_400 / 3600, second / 60 % 60, second % 60);
             assert_eq!(text, format!("{second} {h:02}:{m:02}:{s:02}"));
         }
-        assert_eq!(TimeFormat::new("").unwrap().0.len(), 4);
+        assert_eq!(*TimeFormat::new("").unwrap().0, [Piece::Usual]);
+        assert_eq!(at("%Y-%m-%dT%H:%M:%E3S.", 0), "1970-01-01T00:00:00.000.");
         assert_eq!(at("%m-%Y %d-%m %Y-%m-%d-%H %H%M", 0), "01-1970 01-01 1970-01-01-00 0000");
         assert_eq!(at("%Y-%d %YT%H %y-%m %Y%m", 0), "1970-01 1970T00 70-01 197001");
     }

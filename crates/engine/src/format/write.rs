@@ -97,6 +97,9 @@ impl Command {
             Self::UpstreamCluster => text(out, facts.cluster_stat_name),
             Self::UpstreamClusterRaw => text(out, facts.cluster),
             Self::UpstreamConnectionId => number(out, record.upstream_connection),
+            Self::UpstreamHost(AddressForm::Whole) if !facts.upstream_address.is_empty() => {
+                bytes(out, facts.upstream_address)
+            }
             Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
             Self::UpstreamHostName => upstream_host_name(out, facts),
             Self::UpstreamHostNameWithoutPort => {
@@ -225,6 +228,13 @@ fn upstream_host_name(out: &mut Vec<u8>, facts: &Facts<'_>) -> bool {
         "" => address(out, facts.record.upstream_host.as_ref(), AddressForm::Whole),
         name => text(out, name),
     }
+}
+
+/// `%UPSTREAM_HOST%` of a host.
+pub(crate) fn address_text(of: &Address) -> Box<[u8]> {
+    let mut text = Vec::new();
+    address(&mut text, Some(of), AddressForm::Whole);
+    text.into()
 }
 
 fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> bool {

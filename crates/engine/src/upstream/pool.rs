@@ -14,6 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::conn::{Connection, ConnectionTimer, Connections};
 use crate::env::{Env, TimerSlot};
+use crate::format::address_text;
 use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
 use crate::tally::Tally;
@@ -25,6 +26,8 @@ use crate::upstream::passive_health::ErrorStreak;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) address: Address,
+    /// The same as log lines have it.
+    pub(crate) address_text: Box<[u8]>,
     pub(crate) hostname: Arc<str>,
     /// Whose circuit breakers count, and what is spoken where clients choose.
     pub(crate) class: PoolClass,
@@ -82,6 +85,7 @@ pub(crate) struct Wish {
 impl Pool {
     pub(crate) fn new(address: Address, hostname: Arc<str>, class: PoolClass) -> Self {
         Self {
+            address_text: address_text(&address),
             address,
             hostname,
             class,
