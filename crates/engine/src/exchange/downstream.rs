@@ -71,7 +71,7 @@ impl Exchange {
         if is_http2 && is_last {
             self.conns.send_go_away(leg.connection, &mut self.env, now);
         }
-        self.route_request(index, now);
+        self.route_request(index, &context, now);
     }
 
     /// A stream on a connection, with what its record knows from the start.

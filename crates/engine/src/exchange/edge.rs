@@ -12,6 +12,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant, PreparedField};
 
 use crate::conn::Connection;
+use crate::conn::context::ChainContext;
 use crate::conn::mux::Part;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
@@ -238,14 +239,20 @@ impl Exchange {
             }
             return;
         }
-        self.write_response_head(index, end, now);
+        self.write_response_head(index, &context, end, now);
     }
 
     /// The same with the head as the filters leave it.
-    pub(crate) fn write_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let Some(http) = context.http() else { return };
+    pub(crate) fn write_response_head(
+        &mut self,
+        index: StreamIndex,
+        context: &ChainContext,
+        end: bool,
+        now: Instant,
+    ) {
+        let (Some(stream), Some(http)) = (self.streams.get_mut(index), context.http()) else {
+            return;
+        };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
         let head = &mut stream.response;

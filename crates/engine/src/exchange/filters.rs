@@ -358,7 +358,8 @@ impl Exchange {
             if self.filter_response_head(index, place, ends, now) {
                 let Some(stream) = self.streams.get_mut(index) else { return };
                 stream.response_end = Direction::Streaming;
-                self.write_response_head(index, ends, now);
+                let context = stream.context.clone();
+                self.write_response_head(index, &context, ends, now);
                 if ends {
                     return self.pass_end(index, now);
                 }

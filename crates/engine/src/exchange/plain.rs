@@ -9,11 +9,11 @@ use towpath_proto::Instant;
 use towpath_proto::name::Name;
 
 use crate::conn::mux::{Mux, ONLY, Part, Released};
-use crate::conn::{Connection, ConnectionTimer, Reading, Role};
+use crate::conn::{Connection, ConnectionTimer, Connections, Reading, Role};
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::router::{SHORTEST_WAIT, choose_host, timeouts_from_headers};
+use crate::exchange::router::{SHORTEST_WAIT, choose_own_host, timeouts_from_headers};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
@@ -94,60 +94,61 @@ impl Exchange {
         if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
-        let Some(pool_key) =
-            choose_host(stream, &self.conns, &mut self.upstreams.clusters, &mut self.env, now)
-        else {
+        let Some(pool_key) = choose_own_host(stream, cluster, &mut self.env) else {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };
-        if !self.attach_plain(index, pool_key, now) {
+        if !attach_plain((index, stream), cluster, pool_key, &mut self.conns, &mut self.env, now) {
             self.place_on(index, pool_key, now);
         }
         true
     }
+}
 
-    /// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing
-    /// done, if there is none that serves.
-    fn attach_plain(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) -> bool {
-        let (Some(stream), Some(cluster)) =
-            (self.streams.get_mut(index), self.upstreams.clusters.get_mut(pool_key.cluster))
-        else {
-            return false;
-        };
-        if cluster.is_full(pool_key, Resource::Requests) {
-            return false;
-        }
-        let Some(pool) = cluster.pool_mut(pool_key) else { return false };
-        let Some(id) = pool.ready.last().copied() else { return false };
-        let Some(connection) = self.conns.table.get_mut(id) else { return false };
-        let idle = connection.idle_since(now);
-        let lasts = |known: Duration| idle + PEER_IDLE_MARGIN < known;
-        if !matches!(connection.mux, Mux::Http1Client(_))
-            || connection.capacity() == 0
-            || !(stream.retries.repeatable || pool.peer_idle.is_none_or(lasts))
-        {
-            return false;
-        }
-        pool.unlist(connection);
-        let Role::Upstream(upstream) = &mut connection.role else { return false };
-        stream.retries.reused = upstream.requests > 0 || connection.opened < now;
-        stream.retries.sent_before = connection.bytes_sent;
-        upstream.requests += 1;
-        stream.upstream = UpstreamState::Active(Leg { connection: id, number: ONLY });
-        stream.begin_attempt(connection, now);
-        connection.streams.bind(ONLY, index);
-        connection.deadlines.clear(ConnectionTimer::Idle as usize);
-        cluster.request_began(pool_key);
-        self.env.name_try(stream);
-        self.conns.encode_for(id, &mut self.env);
-        if let Some(connection) = self.conns.table.get_mut(id) {
-            connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut self.conns.out);
-        }
-        if let Some(per_try) = stream.per_try_timeout.get() {
-            stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut self.env.timers);
-        }
-        true
+/// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing done,
+/// if there is none that serves.
+#[inline]
+fn attach_plain(
+    (index, stream): (StreamIndex, &mut Stream),
+    cluster: &mut ClusterState,
+    pool_key: PoolKey,
+    conns: &mut Connections,
+    env: &mut Env,
+    now: Instant,
+) -> bool {
+    if cluster.is_full(pool_key, Resource::Requests) {
+        return false;
     }
+    let Some(pool) = cluster.pool_mut(pool_key) else { return false };
+    let Some(id) = pool.ready.last().copied() else { return false };
+    let Some(connection) = conns.table.get_mut(id) else { return false };
+    let idle = connection.idle_since(now);
+    let lasts = |known: Duration| idle + PEER_IDLE_MARGIN < known;
+    if !matches!(connection.mux, Mux::Http1Client(_))
+        || connection.capacity() == 0
+        || !(stream.retries.repeatable || pool.peer_idle.is_none_or(lasts))
+    {
+        return false;
+    }
+    pool.unlist(connection);
+    let Role::Upstream(upstream) = &mut connection.role else { return false };
+    stream.retries.reused = upstream.requests > 0 || connection.opened < now;
+    stream.retries.sent_before = connection.bytes_sent;
+    upstream.requests += 1;
+    stream.upstream = UpstreamState::Active(Leg { connection: id, number: ONLY });
+    stream.begin_attempt(connection, now);
+    connection.streams.bind(ONLY, index);
+    connection.deadlines.clear(ConnectionTimer::Idle as usize);
+    cluster.request_began(pool_key);
+    env.name_try(stream);
+    conns.encode_for(id, env);
+    if let Some(connection) = conns.table.get_mut(id) {
+        connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut conns.out);
+    }
+    if let Some(per_try) = stream.per_try_timeout.get() {
+        stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut env.timers);
+    }
+    true
 }
 
 impl Env {
@@ -186,6 +187,7 @@ fn is_plain_cluster(cluster: &ClusterState) -> bool {
     let config = &cluster.config;
     !cluster.races
         && cluster.aggregate.is_none()
+        && cluster.destinations.is_none()
         && config.bolt.is_none()
         && config.outliers.is_none()
         && config.max_requests_per_connection == 0

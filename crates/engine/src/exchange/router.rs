@@ -11,7 +11,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
 use crate::conn::Connections;
-use crate::conn::context::HttpContext;
+use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux;
 use crate::conn::spans::Part;
 use crate::deadlines::Limit;
@@ -44,10 +44,15 @@ use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
     /// From a request's head to a place for it.
-    pub(crate) fn route_request(&mut self, index: StreamIndex, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let Some(http) = context.http() else { return };
+    pub(crate) fn route_request(
+        &mut self,
+        index: StreamIndex,
+        context: &ChainContext,
+        now: Instant,
+    ) {
+        let (Some(stream), Some(http)) = (self.streams.get_mut(index), context.http()) else {
+            return;
+        };
         stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
         if stream.request.method() == Method::Connect {
             stream.upgrade = Upgrade::Connect;
@@ -501,7 +506,6 @@ impl Exchange {
 }
 
 /// The pool of the host that its cluster chooses for a stream.
-#[inline]
 pub(crate) fn choose_host(
     stream: &mut Stream,
     conns: &Connections,
@@ -510,28 +514,46 @@ pub(crate) fn choose_host(
     now: Instant,
 ) -> Option<PoolKey> {
     let cluster = clusters.get_mut(stream.cluster)?;
+    let version = stream.request.version();
+    if let Some(wanted) = destination(stream, conns, cluster) {
+        let class = cluster.class(stream.priority, version);
+        let picked = wanted.and_then(|it| cluster.pick_destination(it, class, env, now));
+        return note_choice(stream, cluster, picked);
+    }
+    if cluster.aggregate.is_none() {
+        return choose_own_host(stream, cluster, env);
+    }
+    let (avoid, attempts) = stream.retries.avoided();
+    let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
+    let picked = clusters.pick(stream.cluster, env.random.next(), &class, avoid, attempts);
+    note_choice(stream, clusters.get(stream.cluster)?, picked)
+}
+
+/// The same in a cluster that has hosts of its own.
+#[inline]
+pub(crate) fn choose_own_host(
+    stream: &mut Stream,
+    cluster: &mut ClusterState,
+    env: &mut Env,
+) -> Option<PoolKey> {
+    let class = cluster.class(stream.priority, stream.request.version());
+    let (avoid, attempts) = stream.retries.avoided();
+    let picked = cluster.pick(env.random.next(), class, avoid, attempts);
+    note_choice(stream, cluster, picked)
+}
+
+#[inline]
+fn note_choice(
+    stream: &mut Stream,
+    cluster: &ClusterState,
+    picked: Option<PoolKey>,
+) -> Option<PoolKey> {
     stream.recorder.note(|record| {
         record.cluster.get_or_insert_with(|| cluster.config.name.clone());
     });
     stream.attempts = 1 + stream.retries.done;
-    let version = stream.request.version();
-    let picked = match destination(stream, conns, cluster) {
-        Some(wanted) => wanted.and_then(|wanted| {
-            let class = cluster.class(stream.priority, version);
-            cluster.pick_destination(wanted, class, env, now)
-        }),
-        None => {
-            let tried = stream.retries.tried.as_deref();
-            let (avoid, attempts) = tried.map_or((&[][..], 1), |it| (&it.hosts[..], it.attempts));
-            let random = env.random.next();
-            let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
-            clusters.pick(stream.cluster, random, &class, avoid, attempts)
-        }
-    };
     let Some(pool_key) = picked else {
-        if let Some(cluster) = clusters.get(stream.cluster) {
-            cluster.stats.upstream_cx_none_healthy.inc();
-        }
+        cluster.stats.upstream_cx_none_healthy.inc();
         return None;
     };
     stream.retries.pool_key = Some(pool_key);
