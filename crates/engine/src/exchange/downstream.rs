@@ -128,6 +128,9 @@ impl Exchange {
             return;
         }
         self.start_response_timer(index, now);
+        if self.streams.get(index).is_some_and(|stream| HttpTimer::is_of(stream.kind)) {
+            self.start_try_timers(index, now);
+        }
         self.end_collecting(index, now);
         if let Some(downstream) = self.streams.get(index).map(|stream| stream.downstream) {
             self.update_reading(downstream.connection);

@@ -307,7 +307,22 @@ impl Exchange {
                 self.count_timeout(index, counter);
                 self.reset_upstream(index, reason, now);
             }
-            HttpTimer::PerTry | HttpTimer::PerTryIdle => {}
+            HttpTimer::PerTry => {}
+            HttpTimer::PerTryIdle => {
+                stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
+                if let Some(pool_key) = tried {
+                    self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
+                }
+                let text = b"upstream request timeout";
+                self.reply_or_abandon(
+                    index,
+                    504,
+                    text,
+                    details::UPSTREAM_PER_TRY_IDLE_TIMEOUT,
+                    now,
+                );
+            }
             HttpTimer::Idle => {
                 http.stats.downstream_rq_idle_timeout.inc();
                 stream.flags.set(Flags::STREAM_IDLE_TIMEOUT);

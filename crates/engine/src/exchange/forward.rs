@@ -147,6 +147,9 @@ impl Exchange {
     pub(crate) fn forward(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.touch(index, now, &mut self.env.timers);
+        if side == Side::Response {
+            stream.touch_try(index, now, &mut self.env.timers);
+        }
         account(stream, side, &item, now);
         // What a tunnel carries is bytes (RFC 9113 §8.5).
         let item = match item {

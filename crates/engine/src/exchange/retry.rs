@@ -312,6 +312,7 @@ impl Exchange {
         let bound = base.saturating_mul(1 << stream.retries.done.min(20)).min(most);
         stream.retries.done += 1;
         stream.upstream = UpstreamState::BackingOff;
+        stream.clear_attempt_timers();
         stream.trace_part(Part::BackOff);
         let wait = Duration::from_nanos(
             self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),

@@ -482,7 +482,7 @@ impl Exchange {
         }
     }
 
-    /// Starts what bounds one try.
+    /// Starts what bounds one try, once it has a connection and all of the request is here.
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         match stream.kind {
@@ -490,12 +490,11 @@ impl Exchange {
             Kind::Tcp(_) => return,
             Kind::App => return self.begin_try(index, now),
         }
-        let per_try = stream.per_try_timeout.get();
-        let idle = stream
-            .routed()
-            .and_then(|routed| routed.forward())
-            .and_then(|forward| forward.retry.as_deref());
-        let idle = idle.and_then(|retry| retry.per_try_idle_timeout);
+        let is_on = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
+        if !is_on || stream.request_end != Direction::Ended || stream.upgrade != Upgrade::No {
+            return;
+        }
+        let (per_try, idle) = (stream.per_try_timeout.get(), stream.per_try_idle_timeout());
         if let Some(per_try) = per_try {
             self.set_timer(index, HttpTimer::PerTry, now + per_try);
         }

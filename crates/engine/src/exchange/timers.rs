@@ -186,7 +186,15 @@ impl Stream {
         self.deadlines.clear(timer.place());
     }
 
-    /// The attempt under way is answered or given up: nothing bounds it any more.
+    /// The attempt under way is answered: only the time between two pieces is bounded.
+    pub(crate) fn clear_timers_of_answered(&mut self) {
+        match self.kind {
+            Kind::Http(_) | Kind::Rpc(_) => self.clear_timer(HttpTimer::PerTry),
+            Kind::App | Kind::Tcp(_) => self.clear_attempt_timers(),
+        }
+    }
+
+    /// The attempt under way is given up: nothing bounds it any more.
     pub(crate) fn clear_attempt_timers(&mut self) {
         match self.kind {
             Kind::Http(_) | Kind::Rpc(_) => {
@@ -214,6 +222,22 @@ impl Stream {
         self.idle_ns = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         self.deadlines.clear(IDLE);
         self.touch(index, now, timers);
+    }
+
+    /// The route's `per_try_idle_timeout`.
+    pub(crate) fn per_try_idle_timeout(&self) -> Option<Duration> {
+        self.routed()?.forward()?.retry.as_deref()?.per_try_idle_timeout
+    }
+
+    /// A piece of the response came: what bounds the time between two of them starts again.
+    #[inline]
+    pub(crate) fn touch_try(&mut self, index: StreamIndex, now: Instant, timers: &mut Timers) {
+        if self.deadlines.is_set(HttpTimer::PerTryIdle.place())
+            && HttpTimer::is_of(self.kind)
+            && let Some(idle) = self.per_try_idle_timeout()
+        {
+            self.set_timer(index, HttpTimer::PerTryIdle, now + idle, timers);
+        }
     }
 
     /// Something moved: the idle timer starts again.

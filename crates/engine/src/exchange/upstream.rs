@@ -161,7 +161,8 @@ impl Exchange {
         let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.clear_attempt_timers();
+        stream.touch_try(index, now, &mut self.env.timers);
+        stream.clear_timers_of_answered();
         stream.times.upstream_first_received.get_or_insert(now);
         if end {
             stream.recorder.note(|record| record.upstream_last_received = Some(now));
