@@ -217,10 +217,10 @@ impl Exchange {
             && stream.request_end == Direction::Ended
             && stream.upgrade == Upgrade::No
             && !config.router.suppress_envoy_headers
-            && let (Some(sent), Some(received)) =
-                (stream.times.upstream_first_sent, stream.times.upstream_first_received)
+            && let (Some(asked), Some(received)) =
+                (stream.times.request_end, stream.times.upstream_first_received)
         {
-            let elapsed = received.millis_since(sent);
+            let elapsed = received.millis_since(asked);
             head.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);
         }
         if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && stream.attempts > 0

@@ -4,7 +4,7 @@
 //! every stream knows of itself.
 
 use towpath_proto::Instant;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, Version};
 
 use crate::conn::Connection;
 use crate::conn::spans::Trail;
@@ -96,10 +96,16 @@ impl Stream {
     /// It goes upstream on a connection: what its record knows of that.
     pub(crate) fn begin_attempt(&mut self, connection: &Connection, now: Instant) {
         self.times.upstream_first_sent = Some(now);
+        if self.is_unanswered() {
+            self.times.upstream_first_received = None;
+        }
         self.retries.received_before = connection.bytes_received;
         let Some(Recording { record, wire, .. }) = self.recorder.recording_mut() else { return };
         wire.upstream_sent = connection.encoded;
         record.upstream_connection = connection.upstream().map_or(0, |upstream| upstream.serial);
+        let is_http2 = connection.mux.is_http2();
+        let version = if is_http2 { Version::Http2 } else { Version::Http11 };
+        record.upstream_protocol = record.protocol.map(|_| version);
         record.upstream_host = Some(connection.peer.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);

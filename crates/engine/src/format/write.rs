@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use towpath_proto::{Address, Head, Instant, Name, Version};
+use towpath_proto::{Address, Head, Instant, Name};
 
 use super::Facts;
 use super::append::{append, append_number};
@@ -110,11 +110,8 @@ impl Command {
                 found
             }
             Self::UpstreamLocal(form) => address(out, record.upstream_local.as_ref(), *form),
-            // Only HTTP/1.1 is spoken to upstreams.
             Self::UpstreamProtocol => {
-                record.protocol.is_some()
-                    && record.upstream_first_sent.is_some()
-                    && text(out, Version::Http11.as_str())
+                record.upstream_protocol.is_some_and(|version| text(out, version.as_str()))
             }
             Self::UpstreamRequestAttemptCount => number(out, u64::from(record.attempts)),
             Self::UpstreamTlsCipher => {

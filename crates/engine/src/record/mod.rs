@@ -58,6 +58,8 @@ pub struct Record {
     pub status: u16,
     /// The version in which the request came; none for TCP.
     pub protocol: Option<Version>,
+    /// The version in which the request last went upstream, where HTTP came.
+    pub upstream_protocol: Option<Version>,
     /// Envoy's response flags.
     pub flags: Flags,
     /// Envoy's `%RESPONSE_CODE_DETAILS%`: see [`details`].
@@ -136,6 +138,7 @@ impl Record {
             upstream_wire_received: 0,
             status: 0,
             protocol: None,
+            upstream_protocol: None,
             flags: Flags(0),
             details: "",
             termination: "",
