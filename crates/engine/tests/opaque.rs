@@ -47,6 +47,7 @@ fn both_directions_arrive_whole_and_half_close_passes() {
 
 #[test]
 fn a_lossy_day_ends_every_stream_and_never_invents_bytes() {
+    let mut arrived = 0;
     for_each_seed(300, |seed| {
         let mut world: World<Message> = World::new(seed);
         world.set_faults(if seed % 2 == 0 { Faults::lively() } else { Faults::harsh() });
@@ -67,9 +68,11 @@ fn a_lossy_day_ends_every_stream_and_never_invents_bytes() {
             assert!(down.starts_with(&got.bytes), "what arrives is what was sent");
             let whole = got.bytes.len() == down.len() || got.bytes.is_empty();
             assert!(whole || !got.ended, "an end comes after everything, or instead of it");
+            arrived += u32::from(got.bytes.len() == down.len());
         }
         drain_and_check(&mut world, worker);
     });
+    assert!(arrived > 0, "a day is not so bad that nothing arrives");
 }
 
 #[test]
@@ -119,11 +122,12 @@ fn a_reader_that_does_not_read_stops_the_writer() {
         }
         // The watermark, one read beyond it, and what the other side had on its way by then.
         assert!(
-            most <= 16 * 1024 + 2 * 65_536,
+            (8 * 1024..=16 * 1024 + 2 * 65_536).contains(&most),
             "{most} bytes wait for a reader that does not read"
         );
         world.run_for(Duration::from_secs(100));
-        assert_eq!(world.machine::<Worker>(worker).streams(), usize::from(!got.borrow().ended));
+        assert_eq!((got.borrow().bytes.len(), got.borrow().ended), (1_000_000, true));
+        assert_eq!(world.machine::<Worker>(worker).streams(), 0);
         drain_and_check(&mut world, worker);
     });
 }
