@@ -186,7 +186,7 @@ impl Exchange {
                 self.rest_downstream(id, now);
                 // A server of HTTP/2 speaks first.
                 self.open_windows(id);
-                self.upstreams.begin_pulse(id, &mut self.conns, &mut self.env, now);
+                self.upstreams.begin_heartbeat(id, &mut self.conns, &mut self.env, now);
                 if self.listeners.is_closed(context.slot) && !self.env.draining.is_on() {
                     self.conns.drain(id, &mut self.env, now);
                 }
@@ -212,7 +212,7 @@ impl Exchange {
         connection.mux = if is_preface { http2_mux(http) } else { http1_mux(http, None) };
         connection.mux.receive(first);
         self.open_windows(id);
-        self.upstreams.begin_pulse(id, &mut self.conns, &mut self.env, now);
+        self.upstreams.begin_heartbeat(id, &mut self.conns, &mut self.env, now);
         self.pump(id, now);
     }
 }

@@ -131,7 +131,7 @@ impl Exchange {
                     let cluster = pool_key.cluster;
                     self.upstreams.app.on_race_won(cluster, id, &mut self.env, now);
                 }
-                self.upstreams.begin_pulse(connection, &mut self.conns, &mut self.env, now);
+                self.upstreams.begin_heartbeat(connection, &mut self.conns, &mut self.env, now);
                 self.offer(connection, now);
                 // A client of HTTP/2 speaks first, whether or not a stream has come.
                 self.open_windows(connection);

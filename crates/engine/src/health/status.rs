@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_nobody_uses_is_left_in_peace() {
+    fn a_cluster_that_is_not_used_is_left_alone() {
         let (config, mut random) = (config(), Random::new(1));
         let mut pause =
             |outcome| HostStatus::new().conclude(outcome, &config, false, &mut random).as_secs();

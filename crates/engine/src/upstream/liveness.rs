@@ -9,7 +9,7 @@ use crate::upstream::Upstreams;
 
 impl Upstreams {
     /// Starts to look after a connection, if its cluster or its listener asks for that.
-    pub(crate) fn begin_pulse(
+    pub(crate) fn begin_heartbeat(
         &mut self,
         id: ConnectionId,
         conns: &mut Connections,

@@ -289,7 +289,7 @@ fn a_checksum_that_is_wished_for_where_none_can_be_is_not_there() {
 }
 
 #[test]
-fn a_frame_is_a_head_to_whoever_routes_it() {
+fn a_frame_is_a_head_where_it_is_routed() {
     let mut pool = crate::head::HeadPool::default();
     let head = decoded(&written(&call(V1, 3))).unwrap().unwrap().head(&mut pool).unwrap();
     assert_eq!(head.method_bytes(), b"POST");
