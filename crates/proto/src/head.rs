@@ -105,19 +105,6 @@ impl Head {
         (*status, *method, *version, *foreign) = Default::default();
     }
 
-    /// Whether nothing was put into it.
-    pub(crate) fn is_unused(&self) -> bool {
-        let Parts { raw, own, fields, present, scheme, authority, path, other_method, .. } =
-            &*self.0;
-        let spans = [scheme, authority, path, other_method];
-        raw.is_empty()
-            && own.len() == 0
-            && fields.is_empty()
-            && *present == 0
-            && spans.iter().all(|span| **span == Span::default())
-            && (self.0.status, self.0.method, self.0.foreign) == (0, Method::Get, false)
-    }
-
     /// Sets the method; returns false and changes nothing when it is not a token.
     pub fn set_method(&mut self, method: &[u8]) -> bool {
         let known = Method::from_bytes(method);

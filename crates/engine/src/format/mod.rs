@@ -149,19 +149,6 @@ impl Format {
             }
         }
     }
-
-    /// The bytes, when they do not depend on any fact.
-    #[must_use]
-    pub fn as_literal(&self) -> Option<&[u8]> {
-        match &self.0 {
-            Kind::Text { parts, .. } => match &**parts {
-                [] => Some(b""),
-                [Part::Literal(literal)] => Some(literal.as_bytes()),
-                _ => None,
-            },
-            Kind::Json { .. } => None,
-        }
-    }
 }
 
 impl Part {

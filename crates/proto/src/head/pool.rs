@@ -42,15 +42,6 @@ impl HeadPool {
         }
     }
 
-    /// Takes back a head that nothing was put into.
-    #[inline]
-    pub fn give_unused(&mut self, head: Head) {
-        debug_assert!(head.is_unused(), "{head:?}");
-        if self.free.len() < self.limit {
-            self.free.push(head);
-        }
-    }
-
     /// Whether it is an authority ([`chars::is_authority`]).
     #[inline]
     pub(crate) fn is_authority(&mut self, bytes: &[u8]) -> bool {

@@ -93,13 +93,6 @@ errors! {
 }
 
 impl Error {
-    /// Whether the connection must close after the answer: always, because what follows cannot be
-    /// told from a request that was smuggled in.
-    #[must_use]
-    pub const fn must_close(self) -> bool {
-        true
-    }
-
     /// Whether the request is HTTP, and is refused for what it says or does not say.
     #[must_use]
     pub const fn is_formed(self) -> bool {
