@@ -43,6 +43,8 @@ pub struct Connection {
     pub(super) control: BytesMut,
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
+    /// What each stream's window is to be: that of the options, or more.
+    pub(super) stream_window: u32,
     /// Streams that have something to send, in turn.
     pub(super) ready: VecDeque<u32>,
     /// Streams that have room again.
@@ -169,6 +171,7 @@ impl Connection {
             control,
             send_window: SendWindow::new(INITIAL_WINDOW),
             receive_window: ReceiveWindow::new(options.connection_window.max(INITIAL_WINDOW)),
+            stream_window: options.stream_window,
             ready: VecDeque::new(),
             opened: Vec::new(),
             all_opened: false,
@@ -215,13 +218,19 @@ impl Connection {
         }
         stream.receive_window.release(held);
         if stream.receiving == Progress::Body
-            && let Some(more) = stream.receive_window.grant(self.options.stream_window)
+            && let Some(more) = stream.receive_window.grant(self.stream_window)
         {
             let id = stream.id;
             frame::put_window_update(&mut self.control, id, more);
             self.budget.frame_sent();
         }
         self.give_back(held);
+    }
+
+    /// Lets so many bytes of each stream come before they have a place, from the next time on that some have one: at
+    /// most 2³¹ - 1. It does not become less.
+    pub fn widen(&mut self, stream_window: u32) {
+        self.stream_window = stream_window.min(frame::MASK).max(self.stream_window);
     }
 
     /// So many bytes that came have a place, or are dropped: the connection's window opens again.

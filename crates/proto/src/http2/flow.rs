@@ -90,13 +90,16 @@ impl ReceiveWindow {
         self.held
     }
 
-    /// By how much the window is opened again, once that is worth a frame: half of its size.
+    /// By how much the window is opened again, once that is worth a frame: half of its size, which may have grown.
     pub(super) fn grant(&mut self, size: u32) -> Option<u32> {
-        if self.owed == 0 || self.owed < size / 2 {
+        let wider = size.saturating_sub(self.left + self.held + self.owed);
+        let more = self.owed + wider;
+        if more == 0 || more < size / 2 {
             return None;
         }
-        self.left += self.owed;
-        Some(std::mem::take(&mut self.owed))
+        self.left += more;
+        self.owed = 0;
+        Some(more)
     }
 }
 
@@ -143,5 +146,18 @@ mod tests {
         assert!(!window.receive(1));
         window.release(1000);
         assert_eq!(window.grant(100), Some(100), "no more than came");
+    }
+
+    #[test]
+    fn a_window_that_grows_is_opened_by_that_as_well() {
+        let mut window = ReceiveWindow::new(100);
+        assert!(window.receive(10));
+        window.release(10);
+        assert_eq!(window.grant(100), None);
+        assert_eq!(window.grant(200), Some(110), "what came, and what it grew by");
+        assert_eq!(window.grant(200), None);
+        assert!(window.receive(200) && !window.receive(1));
+        window.release(100);
+        assert_eq!(window.grant(200), Some(100));
     }
 }
