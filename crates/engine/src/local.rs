@@ -26,7 +26,7 @@ use crate::client::memory::Memory;
 use crate::client::resume::Resumable;
 use crate::client::timeouts::Network;
 use crate::env::Env;
-use crate::local::message::{CallId, Error, Event, Options, Outcome, Settings};
+use crate::local::message::{CallId, Error, Event, HttpVersions, Options, Outcome, Settings};
 use crate::local::origin::OriginState;
 use crate::local::report::Report;
 use crate::message::FromWorker;
@@ -40,7 +40,7 @@ pub(crate) struct Local {
     /// Whether an app has ever made a request.
     pub(crate) is_used: bool,
     pub(crate) calls: HashMap<CallId, ConnectionId>,
-    pub(crate) names: HashMap<message::Origin, ClusterId>,
+    pub(crate) names: HashMap<(message::Origin, HttpVersions), ClusterId>,
     pub(crate) origins: HashMap<ClusterId, OriginState>,
     pub(crate) queries: HashMap<QueryId, ClusterId>,
     pub(crate) finds: HashMap<QueryId, message::Find>,
@@ -110,12 +110,16 @@ pub(crate) struct Call {
     pub(crate) waited_until: Option<Instant>,
     /// It waits for a standby connection while it is on another.
     pub(crate) standby: Option<Standby>,
+    /// How often a server had done nothing for it, and said so.
+    pub(crate) refused: u32,
     /// It has asked for one to see whether the network is there.
     pub(crate) silent_asked: bool,
     /// The one beside it, with the same number.
     pub(crate) duplicate: Option<ConnectionId>,
     /// The app hears nothing of it: its duplicate is the request, or was.
     pub(crate) secondary: bool,
+    /// Fresh to it are connections that were opened later.
+    pub(crate) fresh_after: Instant,
     /// Its response can go on on another connection.
     pub(crate) resume: Option<Box<Resume>>,
     /// How much the kernel had sent for good when its connection was last looked at.
@@ -138,9 +142,11 @@ impl Call {
             gone: None,
             waited_until: None,
             standby: None,
+            refused: 0,
             silent_asked: false,
             duplicate: None,
             secondary: false,
+            fresh_after: Instant::ZERO,
             resume: None,
             untaken: 0,
         }
@@ -160,6 +166,8 @@ pub(crate) struct Standby {
 pub(crate) enum StandbyReason {
     /// What was sent is not acknowledged.
     Stuck,
+    /// A PING was not answered in time.
+    Unanswered,
     /// Nothing comes; whether the network or the server is to blame shows when the standby connects.
     Silent,
 }

@@ -13,6 +13,8 @@ mod back_off;
 mod flow;
 #[path = "local/hedge.rs"]
 mod hedge;
+#[path = "local/http2.rs"]
+mod http2;
 #[path = "local/priority.rs"]
 mod priority;
 #[path = "local/resume.rs"]

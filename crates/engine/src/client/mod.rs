@@ -15,6 +15,7 @@
 //! | [`resume`] | whether a response that broke off can go on where it stopped |
 //! | [`retry_after`] | how long it asked for |
 //! | [`slow_start`] | how much a slow path is given at first |
+//! | [`window`] | how much of a response over HTTP/2 may be under way |
 //!
 //! Everything here is arithmetic on events and `now`: no clock, no socket, no thread.
 
@@ -31,3 +32,4 @@ pub mod resume;
 pub mod retry_after;
 pub mod slow_start;
 pub mod timeouts;
+pub mod window;

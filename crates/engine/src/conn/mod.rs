@@ -24,6 +24,7 @@ use towpath_proto::tls::Layer;
 use towpath_proto::{Address, ConnectionId, Instant, Out};
 
 use crate::client::slow_start::SlowStart;
+use crate::client::window::Window;
 use crate::conn::carried::Carried;
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{Mux, Released};
@@ -32,6 +33,7 @@ use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
+use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Listener};
 use crate::stats::ListenerStats;
 
@@ -160,7 +162,70 @@ pub(crate) struct Upstream {
     pub(crate) serial: u64,
     /// An app's over a long way.
     pub(crate) slow_start: Option<Box<SlowStart>>,
+    /// Whether the peer is there, of an app's that carries many streams.
+    pub(crate) contact: Option<OfHttp2<Box<Contact>>>,
 }
+
+/// What is known of whether a peer is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contact {
+    /// Bytes received when it was last looked at, and since when they were there.
+    pub(crate) received: u64,
+    pub(crate) heard: Instant,
+    /// When it was asked for a sign of life, if none has come since.
+    pub(crate) asked: Option<Instant>,
+    /// None came in time: no stream begins there until one comes.
+    pub(crate) suspect: bool,
+    /// The kernel is being asked what it knows of the path.
+    pub(crate) inspecting: bool,
+    /// PINGs since something of a stream came, and when the last was sent.
+    pub(crate) pings: u8,
+    pub(crate) pinged: Instant,
+    /// What each stream may have under way.
+    pub(crate) window: Window,
+}
+
+impl Contact {
+    pub(crate) const fn new(window: Window, now: Instant) -> Self {
+        Self {
+            window,
+            received: 0,
+            heard: now,
+            asked: None,
+            suspect: false,
+            inspecting: false,
+            pings: 0,
+            pinged: now,
+        }
+    }
+
+    /// Takes note of bytes; answers since when the peer was asked for them, and whether it was.
+    pub(crate) fn hear(&mut self, received: u64, now: Instant) -> Option<Instant> {
+        if received - self.received != PONG_BYTES {
+            self.pings = 0;
+        }
+        (self.received, self.heard, self.suspect) = (received, now, false);
+        self.asked.take()
+    }
+
+    /// Notes that the peer is asked, unless it has been or that would be too often.
+    pub(crate) fn ask(&mut self, now: Instant) -> bool {
+        let pause = PING_PAUSES[usize::from(self.pings).min(PING_PAUSES.len() - 1)];
+        if self.asked.is_some() || now - self.pinged < pause {
+            return false;
+        }
+        (self.asked, self.pinged, self.pings) = (Some(now), now, self.pings.saturating_add(1));
+        true
+    }
+}
+
+/// The answer to a PING, with its frame's header (RFC 9113 §6.7).
+const PONG_BYTES: u64 = 17;
+
+/// From one PING to the next while nothing but answers to them comes. gRPC's servers end a connection at the fourth
+/// within five minutes (`grpc/proposal: A8-client-side-keepalive.md`).
+const PING_PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(30), Duration::from_secs(300)];
 
 /// Deadlines of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,13 +347,27 @@ impl Connection {
 
     /// How many streams may begin on an upstream connection now.
     pub(crate) fn capacity(&self) -> u32 {
-        if self.congested || !self.takes_streams() { 0 } else { self.mux.capacity() }
+        let suspect = self.contact().is_some_and(|contact| contact.suspect);
+        if self.congested || suspect || !self.takes_streams() { 0 } else { self.mux.capacity() }
     }
 
     /// Whether a stream may have it: one that `reuses` none because a used connection has failed it gets such that say
-    /// themselves when they take no more.
-    pub(crate) const fn suits(&self, reuses: bool) -> bool {
-        reuses || !self.mux.is_alone()
+    /// themselves when they take no more; where that one may be dead, such as were opened `after` it.
+    pub(crate) fn suits(&self, reuses: bool, after: Option<Instant>) -> bool {
+        reuses || (!self.mux.is_alone() && after.is_none_or(|after| self.opened > after))
+    }
+
+    pub(crate) fn contact(&self) -> Option<&Contact> {
+        self.upstream()?.contact.as_ref().map(|contact| &***contact)
+    }
+
+    pub(crate) fn contact_mut(&mut self) -> Option<&mut Contact> {
+        self.upstream_mut()?.contact.as_mut().map(|contact| &mut ***contact)
+    }
+
+    /// Streams that it has carried towards a server.
+    pub(crate) fn requests(&self) -> u32 {
+        self.upstream().map_or(0, |upstream| upstream.requests)
     }
 
     /// Notes whether its pool has it among those that take another stream, and answers whether it had.

@@ -14,7 +14,7 @@ use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
 use crate::exchange::Exchange;
 use crate::record::Flags;
-use crate::serving::Serving;
+use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
 use crate::snapshot::listener::{Arrival, Listener};
 
@@ -238,7 +238,7 @@ fn http2_mux(http: &HttpContext) -> Mux {
     };
     http.stats.downstream_cx_http2_total.inc();
     http.stats.downstream_cx_http2_active.inc();
-    Mux::Http2(Serving::new(Box::new(Http2::server(config, Arc::clone(stats)))))
+    Mux::Http2(OfHttp2::new(Box::new(Http2::server(config, Arc::clone(stats)))))
 }
 
 #[cfg_attr(not(test), expect(unused_variables, reason = "nothing else is offered"))]

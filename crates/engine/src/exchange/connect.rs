@@ -2,13 +2,15 @@
 
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
+use crate::conn::mux::Mux;
 use crate::conn::tls::Secured;
-use crate::conn::{Connection, ConnectionTimer, Role, Upstream};
+use crate::conn::{Connection, ConnectionTimer, Contact, Role, Upstream};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{Closer, ResetReason, StreamIndex};
 use crate::record::details::Reset;
+use crate::serving::{HTTP2, OfHttp2};
 use crate::upstream::connect::{Attempt, Attempts};
 
 impl Exchange {
@@ -51,10 +53,14 @@ impl Exchange {
         };
         cluster.stats.upstream_cx_connect_ms.record((now - attempt.started).as_millis() as u64);
         let alpn = secured.as_ref().and_then(|secured| secured.layer.alpn());
-        let mux = cluster.mux_of(cluster.protocol(pool_key, attempt.stream.is_some(), alpn));
+        let mut mux = cluster.mux_of(cluster.protocol(pool_key, attempt.stream.is_some(), alpn));
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
+        let races = cluster.races;
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
+        if races && let (Mux::Http2(http2), Some(usual)) = (&mut mux, pool.carries) {
+            http2.expect_capacity(usual);
+        }
         pool.carries = Some(mux.capacity());
         pool.open.push(connection);
         let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
@@ -64,6 +70,11 @@ impl Exchange {
             cluster.left_queue(pool_key);
         }
         self.conns.push(limit.of_reads(connection), &mut self.env);
+        let connected = secured.as_ref().map_or(now, |secured| secured.connected);
+        let app = &self.upstreams.app;
+        let window = || app.settings.stream_window(connected - attempt.started, now);
+        let shared = HTTP2 && races && mux.is_http2();
+        let contact = shared.then(|| OfHttp2::new(Box::new(Contact::new(window(), now))));
         let serial = self.env.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,
@@ -72,6 +83,7 @@ impl Exchange {
             listed: false,
             serial,
             slow_start: None,
+            contact,
         });
         let made = self.conns.table.insert(Connection::new(
             connection,
@@ -82,7 +94,6 @@ impl Exchange {
             limit.bytes,
             now,
         ));
-        let connected = secured.as_ref().map_or(now, |secured| secured.connected);
         let handshake_since = secured.as_ref().and_then(|secured| secured.since);
         if let Some(secured) = secured {
             made.outstanding = secured.outstanding;

@@ -112,8 +112,16 @@ impl Exchange {
         }
         connection.bytes_received += chunk.len() as u64;
         match &connection.role {
-            Role::Downstream(_) | Role::Upstream(_) => {
+            Role::Downstream(_) => {
                 connection.mux.receive(chunk);
+                self.pump(id, now);
+            }
+            Role::Upstream(upstream) => {
+                let hears = upstream.contact.is_some();
+                connection.mux.receive(chunk);
+                if hears {
+                    self.hear(id, now);
+                }
                 self.pump(id, now);
             }
             Role::Arriving(_) => self.on_arriving_received(id, &chunk, now),

@@ -23,16 +23,17 @@ impl Exchange {
     }
 
     fn offer_once(&mut self, id: ConnectionId, now: Instant) -> Offer {
+        let next = self.next_for(id);
         let Some(connection) = self.conns.table.get_mut(id) else { return Offer::Done };
         let (busy, room) = (connection.is_busy(), connection.capacity() > 0);
-        let (takes, suits_all) = (connection.takes_streams(), connection.suits(false));
+        let takes = connection.takes_streams();
         let Some(upstream) = connection.upstream() else { return Offer::Done };
         let pool_key = upstream.pool_key;
-        let used = upstream.requests > 0 && !suits_all;
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else {
             return Offer::Done;
         };
         let idle_timeout = cluster.config.idle_timeout;
+        let races = cluster.races;
         let Some(pool) = cluster.pool_mut(pool_key) else { return Offer::Done };
         // Streams that waited when its host was left out are served all the same.
         if !takes || (pool.host.is_none() && pool.pending.is_empty()) {
@@ -42,11 +43,11 @@ impl Exchange {
             }
             return Offer::Done;
         }
-        let streams = &self.streams;
-        let suits = |waiting: &StreamIndex| {
-            !used || streams.get(*waiting).is_none_or(|stream| !stream.retries.wants_fresh)
-        };
-        if room && let Some(next) = pool.pending.iter().position(suits) {
+        if races && !connection.mux.is_alone() {
+            // Its SETTINGS may have come since it was made.
+            pool.carries = Some(connection.mux.capacity() + connection.streams.len());
+        }
+        if room && let Some(next) = next {
             let next = pool.pending.remove(next);
             cluster.left_queue(pool_key);
             if let Some(next) = next {
@@ -54,7 +55,8 @@ impl Exchange {
             }
             return Offer::Again;
         }
-        if room && !busy && !pool.pending.is_empty() && pool.connecting == 0 {
+        let alone = connection.mux.is_alone();
+        if room && !busy && alone && !pool.pending.is_empty() && pool.connecting == 0 {
             // At its limit the pool makes room for the fresh connection that is waited for.
             self.close_upstream(id, Close::Flush, now);
             return Offer::Done;
@@ -68,6 +70,22 @@ impl Exchange {
         pool.rest(connection, idle_timeout, &mut self.env, now);
         self.upstreams.limit_idle(pool_key.cluster, &mut self.conns, &mut self.env, now);
         Offer::Done
+    }
+
+    /// Which of the streams that wait a connection is for, in their pool's order.
+    fn next_for(&self, id: ConnectionId) -> Option<usize> {
+        let connection = self.conns.table.get(id)?;
+        let upstream = connection.upstream()?;
+        let cluster = self.upstreams.clusters.get(upstream.pool_key.cluster)?;
+        let pending = &cluster.pool(upstream.pool_key)?.pending;
+        if upstream.requests == 0 {
+            return (!pending.is_empty()).then_some(0);
+        }
+        pending.iter().position(|&waiting| {
+            let after = || cluster.races.then(|| self.fresh_after(waiting));
+            let fresh = self.streams.get(waiting).is_some_and(|it| it.retries.wants_fresh);
+            !fresh || connection.suits(false, after())
+        })
     }
 
     /// A stream that has waited gets a connection, unless another one has become its own, or too many have one.

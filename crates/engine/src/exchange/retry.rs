@@ -232,6 +232,7 @@ impl Exchange {
         let silent = may_repeat_silently(stream, reason, self.conns.request_bytes_sent(stream))
             && !self.conns.response_has_begun(stream);
         let request_sent = self.conns.request_bytes_sent(stream) > 0;
+        let leaves = self.conns.leaves(stream);
         if !silent {
             self.blame_host(index, reason);
         }
@@ -241,7 +242,7 @@ impl Exchange {
         match stream.kind {
             Kind::Http(_) | Kind::Rpc(_) => {}
             Kind::Tcp(_) => return self.retry_tcp(index, reason, now),
-            Kind::App => return self.reset_call(index, reason, silent, request_sent, now),
+            Kind::App => return self.reset_call(index, reason, silent, request_sent, leaves, now),
         }
         if !stream.is_unanswered() {
             mark(stream, reason);
@@ -417,6 +418,12 @@ impl Connections {
         self.table.get(leg.connection).map_or(0, |connection| {
             connection.bytes_sent.saturating_sub(stream.retries.sent_before)
         })
+    }
+
+    /// Whether a stream's connection takes no further one.
+    pub(crate) fn leaves(&self, stream: &Stream) -> bool {
+        let UpstreamState::Active(leg) = stream.upstream else { return false };
+        self.table.get(leg.connection).is_some_and(|connection| connection.mux.is_exhausted())
     }
 
     /// Whether anything came back for this stream's request: a part of a head, or an interim response.

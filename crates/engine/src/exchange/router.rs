@@ -419,7 +419,8 @@ impl Exchange {
             let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
             let races = self.upstreams.clusters.get(pool_key.cluster).is_some_and(|it| it.races);
             let turn = races.then(|| self.place_in_queue(index, pool_key)).flatten();
-            let wish = Wish { stream: index, reuses, repeatable, turn };
+            let opened_after = races.then(|| self.fresh_after(index));
+            let wish = Wish { stream: index, reuses, opened_after, repeatable, turn };
             self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now)
         };
         match lease {
@@ -429,6 +430,7 @@ impl Exchange {
                     stream.upstream = UpstreamState::Pending(pool_key);
                 }
                 self.begin_waiting(index);
+                self.note_hold(index, pool_key.cluster, now);
             }
             Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
             Lease::QueueFull => {

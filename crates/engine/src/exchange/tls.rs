@@ -83,6 +83,9 @@ impl Exchange {
         if let Some(cluster) = self.upstreams.clusters.get(made.pool_key.cluster) {
             let protocol =
                 cluster.protocol(made.pool_key, made.stream.is_some(), handshake.layer.alpn());
+            if !cluster.takes_alpn(handshake.layer.alpn()) {
+                return self.fail_handshake(attempt, id, Fault::Incompatible, now);
+            }
             // A server that speaks HTTP/1 before it is asked would answer a request that it has not seen.
             if !early.is_empty() && protocol == Protocol::Http1 {
                 return self.fail_handshake(attempt, id, Fault::Violation, now);
@@ -163,7 +166,11 @@ impl Exchange {
         }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.bytes_received += plain.len() as u64;
+        let hears = connection.contact().is_some();
         connection.mux.receive(plain);
+        if hears {
+            self.hear(id, now);
+        }
         self.pump(id, now);
     }
 

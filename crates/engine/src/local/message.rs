@@ -86,6 +86,10 @@ pub struct Settings {
     pub app_resolves: bool,
     /// Bytes of either body that may wait for the slower side, for each request: default 256 KiB.
     pub window_bytes: usize,
+    /// Bytes of each response over HTTP/2 that may be under way, where the path bears that many (its bandwidth times its
+    /// round trip): default 4 MiB. It begins with [`Settings::window_bytes`], and does not grow where this is less. All
+    /// responses of a connection have 16 MiB at most.
+    pub max_stream_window: usize,
     /// Requests under way at the same time; one more is refused: default 1024.
     pub max_calls: usize,
     /// Connections to one origin: default 16.
@@ -128,6 +132,7 @@ impl Default for Settings {
             race: race::Options::default(),
             app_resolves: false,
             window_bytes: 256 * 1024,
+            max_stream_window: 4 << 20,
             max_calls: 1024,
             max_connections: 16,
             max_idle: 32,
@@ -231,9 +236,24 @@ pub enum Transport {
     Tls,
 }
 
+/// Which versions of HTTP are spoken to an origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HttpVersions {
+    /// Under TLS HTTP/2 where the server chooses it (RFC 7301), where the feature `http2` is built in; else HTTP/1.1.
+    #[default]
+    Negotiated,
+    /// HTTP/1.1 alone.
+    Http1,
+    /// HTTP/2 alone: in plain text by prior knowledge (RFC 9113 §3.3); under TLS a server that does not choose it
+    /// fails the handshake.
+    Http2,
+}
+
 /// How a request is treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Which versions of HTTP are spoken; connections are shared by requests that want the same.
+    pub http: HttpVersions,
     /// From the beginning to the end, with all repetitions, whatever moves; by default there is no such limit.
     pub total: Option<Duration>,
     /// From the beginning, or from when the request's body last made progress, until the response begins, with all
@@ -277,6 +297,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            http: HttpVersions::Negotiated,
             total: None,
             answer: Some(Duration::from_secs(60)),
             connect: None,
@@ -416,6 +437,8 @@ pub enum Error {
     Protocol,
     /// TLS is asked for, and it was not said how.
     NoTls,
+    /// HTTP/2 is asked for, and not built in.
+    NoHttp2,
     /// Too many requests are under way, or too many origins are known.
     Overflow,
     /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time
@@ -483,6 +506,7 @@ impl std::fmt::Display for Error {
             Self::TimedOut(layer) => write!(f, "timed out ({})", layer.as_str()),
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),
+            Self::NoHttp2 => f.write_str("HTTP/2 is not built in"),
             Self::Overflow => f.write_str("too many requests are under way"),
             Self::Limited(limit) => write!(f, "the limit on {} is reached", limit.as_str()),
             Self::Resting(left) => {

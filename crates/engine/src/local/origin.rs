@@ -12,17 +12,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::tls::ServerName;
-use towpath_proto::{Address, AttemptId, Instant, QueryId, http1};
+use towpath_proto::{Address, AttemptId, ConnectionId, Instant, QueryId, http1, http2};
 
 use crate::client::back_off::BackOffs;
 use crate::client::progress::connect_options;
 use crate::client::race::Race;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
+use crate::client::window::Window;
 use crate::env::{Env, TimerSlot};
-use crate::local::message::{Origin, Outcome, Transport};
+use crate::local::message::{HttpVersions, Origin, Outcome, Settings, Transport};
 use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
+use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
+use crate::snapshot::http2::{Choice, Http2};
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::snapshot::{BufferLimit, ClusterId};
 use crate::tally::Tallies;
@@ -41,6 +44,15 @@ pub(crate) struct OriginState {
     /// How long the first byte took, by the size of the request.
     pub(crate) first_byte: [Quantiles; SIZE_CLASSES],
     pub(crate) rests: BackOffs,
+    /// What those that wait wait for, where no other connection is begun.
+    pub(crate) held: Option<Hold>,
+}
+
+/// The peer of a connection was asked whether it is there, before it gets what must not be sent twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub(crate) by: ConnectionId,
+    pub(crate) until: Instant,
 }
 
 /// Where an origin's addresses come from.
@@ -74,6 +86,7 @@ impl OriginState {
             lookups: VecDeque::new(),
             first_byte: Default::default(),
             rests: BackOffs::default(),
+            held: None,
         }
     }
 
@@ -107,6 +120,23 @@ impl OriginState {
     }
 }
 
+impl Settings {
+    fn first_stream_window(&self) -> u32 {
+        window(self.window_bytes)
+    }
+
+    /// The window of each stream on a connection that took so long to make.
+    pub(crate) fn stream_window(&self, round_trip: Duration, now: Instant) -> Window {
+        let first = self.first_stream_window();
+        Window::new(first, window(self.max_stream_window).max(first), round_trip, now)
+    }
+}
+
+/// A window within what the protocol and the connection's own allow.
+fn window(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX).clamp(LEAST_WINDOW, LARGEST_WINDOW)
+}
+
 impl Local {
     /// Begins with what the name was answered with on this network, as long as there is no newer answer.
     pub(crate) fn recall_addresses(&mut self, id: ClusterId, now: Instant) {
@@ -118,7 +148,7 @@ impl Local {
         }
     }
 
-    pub(crate) fn origin_cluster(&self, key: &Origin) -> Arc<Cluster> {
+    pub(crate) fn origin_cluster(&self, key: &Origin, http: HttpVersions) -> Arc<Cluster> {
         let settings = &self.settings;
         let name: Arc<str> = format!("{}:{}", key.host, key.port).into();
         let many = u32::try_from(settings.max_calls).unwrap_or(u32::MAX).saturating_add(1);
@@ -149,13 +179,31 @@ impl Local {
             preconnect_milli: 1000,
             max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
-            http2: None,
+            http2: self.origin_http2(key, http),
             bolt: None,
             health_check: None,
             outliers: None,
             tallies: Tallies::default(),
             tls: self.origin_tls(key),
         })
+    }
+
+    /// How HTTP/2 is spoken to an origin, where it may be.
+    fn origin_http2(&self, key: &Origin, http: HttpVersions) -> Option<Arc<Http2>> {
+        let choice = match (http, key.transport) {
+            _ if !HTTP2 => return None,
+            (HttpVersions::Http1, _) | (HttpVersions::Negotiated, Transport::Plain) => return None,
+            (HttpVersions::Negotiated, Transport::Tls) => Choice::Negotiated,
+            (HttpVersions::Http2, _) => Choice::Always,
+        };
+        let options = http2::Options {
+            stream_window: self.settings.first_stream_window(),
+            // What the app does not read of some responses does not hold up the others.
+            connection_window: LARGEST_WINDOW,
+            stream_error_on_malformed: true,
+            ..http2::Options::default()
+        };
+        Some(Arc::new(Http2 { options: Arc::new(options), choice, keepalive: None }))
     }
 
     pub(crate) fn origin_tls(&self, key: &Origin) -> Option<UpstreamTls> {
@@ -174,7 +222,8 @@ impl Local {
             Names::Name { .. } | Names::Literal => None,
         };
         let slot = TimerSlot::Cluster(id.0).number();
-        match race.into_iter().chain(question).min() {
+        let held = origin.held.map(|held| held.until).filter(|until| *until > now);
+        match race.into_iter().chain(question).chain(held).min() {
             Some(at) => env.timers.set(slot, at.max(now)),
             None => env.timers.clear(slot),
         }
@@ -310,6 +359,12 @@ impl Local {
 
 /// No attempt was answered for so long: the next answer says that the network is back.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// A window that RFC 9113 §6.9.2 begins with.
+const LEAST_WINDOW: u32 = 65_535;
+
+/// What all streams of a connection may have under way to the app.
+const LARGEST_WINDOW: u32 = 16 << 20;
 
 /// Origins that are known at the same time.
 pub(crate) const MOST_ORIGINS: usize = 1024;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use towpath_proto::head::Version;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, FlowLimit, Instant};
 
@@ -39,8 +40,12 @@ pub struct Report {
     pub hedges: u32,
     /// Times that its response went on on another connection; the first 32.
     pub resumed: Vec<Resumed>,
+    /// Times that its connection's peer was asked for a sign of life (PING, HTTP/2) for it; the first 32.
+    pub pings: Vec<Ping>,
     /// Bounds on what its connection has under way, while it was on it; the first 32.
     pub limits: Vec<Limited>,
+    /// Times that the window of each response on its connection grew (HTTP/2); the first 32.
+    pub widened: Vec<Widened>,
     /// Times that it waited because its origin had too much to do; the first 32.
     pub rests: Vec<Rested>,
 }
@@ -98,6 +103,8 @@ pub struct Try {
     pub peer: Address,
     /// Which connection, as a number of this worker.
     pub connection: u64,
+    /// What is spoken there.
+    pub version: Version,
     /// It had carried a request before.
     pub reused: bool,
     /// It was begun beside another, which had no answer yet.
@@ -115,6 +122,17 @@ pub struct Resumed {
     pub from: u64,
 }
 
+/// A PING, which a peer answers at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// When it was sent.
+    pub at: Instant,
+    /// On which connection, as a number of this worker.
+    pub connection: u64,
+    /// When something came over that connection.
+    pub answered: Option<Instant>,
+}
+
 /// A bound on what a connection has under way, because its path is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
@@ -122,6 +140,15 @@ pub struct Limited {
     pub at: Instant,
     /// Which direction, and how much.
     pub limit: FlowLimit,
+}
+
+/// A window that grew, because the path bears more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widened {
+    /// When.
+    pub at: Instant,
+    /// Bytes of each response that may be under way from then on.
+    pub bytes: u32,
 }
 
 /// A wait because the origin had answered 429 or 503.

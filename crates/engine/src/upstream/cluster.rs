@@ -16,7 +16,7 @@ use crate::conn::tls::ClusterTls;
 use crate::env::Env;
 use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
-use crate::serving::{SERVES, Serving};
+use crate::serving::{HTTP2, OfHttp2, SERVES, Serving};
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::http2::Choice;
@@ -177,10 +177,23 @@ impl ClusterState {
     }
 
     /// What a pool's connections offer in their handshakes where the configuration does not say it.
-    pub(crate) fn fallback_alpn(&self, pool: &Pool) -> Option<&'static [u8]> {
-        let http2 = self.config.http2.as_ref()?;
-        let offered: &[u8] = if pool.class.http2 { b"h2" } else { b"http/1.1" };
-        (http2.choice == Choice::AsDownstream).then_some(offered)
+    pub(crate) fn fallback_alpn(&self, pool: &Pool) -> &'static [&'static [u8]] {
+        match self.config.http2.as_ref().map(|http2| http2.choice) {
+            Some(Choice::AsDownstream) if pool.class.http2 => &[b"h2"],
+            Some(Choice::AsDownstream) => &[b"http/1.1"],
+            Some(Choice::Negotiated) if self.races => &[b"h2", b"http/1.1"],
+            Some(Choice::Always) if self.races => &[b"h2"],
+            None if self.races => &[b"http/1.1"],
+            Some(Choice::Negotiated | Choice::Always) | None => &[],
+        }
+    }
+
+    /// Whether a handshake came to what its pool speaks: an app that wants HTTP/2 alone has no use for another
+    /// protocol, and does not guess at one that the server has not chosen (RFC 9113 §3.2).
+    pub(crate) fn takes_alpn(&self, chosen: Option<&[u8]>) -> bool {
+        let wants_http2 =
+            self.config.http2.as_ref().is_some_and(|http2| http2.choice == Choice::Always);
+        !(self.races && wants_http2) || chosen == Some(b"h2")
     }
 
     /// The mux of a fresh connection.
@@ -193,10 +206,10 @@ impl ClusterState {
                 let client = bolt_client::Client::new(Arc::clone(config), Arc::clone(stats));
                 Mux::BoltClient(Serving::new(Box::new(client)))
             }
-            (Protocol::Http2, _, _) if SERVES => match (&self.config.http2, &self.http2_stats) {
+            (Protocol::Http2, _, _) if HTTP2 => match (&self.config.http2, &self.http2_stats) {
                 (Some(config), Some(stats)) => {
                     let client = Http2::client(config, Arc::clone(stats));
-                    Mux::Http2(Serving::new(Box::new(client)))
+                    Mux::Http2(OfHttp2::new(Box::new(client)))
                 }
                 (Some(_) | None, _) => Mux::Raw(Raw::default()),
             },
@@ -223,7 +236,9 @@ impl ClusterState {
         let known = self.pool(pool_key).and_then(|pool| pool.carries);
         // Until a connection is made, what the configuration says: most servers take at least as many.
         let is_http2 = self.protocol(pool_key, false, None) == Protocol::Http2;
-        let http2 = self.config.http2.as_ref().filter(|_| is_http2);
+        // Most servers of an app take it where they may choose: one connection tells, before others are opened.
+        let http2 = self.config.http2.as_ref();
+        let http2 = http2.filter(|it| is_http2 || (self.races && it.choice == Choice::Negotiated));
         let guessed = http2.map(|http2| http2.options.max_concurrent_streams);
         known.or(guessed).map_or(1, |carries| carries.max(1) as usize)
     }
@@ -748,6 +763,10 @@ impl Upstreams {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
         cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        if HTTP2 && config.http2.is_some() {
+            let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
+            cluster.http2_stats = Some(env.registry.set(env.index, scope));
+        }
         cluster.races = true;
         cluster.update(&config.endpoints, env.random.next());
         self.clusters.put(id, Some(Box::new(cluster)));

@@ -66,6 +66,9 @@ impl Upstreams {
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
+        if connection.contact().is_some_and(|contact| contact.asked.is_some()) {
+            self.end_hold(pool_key.cluster);
+        }
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
         cluster.give(pool_key, Resource::Connections);
         let stats = &cluster.stats;

@@ -40,7 +40,9 @@ impl Upstreams {
         env: &mut Env,
         now: Instant,
     ) {
-        let wanted = self.connections_wanted(id);
+        let held = self.app.origins.get(&id).and_then(|origin| origin.held);
+        let is_held = held.is_some_and(|held| now < held.until);
+        let wanted = if is_held { 0 } else { self.connections_wanted(id) };
         if wanted > 0 {
             self.app.ask_for_addresses(id, env, now);
         }
@@ -105,10 +107,11 @@ impl Upstreams {
     }
 
     pub(crate) fn connections_wanted(&self, id: ClusterId) -> usize {
-        let Some(pool) = self.clusters.pool(PoolKey { cluster: id, pool: 0 }) else { return 0 };
+        let key = PoolKey { cluster: id, pool: 0 };
+        let Some(cluster) = self.clusters.get(id) else { return 0 };
+        let Some(pool) = cluster.pool(key) else { return 0 };
         let open = (pool.connections - pool.connecting) as usize;
-        let carries = pool.carries.map_or(1, |carries| carries.max(1) as usize);
-        let wanted = pool.pending.len().div_ceil(carries);
+        let wanted = pool.pending.len().div_ceil(cluster.carries(key));
         wanted.min(self.app.settings.max_connections.saturating_sub(open))
     }
 

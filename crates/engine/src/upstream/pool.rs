@@ -76,6 +76,8 @@ pub(crate) struct Wish {
     pub(crate) stream: StreamIndex,
     /// A connection that has carried others will do.
     pub(crate) reuses: bool,
+    /// Otherwise one that was opened after this, whatever it has carried.
+    pub(crate) opened_after: Option<Instant>,
     /// It can be sent again if its connection turns out to be closing.
     pub(crate) repeatable: bool,
     /// Where it stands in the queue, if not at the end.
@@ -195,9 +197,13 @@ impl Upstreams {
             cluster.stats.upstream_rq_active_overflow.inc();
             return Lease::Overflow;
         }
-        while let Some(id) = self.take_ready(wish.reuses, pool_key, conns) {
+        while let Some(id) = self.take_ready(&wish, pool_key, conns) {
             if self.may_be_reused(id, pool_key, wish.repeatable, conns, now) {
                 return Lease::Ready(id);
+            }
+            if conns.table.get(id).is_some_and(|it| it.contact().is_some()) {
+                self.ask_before_use(id, conns, env, now);
+                break;
             }
             self.close_upstream(id, Close::Flush, conns, env, now);
         }
@@ -205,13 +211,16 @@ impl Upstreams {
     }
 
     /// A connection that takes another stream: the idle one that was used last, else the one with the fewest streams.
+    /// An app, whose windows are its own, has one that carries many as long as that has room: it knows its path best.
     fn take_ready(
         &mut self,
-        reuses: bool,
+        wish: &Wish,
         pool_key: PoolKey,
         conns: &mut Connections,
     ) -> Option<ConnectionId> {
-        let ready = &mut self.clusters.pool_mut(pool_key)?.ready;
+        let cluster = self.clusters.get_mut(pool_key.cluster)?;
+        let races = cluster.races;
+        let ready = &mut cluster.pool_mut(pool_key)?.ready;
         let mut best: Option<(u32, usize)> = None;
         for at in (0..ready.len()).rev() {
             let Some(connection) = conns.table.get_mut(ready[at]) else { continue };
@@ -220,9 +229,15 @@ impl Upstreams {
                 connection.set_listed(false);
                 ready.remove(at);
                 best = best.map(|(least, at)| (least, at - 1));
-            } else if connection.suits(reuses) && best.is_none_or(|(least, _)| streams < least) {
-                best = Some((streams, at));
-                if streams == 0 {
+                continue;
+            }
+            let stays = races && !connection.mux.is_alone();
+            let rank = if stays { u32::MAX - connection.requests() } else { streams };
+            if connection.suits(wish.reuses, wish.opened_after)
+                && best.is_none_or(|(least, _)| rank < least)
+            {
+                best = Some((rank, at));
+                if rank == 0 {
                     break;
                 }
             }
@@ -349,6 +364,9 @@ impl Upstreams {
         now: Instant,
     ) -> bool {
         let Some(connection) = conns.table.get(id) else { return false };
+        if let Some(contact) = connection.contact() {
+            return repeatable || now - contact.heard <= PROVEN_ALIVE;
+        }
         if connection.is_busy() {
             return true;
         }

@@ -197,21 +197,21 @@ impl Client {
     /// # Errors
     /// When there is no randomness.
     pub fn connect(&self, server: &ServerName) -> Result<Layer, Fault> {
-        self.connect_offering(None, server)
+        self.connect_offering(&[], server)
     }
 
-    /// The same, which offers the protocol `fallback` (RFC 7301) where the settings have none.
+    /// The same, which offers the protocols of `fallback` (RFC 7301), the best first, where the settings have none.
     ///
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_offering(
         &self,
-        fallback: Option<&[u8]>,
+        fallback: &[&[u8]],
         server: &ServerName,
     ) -> Result<Layer, Fault> {
         let mut alpn = self.0.alpn_protocols.clone();
-        if let Some(fallback) = fallback.filter(|_| alpn.is_empty()) {
-            alpn.push(fallback.to_vec());
+        if alpn.is_empty() {
+            alpn.extend(fallback.iter().map(|name| name.to_vec()));
         }
         let (config, name) = (Arc::clone(&self.0), server.0.clone());
         let connection = UnbufferedClientConnection::new_with_alpn(config, name, alpn)

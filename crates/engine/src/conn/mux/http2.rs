@@ -32,6 +32,8 @@ pub(crate) struct Http2 {
     seen: u64,
     /// It was quiet then, and asked for a sign of life.
     asked: bool,
+    /// How many streams such a server takes at once, until it says so itself.
+    usual: u32,
 }
 
 impl Http2 {
@@ -48,7 +50,16 @@ impl Http2 {
     }
 
     fn new(connection: Connection, stats: Arc<Http2Stats>, code: Code) -> Self {
-        Self { connection, stats, code, active: 0, told: None, seen: 0, asked: false }
+        Self {
+            connection,
+            stats,
+            code,
+            active: 0,
+            told: None,
+            seen: 0,
+            asked: false,
+            usual: u32::MAX,
+        }
     }
 
     pub(crate) fn receive(&mut self, chunk: Bytes) {
@@ -132,6 +143,10 @@ impl Http2 {
         self.connection.lose();
     }
 
+    pub(crate) fn widen(&mut self, stream_window: u32) {
+        self.connection.widen(stream_window);
+    }
+
     pub(crate) fn consumed(&mut self, number: u32) {
         self.connection.consumed(number);
     }
@@ -194,7 +209,17 @@ impl Http2 {
     }
 
     pub(crate) fn capacity(&self) -> u32 {
-        self.connection.capacity()
+        let capacity = self.connection.capacity();
+        if self.connection.is_open() {
+            return capacity;
+        }
+        let under_way = u32::try_from(self.connection.streams()).unwrap_or(u32::MAX);
+        capacity.min(self.usual.saturating_sub(under_way))
+    }
+
+    /// Another connection to the same server took so many streams at once: what would be refused is not begun.
+    pub(crate) fn expect_capacity(&mut self, usual: u32) {
+        self.usual = usual.max(1);
     }
 
     pub(crate) fn is_exhausted(&self) -> bool {

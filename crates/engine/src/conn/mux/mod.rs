@@ -20,7 +20,7 @@ use towpath_proto::{Event, Instant, Next, Out, http1};
 
 use crate::conn::mux::reply::Reply;
 use crate::local::Call;
-use crate::serving::Serving;
+use crate::serving::{OfHttp2, Serving};
 
 /// What a connection speaks.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) enum Mux {
     /// Bolt towards a server.
     BoltClient(Serving<Box<bolt_client::Client>>),
     /// HTTP/2 towards either.
-    Http2(Serving<Box<http2::Http2>>),
+    Http2(OfHttp2<Box<http2::Http2>>),
     /// A client's, which says with its first bytes what it speaks.
     Undecided(Serving<Box<BytesMut>>),
     /// A toy protocol of many streams, towards either.

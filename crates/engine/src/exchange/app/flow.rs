@@ -8,20 +8,23 @@ use std::time::Duration;
 use towpath_proto::{ConnectionId, FlowLimit, Instant, Output, PathFacts};
 
 use crate::client::slow_start::{SlowStart, WINDOW};
+use crate::conn::mux::Mux;
 use crate::conn::{Connections, Upstream};
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{Leg, StreamIndex};
 use crate::local::INITIAL_WINDOW_BYTES;
-use crate::local::report::Limited;
+use crate::local::report::{Limited, Widened};
 
 impl Exchange {
     /// A request was given to a connection: when to look at its body, if that is to be looked after.
     pub(crate) fn begin_body(&mut self, index: StreamIndex, now: Instant) -> Option<Duration> {
         let (id, upstream) = self.upstream_of(index)?;
-        // One that lost its race has waited, and has had none.
-        let is_first = upstream.requests == 1;
+        let requests = upstream.requests;
+        // One that lost its race has waited, and has had none; one that many share may be amid its first.
+        let is_first = requests == 1 || self.conns.table.get(id)?.streams.len() > 1;
+        let (_, upstream) = self.upstream_of(index)?;
         let state = upstream.slow_start.as_deref_mut()?;
         let was_paced = state.begin_body();
         // What the server has learned of the path in slow start it knows at the second response.
@@ -57,9 +60,23 @@ impl Exchange {
     pub(crate) fn receive_piece(&mut self, index: Option<StreamIndex>, bytes: usize, now: Instant) {
         let upstream = index.and_then(|index| self.streams.get(index)).map(|it| it.upstream);
         let Some(UpstreamState::Active(Leg { connection: id, .. })) = upstream else { return };
+        self.widen(index, id, bytes, now);
         // What is in a record comes when the whole record is there: its bytes are counted before that.
         if self.conns.table.get(id).is_some_and(|connection| connection.tls.is_none()) {
             self.receive_slowly(id, bytes, now);
+        }
+    }
+
+    /// A piece has come over a connection that many share: whether its windows hold the path up.
+    fn widen(&mut self, index: Option<StreamIndex>, id: ConnectionId, bytes: usize, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let wider = connection.contact_mut().and_then(|it| it.window.receive(bytes, now));
+        let (Some(bytes), Mux::Http2(http2)) = (wider, &mut connection.mux) else { return };
+        http2.widen(bytes);
+        if let Some(call) = index.and_then(|index| self.call_mut(index))
+            && call.report.widened.len() < MOST_NOTES
+        {
+            call.report.widened.push(Widened { at: now, bytes });
         }
     }
 

@@ -123,6 +123,7 @@ impl Exchange {
         let first = self.streams.get(index)?.downstream.connection;
         let mut duplicate = Call::new(id, options, report, began);
         (duplicate.secondary, duplicate.duplicate) = (true, Some(first));
+        duplicate.fresh_after = now;
         let second = self.open_local_stream(duplicate, now)?;
         self.streams.copy_request(index, second, &mut self.env);
         self.prepare_retries(second);

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use towpath_proto::head::Version;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, PathFacts};
 
 use crate::client::timeouts::{Layers, Size};
@@ -16,6 +17,7 @@ use crate::exchange::timers::AppTimer;
 use crate::ids::{Leg, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::report::Try;
+use crate::upstream::pool::PROVEN_ALIVE;
 
 impl Exchange {
     /// A request was given to a connection.
@@ -24,6 +26,8 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
         let reused = stream.retries.reused;
+        self.check_contact(index, id, PROVEN_ALIVE, now);
+        let Some(stream) = self.streams.get(index) else { return };
         let Some(connection) = self.conns.table.get(id) else { return };
         let opened = connection.opened;
         let hedge = self.call(index).is_some_and(|call| call.secondary);
@@ -32,6 +36,7 @@ impl Exchange {
             began: now,
             peer: connection.peer.clone(),
             connection: stream.recorder.record().upstream_connection,
+            version: if connection.mux.is_http2() { Version::Http2 } else { Version::Http11 },
             reused,
             reset_reason: "",
         };
@@ -118,8 +123,9 @@ impl Exchange {
         if let Some(at) = ends {
             self.set_timer(index, AppTimer::Whole, at);
         }
-        if gap.is_some() {
-            self.set_idle(index, gap, now);
+        if let Some(gap) = gap {
+            self.set_idle(index, Some(gap), now);
+            self.watch_pauses(index, gap, now);
         }
     }
 

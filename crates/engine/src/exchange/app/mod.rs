@@ -5,6 +5,7 @@ pub(crate) mod back_off;
 pub(crate) mod flow;
 pub(crate) mod hedge;
 pub(crate) mod limits;
+pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod queue;
 pub(crate) mod resume;
@@ -27,10 +28,11 @@ use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Direction, Stream};
 use crate::ids::{Leg, Side, StreamIndex};
 use crate::local::message::{
-    CallId, Command, Error, Event, Open, Outcome, Remembered, Repeat, Transport,
+    CallId, Command, Error, Event, HttpVersions, Open, Outcome, Remembered, Repeat, Transport,
 };
 use crate::local::report::Report;
 use crate::local::{Call, INITIAL_WINDOW_BYTES};
+use crate::serving::HTTP2;
 use crate::stats::Scope;
 
 impl Exchange {
@@ -99,13 +101,15 @@ impl Exchange {
             Some(Error::Offline)
         } else if open.origin.transport == Transport::Tls && self.upstreams.app.tls.is_none() {
             Some(Error::NoTls)
+        } else if open.options.http == HttpVersions::Http2 && !HTTP2 {
+            Some(Error::NoHttp2)
         } else {
             self.upstreams.app.limit_on(&open, now).map(Error::Limited)
         };
         if let Some(error) = refused {
             return self.env.refuse_call(open.call, error, now);
         }
-        let Some(cluster) = self.origin(&open.origin, now) else {
+        let Some(cluster) = self.origin(&open.origin, open.options.http, now) else {
             return self.env.refuse_call(open.call, Error::Overflow, now);
         };
         let report = Report {

@@ -11,28 +11,34 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{PoolKey, ResetReason};
 use crate::local::StandbyReason;
-use crate::local::message::{Error, NetworkChange, Origin};
+use crate::local::message::{Error, HttpVersions, NetworkChange, Origin};
 use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
 use crate::local::report::AttemptOutcome;
 use crate::snapshot::ClusterId;
 
 impl Exchange {
     /// The cluster of an origin, made if need be; `None` when there are too many that are in use.
-    pub(crate) fn origin(&mut self, key: &Origin, now: Instant) -> Option<ClusterId> {
-        if let Some(id) = self.upstreams.app.names.get(key) {
+    pub(crate) fn origin(
+        &mut self,
+        key: &Origin,
+        http: HttpVersions,
+        now: Instant,
+    ) -> Option<ClusterId> {
+        let name = (key.clone(), http);
+        if let Some(id) = self.upstreams.app.names.get(&name) {
             return Some(*id);
         }
         if self.upstreams.app.origins.len() >= MOST_ORIGINS && !self.forget_origin(now) {
             return None;
         }
         let id = self.upstreams.add_cluster(
-            self.upstreams.app.origin_cluster(key),
+            self.upstreams.app.origin_cluster(key, http),
             &mut self.conns,
             &mut self.env,
         );
         let mut race = Race::new(self.upstreams.app.settings.race);
         race.set_online(self.upstreams.app.reaches(key));
-        self.upstreams.app.names.insert(key.clone(), id);
+        self.upstreams.app.names.insert(name, id);
         self.upstreams.app.origins.insert(id, OriginState::new(key, race));
         self.upstreams.app.recall_addresses(id, now);
         Some(id)
@@ -45,10 +51,8 @@ impl Exchange {
             let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
             is_free && origin.race.running() == 0
         });
-        let Some((id, key)) = unused.map(|(id, origin)| (*id, origin.key.clone())) else {
-            return false;
-        };
-        self.upstreams.app.names.remove(&key);
+        let Some(id) = unused.map(|(id, _)| *id) else { return false };
+        self.upstreams.app.names.retain(|_, named| *named != id);
         self.upstreams.app.origins.remove(&id);
         self.upstreams.app.queries.retain(|_, asked| *asked != id);
         self.env.timers.clear(TimerSlot::Cluster(id.0).number());
@@ -222,9 +226,7 @@ impl Exchange {
                 let Self { upstreams, conns, env, .. } = self;
                 upstreams.close_upstream(connection, Close::Flush, conns, env, now);
             }
-            for index in streams {
-                self.want_standby(index, StandbyReason::Stuck, now);
-            }
+            self.move_streams(connection, StandbyReason::Stuck, now);
         }
     }
 }

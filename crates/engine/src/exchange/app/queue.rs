@@ -16,6 +16,13 @@ impl Exchange {
         Some(before.map_or(0, |before| before + 1))
     }
 
+    /// A connection that is to be another than the one that a request was on was opened after this.
+    pub(crate) fn fresh_after(&self, index: StreamIndex) -> Instant {
+        let Some(call) = self.call(index) else { return Instant::ZERO };
+        let last = call.report.tries.last();
+        last.map_or(call.fresh_after, |last| last.began.max(call.fresh_after))
+    }
+
     pub(crate) fn turn(&self, index: StreamIndex) -> Instant {
         let turn = self.call(index).map(|call| call.options.priority.turn(call.began));
         turn.unwrap_or(Instant::ZERO)

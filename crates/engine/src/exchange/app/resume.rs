@@ -10,6 +10,7 @@ use towpath_proto::Instant;
 
 use crate::client::resume::Resumable;
 use crate::exchange::Exchange;
+use crate::exchange::app::liveness::QUIET;
 use crate::exchange::app::retry::{AGAIN, SILENT_AFTER};
 use crate::exchange::stream::Direction;
 use crate::ids::StreamIndex;
@@ -105,6 +106,8 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let received = stream.recorder.record().bytes_sent;
         let app_is_slow = self.is_app_slow(index);
+        let shared = self.upstream_of(index).filter(|(_, upstream)| upstream.contact.is_some());
+        let shared = shared.map(|(id, _)| id);
         let Some(call) = self.call_mut(index) else { return };
         let Some(resume) = &mut call.resume else { return };
         if app_is_slow || received != resume.moved.0 {
@@ -114,7 +117,10 @@ impl Exchange {
                 self.withdraw_standby(index);
             }
         } else if now - resume.moved.1 >= SILENT_AFTER {
-            self.want_standby(index, StandbyReason::Silent, now);
+            match shared {
+                Some(id) => self.check_contact(index, id, QUIET, now),
+                None => self.want_standby(index, StandbyReason::Silent, now),
+            }
         }
         self.watch_at(index, now + AGAIN);
     }

@@ -21,6 +21,7 @@ use crate::client::progress;
 use crate::client::progress::Verdict;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
+use crate::exchange::app::liveness::QUIET;
 use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
 use crate::ids::{Kind, Leg, ResetReason, StreamIndex};
@@ -35,12 +36,16 @@ impl Exchange {
         reason: ResetReason,
         silent: bool,
         request_sent: bool,
+        leaves: bool,
         now: Instant,
     ) {
         self.note_trouble(index, reason);
         let Some(stream) = self.streams.get(index) else { return };
         let (unanswered, whole) = (stream.is_unanswered(), stream.body.whole);
-        let may_repeat = unanswered && whole && (!request_sent || stream.retries.repeatable);
+        // RFC 9113 §8.7: what is refused was not processed.
+        let refused = reason == ResetReason::Refused;
+        let may_repeat =
+            unanswered && whole && (!request_sent || refused || stream.retries.repeatable);
         let standby = self.call_mut(index).and_then(|call| call.standby.take());
         if let Some(standby) = standby {
             if may_repeat {
@@ -48,8 +53,8 @@ impl Exchange {
             }
             self.upstreams.leave_queue(index, standby.pool_key);
         }
-        if silent {
-            return self.place_again(index, now);
+        if silent && (!refused || self.is_again_at_once(index, leaves)) {
+            return self.place_again(index, !refused, now);
         }
         let error = self.error_of(index, reason);
         let left = self.streams.get(index).is_some_and(|stream| stream.retries.remaining > 0);
@@ -77,7 +82,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.retries.remaining = stream.retries.remaining.saturating_sub(1);
         stream.retries.done += 1;
-        stream.retries.wants_fresh = true;
+        stream.retries.wants_fresh |= !refused;
         stream.upstream = UpstreamState::BackingOff;
         stream.trace_part(Part::BackOff);
         let bound = FIRST_BACK_OFF.saturating_mul(1 << stream.retries.done.min(10)).min(LONGEST);
@@ -108,9 +113,18 @@ impl Exchange {
         );
     }
 
-    pub(crate) fn place_again(&mut self, index: StreamIndex, now: Instant) {
+    /// Whether what was refused is sent again at once: once where the server has too much to do, more often where it
+    /// `leaves` its connection and another will take it.
+    fn is_again_at_once(&mut self, index: StreamIndex, leaves: bool) -> bool {
+        let Some(call) = self.call_mut(index) else { return false };
+        call.refused += 1;
+        call.refused <= if leaves { MOST_LEAVING } else { 1 }
+    }
+
+    /// Sends it at once, where its connection has failed it on a `fresh` one.
+    pub(crate) fn place_again(&mut self, index: StreamIndex, fresh: bool, now: Instant) {
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.retries.wants_fresh = true;
+            stream.retries.wants_fresh |= fresh;
         }
         if let Some(call) = self.call_mut(index) {
             call.report.retries += 1;
@@ -153,10 +167,22 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(Leg { connection, .. }) = stream.upstream else { return };
         if stream.is_unanswered() {
-            self.conns.push(Output::Inspect { connection }, &mut self.env);
-        } else {
+            self.check_contact(index, connection, QUIET, now);
+            self.inspect(connection);
+        } else if self.call(index).is_some_and(|call| call.resume.is_some()) {
             self.watch_response(index, now);
+        } else {
+            self.keep_alive(index, connection, now);
         }
+    }
+
+    /// Asks the kernel what it knows of a connection: once for all that are on it.
+    fn inspect(&mut self, id: ConnectionId) {
+        let contact = self.conns.table.get_mut(id).and_then(|it| it.contact_mut());
+        if contact.is_some_and(|contact| std::mem::replace(&mut contact.inspecting, true)) {
+            return;
+        }
+        self.conns.push(Output::Inspect { connection: id }, &mut self.env);
     }
 
     /// What the kernel knows of a connection.
@@ -166,6 +192,9 @@ impl Exchange {
         facts: Option<PathFacts>,
         now: Instant,
     ) {
+        if let Some(contact) = self.conns.table.get_mut(id).and_then(|it| it.contact_mut()) {
+            contact.inspecting = false;
+        }
         let on = self.conns.table.get(id).map(|connection| connection.streams.all());
         for index in on.unwrap_or_default() {
             self.judge_path(index, id, facts, now);
@@ -199,11 +228,13 @@ impl Exchange {
                 {
                     upstream.retired = true;
                 }
-                self.want_standby(index, StandbyReason::Stuck, now);
+                self.move_streams(id, StandbyReason::Stuck, now);
                 self.watch_at(index, now + AGAIN);
             }
             Verdict::Fine(again) => {
-                if now - began >= SILENT_AFTER {
+                // A PING tells more where there is one.
+                let has_ping = self.conns.table.get(id).is_some_and(|it| it.contact().is_some());
+                if !has_ping && now - began >= SILENT_AFTER {
                     self.want_standby(index, StandbyReason::Silent, now);
                 }
                 let again = if uploads { again.min(now + AGAIN) } else { again };
@@ -215,35 +246,45 @@ impl Exchange {
 
     /// Asks for a connection to move a request to, where it may be repeated.
     pub(crate) fn want_standby(&mut self, index: StreamIndex, reason: StandbyReason, now: Instant) {
-        let Some(stream) = self.streams.get(index) else { return };
-        let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
+        if self.may_have_standby(index, reason, now) && self.upstreams.app.budget.spend() {
+            self.begin_standby(index, reason, now);
+        }
+    }
+
+    /// Whether a request is to ask for one. One that has asked already has another reason.
+    pub(crate) fn may_have_standby(
+        &mut self,
+        index: StreamIndex,
+        reason: StandbyReason,
+        now: Instant,
+    ) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let UpstreamState::Active(_) = stream.upstream else { return false };
         let repeats = stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable
             && !self.conns.response_has_begun(stream);
         let movable = repeats || self.may_resume(index);
-        let Some(pool_key) = self
-            .conns
-            .table
-            .get(id)
-            .and_then(|connection| connection.upstream())
-            .map(|up| up.pool_key)
-        else {
-            return;
-        };
-        let Some(call) = self.call_mut(index) else { return };
+        let Some(call) = self.call_mut(index) else { return false };
         if let Some(standby) = &mut call.standby {
             if reason == StandbyReason::Stuck {
                 standby.reason = reason;
             }
-            return;
+            return false;
         }
         // One that is the secondary request has a better one beside it.
         let asked_before = (call.silent_asked || call.secondary) && reason == StandbyReason::Silent;
-        let rests = self.is_resting(index, now);
-        if !movable || asked_before || rests || !self.upstreams.app.budget.spend() {
-            return;
-        }
+        movable && !asked_before && !self.is_resting(index, now)
+    }
+
+    pub(crate) fn begin_standby(
+        &mut self,
+        index: StreamIndex,
+        reason: StandbyReason,
+        now: Instant,
+    ) {
+        let Some((_, upstream)) = self.upstream_of(index) else { return };
+        let pool_key = upstream.pool_key;
         if let Some(call) = self.call_mut(index) {
             call.standby = Some(Standby { pool_key, since: now, reason });
             call.silent_asked |= reason == StandbyReason::Silent;
@@ -264,7 +305,7 @@ impl Exchange {
     /// Whether a request waits where it is because no other connection can be had.
     pub(crate) fn finds_no_network(&self, index: StreamIndex, now: Instant) -> bool {
         let standby = self.call(index).and_then(|call| call.standby);
-        standby.is_some_and(|it| it.reason == StandbyReason::Silent && now - it.since >= OUT_AFTER)
+        standby.is_some_and(|it| it.reason != StandbyReason::Stuck && now - it.since >= OUT_AFTER)
     }
 
     /// A standby connection is usable: what goes there, the request that asked for it, its repetition, or nothing.
@@ -289,7 +330,7 @@ impl Exchange {
         let standby = call.standby.take()?;
         let moves = (unanswered || resumes)
             && match standby.reason {
-                StandbyReason::Stuck => true,
+                StandbyReason::Stuck | StandbyReason::Unanswered => true,
                 StandbyReason::Silent => now - standby.since >= OUT_AFTER && !has_moved,
             };
         if !moves {
@@ -305,8 +346,14 @@ impl Exchange {
         if let Some(last) = self.call_mut(index).and_then(|call| call.report.tries.last_mut()) {
             last.reset_reason = match standby.reason {
                 StandbyReason::Stuck => "nothing was acknowledged",
+                StandbyReason::Unanswered => "a PING was not answered",
                 StandbyReason::Silent => "the network was away",
             };
+        }
+        if standby.reason == StandbyReason::Unanswered
+            && let Some((_, upstream)) = self.upstream_of(index)
+        {
+            upstream.retired = true;
         }
         if !unanswered {
             self.ask_for_rest(index, Error::Disconnected, now);
@@ -322,6 +369,9 @@ impl Exchange {
         }
     }
 }
+
+/// Servers that leave their connections one after the other, before a request has its retries for them.
+const MOST_LEAVING: u32 = 8;
 
 /// The first wait before another try, doubled for each; the wait is drawn below it.
 pub(crate) const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
