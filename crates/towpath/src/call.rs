@@ -116,7 +116,8 @@ impl Shared {
     pub(crate) fn prepare_tls(&self) -> Result<(), Error> {
         let mut state = self.tls();
         if !state.told {
-            self.command(Command::Tls(state.tls.template(&["http/1.1"])?))?;
+            // What is offered follows from the versions of HTTP that each request wants.
+            self.command(Command::Tls(state.tls.template(&[])?))?;
             state.told = true;
         }
         Ok(())

@@ -9,12 +9,13 @@ use crate::auth::Authenticator;
 #[cfg(feature = "interceptors")]
 use crate::intercept::Chain;
 use crate::url::Url;
-use crate::{Request, Response};
+use crate::{HttpVersions, Request, Response};
 
 /// A client's own wishes.
 #[derive(Clone, Default)]
 pub(crate) struct Defaults {
     pub(crate) fields: Vec<(String, String)>,
+    pub(crate) http: HttpVersions,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     #[cfg(feature = "cookies")]
     pub(crate) cookies: Option<crate::cookies::Jar>,

@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use towpath_engine::local::report::{
-    Attempt, AttemptOutcome, Limited, Lookup, Report, Rested, Resumed, Try,
+    Attempt, AttemptOutcome, Limited, Lookup, Ping, Report, Rested, Resumed, Try, Widened,
 };
+use towpath_proto::head::Version;
 use towpath_proto::{FlowLimit, Instant};
 
 /// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not
@@ -20,11 +21,13 @@ use towpath_proto::{FlowLimit, Instant};
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
-/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `reused`, `hedge` (beside another), `reset_reason` |
+/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `hedge` (beside another), `reset_reason` |
 /// | `retries`, `redone` | repetitions after a failure; on a standby connection |
 /// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
+/// | `pings` | times that the peer of its connection was asked for a sign of life: `at_ms`, `connection`, `answered_ms` |
 /// | `limits` | bounds on what its connection has under way, because its path is slow: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back |
+/// | `widened` | times that the window of each response on its connection grew (HTTP/2): `at_ms`, `bytes` |
 /// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
 /// | `timed_out` | the limit on time that ended it |
 /// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
@@ -49,7 +52,9 @@ pub fn to_json(report: &Report) -> String {
     add("redone", &report.redone);
     add("hedges", &report.hedges);
     add("resumed", &list(&report.resumed, |one| resumed(one, at)));
+    add("pings", &list(&report.pings, |one| ping(one, at)));
     add("limits", &list(&report.limits, |one| limited(one, at)));
+    add("widened", &list(&report.widened, |one| widened(one, at)));
     add("rests", &list(&report.rests, |one| rested(one, at)));
     add("timed_out", &OrNull(report.fired.map(|layer| Text(layer.as_str()))));
     add("sent_ms", &OrNull(record.upstream_last_sent.map(at)));
@@ -89,18 +94,38 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!(
-        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"reused\":{},\"hedge\":{},\"reset_reason\":{}}}",
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"protocol\":\"{}\",\"reused\":{},\"hedge\":{},\"reset_reason\":{}}}",
         at(one.began),
         Text(&one.peer.to_string()),
         one.connection,
+        protocol(one.version),
         one.reused,
         one.hedge,
         Text(one.reset_reason)
     )
 }
 
+/// As in a request line, or as RFC 9113 calls it.
+pub(crate) const fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2",
+        Version::Http3 | _ => "HTTP/3",
+    }
+}
+
 fn resumed(one: &Resumed, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!("{{\"at_ms\":{},\"from\":{}}}", at(one.at), one.from)
+}
+
+fn ping(one: &Ping, at: impl Fn(Instant) -> Milliseconds) -> String {
+    format!(
+        "{{\"at_ms\":{},\"connection\":{},\"answered_ms\":{}}}",
+        at(one.at),
+        one.connection,
+        OrNull(one.answered.map(at))
+    )
 }
 
 fn limited(one: &Limited, at: impl Fn(Instant) -> Milliseconds) -> String {
@@ -109,6 +134,10 @@ fn limited(one: &Limited, at: impl Fn(Instant) -> Milliseconds) -> String {
         FlowLimit::Send(rate) => ("send_bytes_per_s", rate),
     };
     format!("{{\"at_ms\":{},\"{key}\":{}}}", at(one.at), OrNull(value))
+}
+
+fn widened(one: &Widened, at: impl Fn(Instant) -> Milliseconds) -> String {
+    format!("{{\"at_ms\":{},\"bytes\":{}}}", at(one.at), one.bytes)
 }
 
 fn rested(one: &Rested, at: impl Fn(Instant) -> Milliseconds) -> String {
@@ -176,8 +205,8 @@ mod tests {
         assert_eq!(
             json,
             "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"limits\":[],\
-             \"rests\":[],\"timed_out\":null,\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"pings\":[],\
+             \"limits\":[],\"widened\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );
     }

@@ -54,6 +54,8 @@ mod finder;
 pub mod form;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+#[cfg(feature = "tower")]
+mod grpc;
 #[cfg(feature = "hsts")]
 pub mod hsts;
 #[cfg(feature = "interceptors")]
@@ -70,6 +72,7 @@ pub mod report {
     pub use towpath_engine::local::report::*;
     pub use towpath_engine::record::Record;
     pub use towpath_proto::Instant as Time;
+    pub use towpath_proto::head::Version;
 }
 mod question;
 pub mod redirect;
@@ -100,6 +103,9 @@ pub use service::Service;
 pub use tls::Tls;
 pub use towpath_engine::client::priority::Priority;
 pub use towpath_engine::client::race::Options as RaceOptions;
-pub use towpath_engine::local::message::{Error as Failed, Layer, Limit, Repeat, Settings};
+pub use towpath_engine::local::message::{
+    Error as Failed, HttpVersions, Layer, Limit, Repeat, Settings,
+};
 pub use towpath_proto::Failure;
+pub use towpath_proto::head::Version;
 pub use upload::{Sender, Upload};

@@ -23,7 +23,7 @@ use crate::leg::Step;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
-use crate::{Chunk, Error, Priority, Response, Trailers, Upload};
+use crate::{Chunk, Error, HttpVersions, Priority, Response, Trailers, Upload};
 
 /// Makes requests on an engine, and keeps it running; cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -131,6 +131,12 @@ impl Client {
         self.with(|defaults| defaults.fields.push((name.to_owned(), value.to_owned())))
     }
 
+    /// One whose requests are spoken so, unless they say otherwise.
+    #[must_use]
+    pub fn http_versions(&self, versions: HttpVersions) -> Self {
+        self.with(|defaults| defaults.http = versions)
+    }
+
     /// One whose requests send the cookies of this jar, which takes what servers set. Feature `cookies`.
     #[cfg(feature = "cookies")]
     #[must_use]
@@ -179,7 +185,7 @@ impl Client {
             fields: Vec::new(),
             body: None,
             pieces: None,
-            options: Options::default(),
+            options: Options { http: self.defaults.http, ..Options::default() },
             redirects: Policy::default(),
             decodes: true,
             #[cfg(feature = "cache")]
@@ -349,6 +355,13 @@ impl Request {
         self.header("idempotency-key", key).repeat(Repeat::Always)
     }
 
+    /// Which versions of HTTP are spoken: by default HTTP/2 under TLS where the server chooses it, else HTTP/1.1.
+    /// Connections are shared by requests that want the same.
+    pub const fn http_versions(mut self, versions: HttpVersions) -> Self {
+        self.options.http = versions;
+        self
+    }
+
     /// Waits while the platform says that there is no network, where by default it fails.
     pub const fn wait_for_network(mut self) -> Self {
         self.options.waits = true;
@@ -410,7 +423,8 @@ impl Request {
         self
     }
 
-    /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`].
+    /// How urgent it is among those that wait for a connection to the same origin: by default [`Priority::Normal`]. The
+    /// server is told by `priority` (RFC 9218), unless the request has such a field: `u=1` for high, `u=5` for low.
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;
         self
@@ -669,6 +683,13 @@ impl Request {
                 _ if head.append_bytes(name.as_bytes(), value.as_bytes()) => {}
                 _ => return Err(Error::NotAToken(name)),
             }
+        }
+        // RFC 9218 §5; the default is left out.
+        match self.options.priority {
+            Priority::Normal => {}
+            Priority::High | Priority::Low if self.has("priority") => {}
+            Priority::High => drop(head.set_bytes(b"priority", b"u=1")),
+            Priority::Low => drop(head.set_bytes(b"priority", b"u=5")),
         }
         Ok(head)
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use towpath_engine::local::report::Report;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, Version};
 
 use crate::Error;
 #[cfg(feature = "cache")]
@@ -207,6 +207,12 @@ impl Response {
     #[must_use]
     pub fn redirects(&self) -> &[Redirect] {
         &self.redirects
+    }
+
+    /// What the server spoke.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.head.version()
     }
 
     /// The status: 200 to 599.

@@ -1,6 +1,8 @@
 //! A client as a [`tower_service::Service`], for what is built of `tower`'s layers and the `http` crate's types.
 //! Feature `tower`.
 //!
+//! With [`Service::grpc`] it is a channel for gRPC, as clients that `tonic` generates take one.
+//!
 //! It needs no runtime: futures are woken by the engine's thread, and nothing is spawned. A request's body is sent
 //! while its response is awaited, and, where a server answers before it has everything, while the response's body is
 //! read.
@@ -15,6 +17,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::grpc;
 use crate::report::Report;
 use crate::upload::Upload;
 use crate::{Client, Error};
@@ -25,6 +28,15 @@ use crate::{Client, Error};
 pub struct Service {
     client: Client,
     shape: Arc<Shape>,
+    kind: Kind,
+}
+
+/// What its requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Http,
+    /// Calls, which end with a status of their own.
+    Grpc,
 }
 
 type Shape = dyn Fn(crate::Request) -> crate::Request + Send + Sync;
@@ -43,11 +55,13 @@ pub enum ServiceError {
 
 /// A response's body. Dropping it before its end gives the request up.
 pub struct Incoming {
-    body: crate::Body,
+    /// There is none of a call that came to nothing.
+    body: Option<crate::Body>,
     /// What is left of the request.
     outgoing: Option<Outgoing>,
     left: Option<u64>,
     ended: bool,
+    kind: Kind,
 }
 
 /// A request's body on its way.
@@ -61,7 +75,24 @@ impl Service {
     /// Requests of this client, with its defaults.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, shape: Arc::new(|request| request) }
+        Self { client, shape: Arc::new(|request| request), kind: Kind::Http }
+    }
+
+    /// A channel for gRPC: HTTP/2 alone, under TLS or by prior knowledge, for calls of all four shapes. Only a call's
+    /// own limit (`grpc-timeout`) ends it, or a peer that does not answer a PING for 20 s. What goes wrong is told as a
+    /// status of gRPC: no connection, or one that was lost, is `UNAVAILABLE`, a limit on time `DEADLINE_EXCEEDED`.
+    ///
+    /// Messages of a call are sent while its response, or the next message of it, is awaited.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), towpath::Error> {
+    /// let channel = towpath::Service::grpc(towpath::Engine::new()?.client());
+    /// // let greeter = GreeterClient::with_origin(channel, "https://example.org".parse()?);
+    /// # drop(channel); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn grpc(client: Client) -> Self {
+        Self { kind: Kind::Grpc, ..Self::new(client) }
     }
 
     /// Changes every request before it is sent: limits on time, repetitions, keys.
@@ -79,6 +110,10 @@ impl Service {
             let value = std::str::from_utf8(value.as_bytes())
                 .map_err(|_| Error::NotAToken(name.as_str().to_owned()))?;
             wanted = wanted.header(name.as_str(), value);
+        }
+        if self.kind == Kind::Grpc {
+            let timeout = request.headers().get("grpc-timeout").map(HeaderValue::as_bytes);
+            wanted = grpc::prepare(wanted, timeout)?;
         }
         // Layers above it follow redirects and decode, or its `shape` says so.
         Ok((self.shape)(wanted.redirects(0).no_decode()))
@@ -102,21 +137,58 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let wanted = self.request(&request);
+        let (wanted, kind) = (self.request(&request), self.kind);
         let bodiless = request.method() == http::Method::HEAD;
         let body = request.into_body();
         Box::pin(async move {
-            let wanted = wanted?;
-            if body.is_end_stream() {
-                return response(wanted.send_async().await?, None, bodiless);
+            let answered = async { exchange(wanted?, body).await }.await;
+            match (answered, kind) {
+                (Ok((head, outgoing)), _) => Ok(response(head, outgoing, bodiless, kind)),
+                (Err(error), Kind::Http) => Err(error),
+                (Err(error), Kind::Grpc) => Ok(refusal(&error)),
             }
-            let upload = wanted.upload(body.size_hint().exact())?;
-            let body: Pin<Box<dyn Pieces>> = Box::pin(body);
-            let mut outgoing = Some(Outgoing { body, upload, rest: Bytes::new() });
-            let head = std::future::poll_fn(|context| poll_head(&mut outgoing, context)).await?;
-            response(head, outgoing, bodiless)
         })
     }
+}
+
+/// Sends a request until its response's head is there; and what is left to send then.
+async fn exchange<B>(
+    wanted: crate::Request,
+    body: B,
+) -> Result<(crate::Response, Option<Outgoing>), ServiceError>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if body.is_end_stream() {
+        return Ok((wanted.send_async().await?, None));
+    }
+    let upload = wanted.upload(body.size_hint().exact())?;
+    let body: Pin<Box<dyn Pieces>> = Box::pin(body);
+    let mut outgoing = Some(Outgoing { body, upload, rest: Bytes::new() });
+    let head = std::future::poll_fn(|context| poll_head(&mut outgoing, context)).await?;
+    Ok((head, outgoing))
+}
+
+/// A call that came to nothing, as servers say it: with trailers alone.
+fn refusal(error: &ServiceError) -> Response<Incoming> {
+    let mut response = Response::new(Incoming::empty());
+    *response.version_mut() = Version::HTTP_2;
+    *response.headers_mut() = status(error);
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
+
+/// What an error is for gRPC.
+fn status(error: &ServiceError) -> HeaderMap {
+    let (code, message) = grpc::status(error);
+    let mut fields = HeaderMap::new();
+    fields.insert("grpc-status", HeaderValue::from(code));
+    if let Ok(message) = HeaderValue::from_str(&message) {
+        fields.insert("grpc-message", message);
+    }
+    fields
 }
 
 /// Sends until the response's head is there. What is left to send stays.
@@ -137,16 +209,26 @@ fn poll_head(
     Poll::Ready(Ok(head))
 }
 
-fn response(theirs: crate::Response, outgoing: Option<Outgoing>, bodiless: bool) -> Answer {
+fn response(
+    theirs: crate::Response,
+    outgoing: Option<Outgoing>,
+    bodiless: bool,
+    kind: Kind,
+) -> Response<Incoming> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(theirs.status()).unwrap_or_default();
-    *response.version_mut() = Version::HTTP_11;
+    *response.version_mut() = match theirs.version() {
+        crate::Version::Http10 => Version::HTTP_10,
+        crate::Version::Http11 => Version::HTTP_11,
+        crate::Version::Http2 => Version::HTTP_2,
+        crate::Version::Http3 | _ => Version::HTTP_3,
+    };
     *response.headers_mut() = map(theirs.headers());
     let length = theirs.header("content-length").and_then(|length| length.parse().ok());
     // RFC 9110 §8.6: of these it tells what another response would have had.
     let left = length.filter(|_| !bodiless && theirs.status() != 304);
-    let body = Incoming { body: theirs.into_body(), outgoing, left, ended: false };
-    Ok(response.map(|()| body))
+    let body = Incoming { body: Some(theirs.into_body()), outgoing, left, ended: false, kind };
+    response.map(|()| body)
 }
 
 /// Fields that the `http` crate does not take are left out; there are none among those that were received.
@@ -204,10 +286,23 @@ where
 }
 
 impl Incoming {
+    const fn empty() -> Self {
+        Self { body: None, outgoing: None, left: None, ended: true, kind: Kind::Grpc }
+    }
+
     /// What happened to the request, once the body has ended.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
-        self.body.report()
+        self.body.as_ref()?.report()
+    }
+
+    /// It ends with this error; as a call of gRPC with a status.
+    fn fail(&mut self, error: ServiceError) -> Option<Result<Frame<Bytes>, ServiceError>> {
+        self.ended = true;
+        Some(match self.kind {
+            Kind::Http => Err(error),
+            Kind::Grpc => Ok(Frame::trailers(status(&error))),
+        })
     }
 }
 
@@ -227,24 +322,21 @@ impl Body for Incoming {
         {
             self.outgoing = None;
             if let Err(error @ (ServiceError::Body(_) | ServiceError::Trailers)) = sent {
-                self.ended = true;
-                return Poll::Ready(Some(Err(error)));
+                return Poll::Ready(self.fail(error));
             }
         }
-        match ready!(self.body.poll_chunk(context)) {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        match ready!(body.poll_chunk(context)) {
             Ok(Some(chunk)) => {
                 self.left = self.left.map(|left| left.saturating_sub(chunk.len() as u64));
                 Poll::Ready(Some(Ok(Frame::data(chunk))))
             }
             Ok(None) => {
+                let trailers = map(body.trailers());
                 self.ended = true;
-                let trailers = map(self.body.trailers());
                 Poll::Ready((!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers))))
             }
-            Err(error) => {
-                self.ended = true;
-                Poll::Ready(Some(Err(error.into())))
-            }
+            Err(error) => Poll::Ready(self.fail(error.into())),
         }
     }
 

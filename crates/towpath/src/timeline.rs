@@ -7,6 +7,8 @@ use towpath_engine::client::priority::Priority;
 use towpath_engine::local::report::{AttemptOutcome, OTHER_FIRST, Report};
 use towpath_proto::{FlowLimit, Instant};
 
+use crate::json::protocol;
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -75,7 +77,12 @@ pub fn entries(report: &Report) -> Vec<Entry> {
         };
         add(
             each.began,
-            format!("{again} on connection {} to {} ({reused})", each.connection, each.peer),
+            format!(
+                "{again} on connection {} to {} ({}, {reused})",
+                each.connection,
+                each.peer,
+                protocol(each.version)
+            ),
         );
         if each.reset_reason == OTHER_FIRST {
             let at = record.upstream_first_received.or(record.end).unwrap_or(each.began);
@@ -83,6 +90,12 @@ pub fn entries(report: &Report) -> Vec<Entry> {
         } else if !each.reset_reason.is_empty() {
             let next = report.tries.get(number + 1).map(|next| next.began).or(record.end);
             add(next.unwrap_or(each.began), format!("given up there: {}", each.reset_reason));
+        }
+    }
+    for ping in &report.pings {
+        add(ping.at, format!("PING on connection {}", ping.connection));
+        if let Some(at) = ping.answered {
+            add(at, format!("connection {} answers", ping.connection));
         }
     }
     for resumed in &report.resumed {
@@ -102,6 +115,10 @@ pub fn entries(report: &Report) -> Vec<Entry> {
                 FlowLimit::Send(None) => "send as congestion control lets".to_owned(),
             },
         );
+    }
+    for widened in &report.widened {
+        let kib = widened.bytes >> 10;
+        add(widened.at, format!("the path bears more: responses may have {kib} KiB under way"));
     }
     for rest in &report.rests {
         let whom = match rest.status {

@@ -11,6 +11,8 @@ mod cookies;
 mod events;
 mod faults;
 mod hsts;
+#[cfg(feature = "http2")]
+mod http2;
 mod intercept;
 mod life;
 mod link;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
-use towpath::{Engine, Failure, Priority, Question, Request, Settings, Tls};
+use towpath::{Engine, Failure, HttpVersions, Priority, Question, Request, Settings, Tls};
 
 /// How the request is treated.
 #[derive(Debug, Args)]
@@ -52,6 +52,15 @@ pub(super) struct RequestOptions {
     /// How many redirects
     #[arg(long, value_name = "COUNT", default_value_t = 50, requires = "location")]
     max_redirs: usize,
+    /// HTTP/2 where the server chooses it under TLS, else HTTP/1.1: as without a word on it
+    #[arg(long, group = "http")]
+    http2: bool,
+    /// HTTP/2 alone, in plain text without asking whether the server speaks it
+    #[arg(long, group = "http")]
+    http2_prior_knowledge: bool,
+    /// HTTP/1.1 alone
+    #[arg(long = "http1.1", group = "http")]
+    http1: bool,
     /// Let a response that breaks off fail, in place of asking for its rest
     #[arg(long)]
     no_resume: bool,
@@ -152,6 +161,7 @@ impl RequestOptions {
         if !self.compressed {
             request = request.no_decode();
         }
+        request = request.http_versions(self.versions());
         if self.no_resume {
             request = request.no_resume();
         }
@@ -162,6 +172,16 @@ impl RequestOptions {
             request = request.fail_at_rest();
         }
         Ok(request)
+    }
+}
+
+impl RequestOptions {
+    const fn versions(&self) -> HttpVersions {
+        match (self.http1, self.http2_prior_knowledge) {
+            (true, _) => HttpVersions::Http1,
+            (false, true) => HttpVersions::Http2,
+            (false, false) => HttpVersions::Negotiated,
+        }
     }
 }
 

@@ -152,7 +152,7 @@ type Gathered = (bool, Vec<u8>, Result<(), Error>);
 fn gather(keeps: bool, start: impl FnOnce(Gathering)) -> Gathered {
     let (told, ends) = mpsc::channel();
     start(Gathering { keeps, kept: Vec::new(), all: Vec::new(), told, coded: false });
-    ends.recv_timeout(Duration::from_secs(30)).unwrap()
+    ends.recv_timeout(Duration::from_secs(120)).unwrap()
 }
 
 #[test]
