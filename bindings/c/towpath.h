@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 4u
+#define TOWPATH_ABI_MINOR 5u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -273,6 +273,12 @@ enum {
 
 enum { TOWPATH_PRIORITY_NORMAL = 0, TOWPATH_PRIORITY_HIGH = 1, TOWPATH_PRIORITY_LOW = 2 };
 
+enum {
+    TOWPATH_HTTP_NEGOTIATED = 0, /* under TLS HTTP/2 where the server chooses it, else HTTP/1.1 */
+    TOWPATH_HTTP_1 = 1,
+    TOWPATH_HTTP_2 = 2 /* in plain text without asking whether the server speaks it */
+};
+
 #define TOWPATH_LENGTH_UNKNOWN UINT64_MAX /* sent in chunks (RFC 9112 section 7.1) */
 #define TOWPATH_NONE UINT32_MAX           /* no retries; no limit on time */
 
@@ -318,6 +324,11 @@ typedef struct towpath_request_options {
      * (cargo feature digest; without auth it refuses). Not in an outbox, nor with body_follows. */
     const char *auth_user;
     const char *auth_password; /* empty */
+
+    /* Since 1.5: which versions of HTTP are spoken. A library that was built without HTTP/2 (cargo feature http2) speaks HTTP/1.1, and refuses to
+     * speak HTTP/2 alone: TOWPATH_ERROR_PROTOCOL. */
+    uint32_t http_versions;
+    uint32_t reserved; /* 0 */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */
@@ -335,6 +346,9 @@ towpath_error towpath_request_cancel(towpath_request *request);
 
 /* The response's status; 0 before HEAD. */
 uint32_t towpath_request_status(const towpath_request *request);
+
+/* What the server spoke, as "HTTP/2"; "" before HEAD. Never NULL. Since 1.5. */
+const char *towpath_request_http_version(const towpath_request *request);
 
 enum { TOWPATH_FIELDS_HEAD = 0, TOWPATH_FIELDS_TRAILERS = 1 };
 

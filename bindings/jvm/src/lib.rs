@@ -21,7 +21,7 @@ use jni::objects::{JByteArray, JClass};
 use jni::strings::JNIString;
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_mangle, jni_str};
-use towpath::{Engine, Error, Request, Settings, Tls};
+use towpath::{Engine, Error, HttpVersions, Request, Settings, Tls};
 use towpath_exchange::kind::kind;
 
 use crate::bytes::{signed, signed_mut};
@@ -243,6 +243,8 @@ fn request(engine: &Engine, head: &[u8]) -> std::result::Result<Request, Error> 
     let mut lines = head.split('\n');
     let (method, url) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let mut request = engine.client().request(method, url).redirects(0).no_decode();
+    // What OkHttp is told.
+    request = request.http_versions(HttpVersions::Http1);
     for line in lines {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         request = request.header(name, value);

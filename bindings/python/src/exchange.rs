@@ -3,14 +3,14 @@
 //! Every call does what can be done. Where it has to wait, it blocks the thread, with Python's lock given back, or,
 //! for an exchange of an event loop, says so and has the loop woken.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use towpath::report::to_json;
-use towpath::{Error, Request, Response, timeline};
+use towpath::{Error, Request, Response, Version, timeline};
 use towpath_exchange::Woken;
 
 use crate::failure::failure;
@@ -22,6 +22,7 @@ pub(crate) struct Exchange {
     inner: towpath_exchange::Exchange,
     wake: Arc<Wake>,
     process: Process,
+    version: OnceLock<Version>,
 }
 
 /// A response's status, its fields, and what led to it: status and place.
@@ -53,11 +54,23 @@ impl Exchange {
         let Some(response) = response else { return Ok(None) };
         let fields = fields(py, response.headers())?;
         let status = response.status();
+        let _ = self.version.set(response.version());
         let redirects = response.redirects();
         let redirects =
             redirects.iter().map(|from| (from.status(), from.url().to_owned())).collect();
         self.inner.begin_body(response.into_body());
         Ok(Some((status, fields, redirects)))
+    }
+
+    /// What the server spoke, once the head was taken; empty before.
+    fn version(&self) -> &'static str {
+        match self.version.get() {
+            None => "",
+            Some(Version::Http10) => "HTTP/1.0",
+            Some(Version::Http11) => "HTTP/1.1",
+            Some(Version::Http2) => "HTTP/2",
+            Some(Version::Http3 | _) => "HTTP/3",
+        }
     }
 
     /// The next piece of the response's body: None after the last, empty where it would block, as `head`.
@@ -100,7 +113,7 @@ impl Exchange {
     /// Sends a request whose body goes with it.
     pub(crate) fn asking(request: Request, wake: Arc<Wake>) -> Result<Self, Error> {
         let inner = towpath_exchange::Exchange::asking(request, Waker::from(Arc::clone(&wake)))?;
-        Ok(Self { inner, wake, process: Process::this() })
+        Ok(Self { inner, wake, process: Process::this(), version: OnceLock::new() })
     }
 
     /// Sends a request whose body follows.
@@ -111,7 +124,7 @@ impl Exchange {
     ) -> Result<Self, Error> {
         let waker = Waker::from(Arc::clone(&wake));
         let inner = towpath_exchange::Exchange::uploading(request, length, waker)?;
-        Ok(Self { inner, wake, process: Process::this() })
+        Ok(Self { inner, wake, process: Process::this(), version: OnceLock::new() })
     }
 
     /// What `poll` finds; none where it is not to be waited for.

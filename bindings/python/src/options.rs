@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towpath::{Priority, Repeat, Request};
+use towpath::{HttpVersions, Priority, Repeat, Request};
 
 /// How requests are treated: made once, used for many.
 #[pyclass(frozen, module = "towpath._towpath")]
@@ -25,6 +25,7 @@ pub(crate) struct Options {
     fail_at_rest: bool,
     unlimited: bool,
     priority: Priority,
+    http_versions: HttpVersions,
 }
 
 #[pymethods]
@@ -32,7 +33,7 @@ impl Options {
     #[new]
     #[pyo3(signature = (*, total=None, answer=None, connect=None, first_byte=None, gap=None, retries=None,
         repeat="by-method", redirects=0, redirects_to_http=false, decode=false, resume=true, hedge=false,
-        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal"))]
+        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated"))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is an argument in Python, which names them"
@@ -54,6 +55,7 @@ impl Options {
         fail_at_rest: bool,
         unlimited: bool,
         priority: &str,
+        http_versions: &str,
     ) -> PyResult<Self> {
         Ok(Self {
             total: duration(total)?,
@@ -72,6 +74,7 @@ impl Options {
             fail_at_rest,
             unlimited,
             priority: parse_priority(priority)?,
+            http_versions: parse_http_versions(http_versions)?,
         })
     }
 }
@@ -79,6 +82,7 @@ impl Options {
 impl Options {
     pub(crate) fn apply(&self, request: Request) -> Request {
         let request = request.redirects(self.redirects).priority(self.priority).repeat(self.repeat);
+        let request = request.http_versions(self.http_versions);
         let with = |request: Request, is: bool, change: fn(Request) -> Request| {
             if is { change(request) } else { request }
         };
@@ -141,5 +145,17 @@ fn parse_priority(word: &str) -> PyResult<Priority> {
         "normal" => Ok(Priority::Normal),
         "low" => Ok(Priority::Low),
         _ => Err(PyValueError::new_err(format!("priority is high, normal or low: {word}"))),
+    }
+}
+
+fn parse_http_versions(word: &str) -> PyResult<HttpVersions> {
+    match word {
+        "negotiated" => Ok(HttpVersions::Negotiated),
+        "http1" => Ok(HttpVersions::Http1),
+        "http2" => Ok(HttpVersions::Http2),
+        _ => {
+            let wanted = "http_versions is negotiated, http1 or http2";
+            Err(PyValueError::new_err(format!("{wanted}: {word}")))
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 4;
+pub const VERSION: u32 = (1 << 16) | 5;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -176,6 +176,8 @@ pub struct RequestOptions {
     pub decode: u32,
     pub auth_user: *const c_char,
     pub auth_password: *const c_char,
+    pub http_versions: u32,
+    pub reserved: u32,
 }
 
 /// `towpath_outbox_end`.

@@ -350,6 +350,9 @@ fn listener(options: &RequestOptions) -> Result<Listener> {
 }
 
 fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
+    if options.reserved != 0 {
+        return Err(Failure::argument("reserved is not 0"));
+    }
     // SAFETY: the header's rules for texts and arrays; they are used before the call returns.
     unsafe {
         let fields: &[Field] = array(options.fields, options.field_count, "fields")?;
@@ -383,6 +386,7 @@ fn request_wishes(options: &RequestOptions) -> Result<request::Wishes<'_>> {
             decode: options.decode != 0,
             auth_user: text(options.auth_user, "auth_user")?,
             auth_password: text(options.auth_password, "auth_password")?,
+            http_versions: options.http_versions,
         })
     }
 }
@@ -441,6 +445,17 @@ pub unsafe extern "C" fn towpath_request_cancel(request: *const Request) -> i32 
 pub unsafe extern "C" fn towpath_request_status(request: *const Request) -> u32 {
     // SAFETY: the header's rules for handles.
     guard_or(0, || unsafe { request.as_ref() }.map_or(0, Request::status))
+}
+
+/// See the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn towpath_request_http_version(request: *const Request) -> *const c_char {
+    // SAFETY: the header's rules for handles.
+    let version = || unsafe { request.as_ref() }.map_or(c"", Request::http_version);
+    guard_or(c"".as_ptr(), || version().as_ptr())
 }
 
 /// See the header.

@@ -90,6 +90,7 @@ pub(crate) fn failed_code(why: Failed) -> Code {
         Failed::Disconnected => Code::Disconnected,
         Failed::Protocol => Code::Protocol,
         Failed::NoTls => Code::TlsSetup,
+        Failed::NoHttp2 => Code::Protocol,
         Failed::Overflow => Code::Overflow,
         Failed::Resting(_) => Code::Resting,
         Failed::Limited(limit) => limit_code(limit),

@@ -1,6 +1,6 @@
 //! Requests: from the client library's callbacks to events.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,10 @@ use std::time::Duration;
 use towpath::auth::Credentials;
 use towpath::report::to_json;
 use towpath::request::Handler;
-use towpath::{Chunk, Client, Error, Priority, Repeat, Report, Response, Sender, Trailers};
+use towpath::{
+    Chunk, Client, Error, HttpVersions, Priority, Repeat, Report, Response, Sender, Trailers,
+    Version,
+};
 
 use crate::abi::{Code, Event, LENGTH_UNKNOWN, NONE, OnEvent, event};
 use crate::engine::{Engine, call_app};
@@ -79,6 +82,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) decode: bool,
     pub(crate) auth_user: Option<&'a str>,
     pub(crate) auth_password: Option<&'a str>,
+    pub(crate) http_versions: u32,
 }
 
 impl Wishes<'_> {
@@ -177,6 +181,12 @@ impl Wishes<'_> {
             2 => Priority::Low,
             other => return Err(Failure::argument(format!("priority is {other}"))),
         });
+        request = request.http_versions(match self.http_versions {
+            0 => HttpVersions::Negotiated,
+            1 => HttpVersions::Http1,
+            2 => HttpVersions::Http2,
+            other => return Err(Failure::argument(format!("http_versions is {other}"))),
+        });
         if self.no_resume {
             request = request.no_resume();
         }
@@ -210,6 +220,16 @@ impl Request {
 
     pub(crate) fn status(&self) -> u32 {
         self.head.get().map_or(0, |head| head.status().into())
+    }
+
+    pub(crate) fn http_version(&self) -> &'static CStr {
+        match self.head.get().map(Response::version) {
+            None => c"",
+            Some(Version::Http10) => c"HTTP/1.0",
+            Some(Version::Http11) => c"HTTP/1.1",
+            Some(Version::Http2) => c"HTTP/2",
+            Some(Version::Http3 | _) => c"HTTP/3",
+        }
     }
 
     pub(crate) fn field(&self, trailers: bool, index: usize) -> Result<(&[u8], &[u8])> {

@@ -86,6 +86,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_request_options", RequestOptions, unlimited, priority, no_resume);
     same!("towpath_request_options", RequestOptions, hedge, attempt_timeout_ms, answer_timeout_ms);
     same!("towpath_request_options", RequestOptions, redirects, decode, auth_user, auth_password);
+    same!("towpath_request_options", RequestOptions, http_versions, reserved);
     same!("towpath_link_options", LinkOptions, size, url, on_push, user, beat_timeout_ms);
     same!("towpath_link_options", LinkOptions, connect_timeout_ms, first_pause_ms);
     same!("towpath_link_options", LinkOptions, longest_pause_ms, max_asks, max_bytes, max_frame);

@@ -39,6 +39,11 @@ class _BaseResponse:
         self._content: bytes | None = None
 
     @property
+    def http_version(self) -> str:
+        """What the server spoke: "HTTP/1.1", "HTTP/2"."""
+        return self._native.version()
+
+    @property
     def content(self) -> bytes:
         """The body, if it was read."""
         if self._content is None:
@@ -193,7 +198,8 @@ class Client(_BaseClient):
     iterable of bytes), `data` (a form) and `json`; and as options `timeout` (s for everything), `answer`,
     `first_byte`, `gap` (s, limits of one layer), `retries`, `repeat` ("by-method", "always", "never"), `redirects`,
     `redirects_to_http`, `decode`, `resume`, `hedge`, `wait_for_network`, `fail_at_rest`, `unlimited`, `priority`
-    ("high", "normal", "low").
+    ("high", "normal", "low"), `http_versions` ("negotiated": HTTP/2 where a server chooses it under TLS; "http1";
+    "http2").
     """
 
     def request(self, method: str, url: str, **how: Any) -> Response:

@@ -145,7 +145,7 @@ def _response(
 ) -> httpx.Response:
     status, fields, _ = head
     # `towpath` has the report and the timeline, once the body was read.
-    extensions = {"http_version": b"HTTP/1.1", "towpath": native}
+    extensions = {"http_version": native.version().encode(), "towpath": native}
     return httpx.Response(status, headers=fields, stream=stream, extensions=extensions)
 
 

@@ -196,12 +196,13 @@ class _Raw(urllib3.HTTPResponse):
         decoded = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
         file: Any = _File(exchange)
         original: Any = _Original(decoded)
+        version = exchange.native.version()
         super().__init__(
             file,
             headers=urllib3.HTTPHeaderDict(decoded),
             status=status,
-            version=11,
-            version_string="HTTP/1.1",
+            version=20 if version == "HTTP/2" else 11,
+            version_string=version,
             reason=http.client.responses.get(status, ""),
             preload_content=False,
             decode_content=False,

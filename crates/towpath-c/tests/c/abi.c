@@ -97,10 +97,12 @@ static void a_response_comes_with_fields_trailers_and_record(towpath_engine *eng
     options.user = &user;
     CHECK(towpath_request_start(engine, &options, &request) == TOWPATH_OK);
     CHECK(towpath_request_record(request, &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(strcmp(towpath_request_http_version(NULL), "") == 0);
 
     event = next(queue);
     CHECK(event.kind == TOWPATH_EVENT_HEAD && event.request == request && event.user == &user);
     CHECK(towpath_request_status(request) == 200);
+    CHECK(strcmp(towpath_request_http_version(request), "HTTP/1.1") == 0);
     CHECK(towpath_request_header(request, "X-CASE", &value) == TOWPATH_OK && is(value, "kept"));
     CHECK(towpath_request_header(request, "x-other", &value) == TOWPATH_ERROR_ABSENT);
     CHECK(towpath_request_field(request, TOWPATH_FIELDS_HEAD, 0, &name, &value) == TOWPATH_OK && is(name, "X-Case"));
