@@ -22,6 +22,7 @@ use towpath_proto::{
     ConnectionId, Head, Input, Instant, ListenerId, Machine, Name, Output, Version,
 };
 
+mod app;
 mod reload;
 mod requests;
 mod rpc;
@@ -89,6 +90,7 @@ pub(crate) struct Bench {
     rpc: Option<rpc::Rpc>,
     reload: Option<reload::Reload>,
     streams: Option<streams::Streams>,
+    apps: [Option<app::App>; 2],
 }
 
 pub(crate) type Operation = fn(&mut Bench);
@@ -101,6 +103,8 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     ("exchange", |bench| bench.requests.exchange()),
     ("exchange-logged", |bench| bench.logged.get_or_insert_with(Requests::logged).exchange()),
     ("h2-exchange", |bench| bench.streams.get_or_insert_with(streams::Streams::new).exchange()),
+    ("app-http1", |bench| bench.apps[0].get_or_insert_with(app::App::http1).exchange()),
+    ("app-http2", |bench| bench.apps[1].get_or_insert_with(app::App::http2).exchange()),
     ("log-line", Bench::log_line),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
     ("reload-1-of-5000-clusters", |bench| {
@@ -160,6 +164,7 @@ impl Bench {
             rpc: None,
             reload: None,
             streams: None,
+            apps: [None, None],
         }
     }
 

@@ -20,7 +20,7 @@ const REQUEST: &[u8] = b"GET /api/v1/items/42?q=1 HTTP/1.1\r\n\
     Accept: */*\r\n\r\n";
 
 /// A head and 1 KB of content.
-fn response() -> Bytes {
+pub(super) fn response() -> Bytes {
     let head = b"HTTP/1.1 200 OK\r\n\
         Server: origin\r\n\
         Date: Fri, 20 Nov 2026 11:28:39 GMT\r\n\
