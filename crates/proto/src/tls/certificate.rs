@@ -5,9 +5,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::distinguished::{self, Case, hex};
+use super::verify::sha256;
+
 /// A certificate, as ranges over its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Certificate<'a> {
+    serial: &'a [u8],
     issuer: &'a [u8],
     validity: (i64, i64),
     subject: &'a [u8],
@@ -46,7 +50,7 @@ impl<'a> Certificate<'a> {
         }
         let mut body = certificate.enter(SEQUENCE)?;
         body.skip_if(VERSION)?;
-        body.enter(INTEGER)?;
+        let serial = body.enter(INTEGER)?.0;
         body.enter(SEQUENCE)?;
         let issuer = body.element(SEQUENCE)?;
         let mut validity = body.enter(SEQUENCE)?;
@@ -59,13 +63,38 @@ impl<'a> Certificate<'a> {
             [] => None,
             _ => alternative_names(body.enter(EXTENSIONS)?)?,
         };
-        Some(Self { issuer, validity, subject, key, names })
+        Some(Self { serial, issuer, validity, subject, key, names })
+    }
+
+    /// SHA-256 of a certificate (DER) in hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint(der: &[u8]) -> String {
+        hex(&sha256(der), Case::Lower)
     }
 
     /// Whether issuer and subject are the same.
     #[must_use]
     pub fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
+    }
+
+    /// Its serial number in hexadecimal digits, as Envoy writes it.
+    #[must_use]
+    pub fn serial(&self) -> String {
+        // An integer whose first bit is set has an octet of zeros before it (X.690 §8.3).
+        hex(self.serial.strip_prefix(&[0]).unwrap_or(self.serial), Case::Lower)
+    }
+
+    /// Whom it is for, as RFC 2253 writes it.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        distinguished::text(self.subject)
+    }
+
+    /// Who has issued it, as RFC 2253 writes it.
+    #[must_use]
+    pub fn issuer(&self) -> String {
+        distinguished::text(self.issuer)
     }
 
     /// First and last second at which it is valid, since 1970.
@@ -159,11 +188,11 @@ fn name(tag: u8, content: &[u8]) -> Option<AlternativeName<'_>> {
 
 /// What is left to read.
 #[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
     /// The next element's tag and content.
-    fn any(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(super) fn any(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
         // Tags of more than one byte do not occur in certificates.
         if tag & 0x1f == 0x1f {
@@ -176,7 +205,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next element's content, if it has this tag.
-    fn enter(&mut self, tag: u8) -> Option<Self> {
+    pub(super) fn enter(&mut self, tag: u8) -> Option<Self> {
         let (found, content) = self.any()?;
         (found == tag).then_some(Self(content))
     }
@@ -248,11 +277,11 @@ fn two_digits(text: &[u8]) -> Option<(u8, &[u8])> {
 const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
 const OCTET_STRING: u8 = 0x04;
-const OBJECT_ID: u8 = 0x06;
+pub(super) const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
+pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
 const ISSUER_ID: u8 = 0x81;
 const SUBJECT_ID: u8 = 0x82;

@@ -1,7 +1,7 @@
 //! Which of several certificates a client is shown: by the name that it asks for, and by what it can verify.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -63,6 +63,43 @@ fn best<'a>(
 ) -> Option<&'a Arc<CertifiedKey>> {
     let usable = certificates.iter().filter(|one| one.key.choose_scheme(schemes).is_some());
     usable.min_by_key(|one| one.key.algorithm() != SignatureAlgorithm::ECDSA)
+}
+
+/// The certificate that was chosen last, by one worker: rustls does not say it. A connection takes it right after the
+/// step in which it was chosen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Choice(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
+
+impl Choice {
+    /// A resolver that tells of what another chooses.
+    pub(super) fn telling(
+        &self,
+        resolver: Arc<dyn ResolvesServerCert>,
+    ) -> Arc<dyn ResolvesServerCert> {
+        Arc::new(Telling { resolver, choice: self.clone() })
+    }
+
+    pub(super) fn take(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, chosen: Option<Arc<CertifiedKey>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = chosen;
+    }
+}
+
+#[derive(Debug)]
+struct Telling {
+    resolver: Arc<dyn ResolvesServerCert>,
+    choice: Choice,
+}
+
+impl ResolvesServerCert for Telling {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let chosen = self.resolver.resolve(client_hello);
+        self.choice.put(chosen.clone());
+        chosen
+    }
 }
 
 impl ResolvesServerCert for Identities {

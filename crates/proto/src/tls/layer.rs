@@ -4,17 +4,20 @@
 //! at rest owns no buffer.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use rustls::CommonState;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
+use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
 use super::fault::Fault;
 use super::hello::HelloReader;
+use super::identities::Choice;
 use super::server::{Guard, Server};
 use super::suites::{CipherSuite, Group, Version};
 
@@ -44,6 +47,10 @@ struct Accepted {
     server_name: Option<Box<str>>,
     /// Judges the client's certificate.
     guard: Guard,
+    /// The certificate that it is shown, once that is chosen.
+    shown: Option<Arc<CertifiedKey>>,
+    /// Where the choice is told.
+    choice: Choice,
 }
 
 /// How far a layer is.
@@ -112,7 +119,13 @@ impl Layer {
                 continue;
             }
             let (was_open, before) = (self.is_established(), plain.len());
-            self.advance(plain)?;
+            let advanced = self.advance(plain);
+            if let Side::Server(_, accepted) = &mut self.side
+                && accepted.shown.is_none()
+            {
+                accepted.shown = accepted.choice.take();
+            }
+            advanced?;
             if !was_open && self.is_established() {
                 // What it says may have come with the end of its handshake.
                 self.judge_resumed().inspect_err(|_| plain.truncate(before))?;
@@ -232,6 +245,15 @@ impl Layer {
         chain.iter().map(AsRef::as_ref)
     }
 
+    /// The certificate that this server has shown (DER); on the server's side only, once it is chosen.
+    #[must_use]
+    pub fn own_certificate(&self) -> Option<&[u8]> {
+        match &self.side {
+            Side::Server(_, accepted) => accepted.shown.as_ref()?.cert.first().map(AsRef::as_ref),
+            Side::Client(_) | Side::Hello(..) => None,
+        }
+    }
+
     fn common(&self) -> Option<&CommonState> {
         match &self.side {
             Side::Client(connection) => Some(connection),
@@ -247,8 +269,12 @@ impl Layer {
         let Some(offer) = reader.read(&self.incoming) else { return Ok(false) };
         match UnbufferedServerConnection::new(server.config_for(&offer)) {
             Ok(connection) => {
-                let accepted =
-                    Accepted { server_name: offer.server_name, guard: server.guard().clone() };
+                let accepted = Accepted {
+                    server_name: offer.server_name,
+                    guard: server.guard().clone(),
+                    shown: None,
+                    choice: server.choice().clone(),
+                };
                 self.side = Side::Server(connection, accepted);
             }
             Err(error) => return Err(self.fail(Fault::of(&error))),

@@ -21,6 +21,7 @@
 
 mod certificate;
 mod client;
+mod distinguished;
 mod fault;
 mod hello;
 mod identities;

@@ -11,7 +11,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use super::client::{Clock, Identity, SettingsError, check_alpn, provider, versions};
 use super::fault::Fault;
 use super::hello::Offer;
-use super::identities::Identities;
+use super::identities::{Choice, Identities};
 use super::layer::Layer;
 use super::suites::{CipherSuite, Group, Version};
 use super::tickets::{KeptSessions, Rotation, SessionIds, TicketKey, TicketKeys, Ticketer};
@@ -159,6 +159,8 @@ impl ServerTemplate {
     pub fn server(&self, clock: &Clock) -> Server {
         let mut config = (*self.config).clone();
         config.time_provider = clock.provider();
+        let choice = Choice::default();
+        config.cert_resolver = choice.telling(config.cert_resolver);
         let lifetime = self.session_lifetime;
         if let Some(keys) = &self.keys {
             let (keys, clock) = (Arc::clone(keys), clock.clone());
@@ -174,7 +176,7 @@ impl ServerTemplate {
         let mut without_alpn = config.clone();
         without_alpn.alpn_protocols.clear();
         let guard = Guard { clients: Arc::clone(&self.clients), clock: clock.clone() };
-        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn), guard }
+        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn), guard, choice }
     }
 }
 
@@ -185,6 +187,7 @@ pub struct Server {
     /// For clients that offer protocols of which we speak none: rustls would refuse them (RFC 7301 §3.2).
     without_alpn: Arc<ServerConfig>,
     guard: Guard,
+    choice: Choice,
 }
 
 /// Judges the certificates of clients by a worker's clock.
@@ -212,6 +215,10 @@ impl Server {
 
     pub(super) const fn guard(&self) -> &Guard {
         &self.guard
+    }
+
+    pub(super) const fn choice(&self) -> &Choice {
+        &self.choice
     }
 
     pub(super) fn config_for(&self, offer: &Offer) -> Arc<ServerConfig> {

@@ -24,6 +24,8 @@ fn bytes_pass_both_ways_whichever_way_they_are_cut() {
             assert_eq!(ours.cipher_suite(), theirs.cipher_suite());
             assert!(!ours.is_resumed() && ours.peer_certificate().is_none());
             assert_eq!(theirs.peer_certificate(), Some(&world.leaf.der[..]));
+            assert_eq!(ours.own_certificate(), Some(&world.leaf.der[..]));
+            assert_eq!(theirs.own_certificate(), None);
 
             let question = vec![b'q'; 40_000];
             assert_eq!(said(&mut theirs, &mut ours, &question, size), question);
@@ -151,6 +153,7 @@ fn a_certificate_is_chosen_by_name_and_by_what_the_client_verifies() {
         let mut client = plain_client(name, kinds);
         converse_with(&mut client, &mut server)?;
         let shown = &client.peer_certificates().unwrap()[0];
+        assert_eq!(server.own_certificate(), Some(&shown[..]));
         Ok(certificates.iter().position(|leaf| leaf.der == *shown).unwrap())
     };
     let all = &[SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256][..];
