@@ -160,10 +160,27 @@ pub(crate) struct Upstream {
     /// It stands among its pool's connections that take another stream.
     pub(crate) listed: bool,
     pub(crate) serial: u64,
-    /// An app's over a long way.
-    pub(crate) slow_start: Option<Box<SlowStart>>,
-    /// Whether the peer is there, of an app's that carries many streams.
-    pub(crate) contact: Option<OfHttp2<Box<Contact>>>,
+    /// What only an app's has.
+    pub(crate) app: Option<Box<AppPath>>,
+}
+
+/// What an app keeps of the path to a server.
+#[derive(Debug, Default)]
+pub(crate) struct AppPath {
+    /// Over a long way.
+    pub(crate) slow_start: Option<SlowStart>,
+    /// Whether the peer is there, where many streams depend on it.
+    pub(crate) contact: Option<OfHttp2<Contact>>,
+}
+
+impl Upstream {
+    pub(crate) fn slow_start(&mut self) -> Option<&mut SlowStart> {
+        self.app.as_mut()?.slow_start.as_mut()
+    }
+
+    pub(crate) fn contact(&self) -> Option<&Contact> {
+        self.app.as_ref()?.contact.as_deref()
+    }
 }
 
 /// What is known of whether a peer is there.
@@ -358,11 +375,11 @@ impl Connection {
     }
 
     pub(crate) fn contact(&self) -> Option<&Contact> {
-        self.upstream()?.contact.as_ref().map(|contact| &***contact)
+        self.upstream()?.contact()
     }
 
     pub(crate) fn contact_mut(&mut self) -> Option<&mut Contact> {
-        self.upstream_mut()?.contact.as_mut().map(|contact| &mut ***contact)
+        self.upstream_mut()?.app.as_mut()?.contact.as_deref_mut()
     }
 
     /// Streams that it has carried towards a server.

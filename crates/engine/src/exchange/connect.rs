@@ -4,7 +4,7 @@ use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, O
 
 use crate::conn::mux::Mux;
 use crate::conn::tls::Secured;
-use crate::conn::{Connection, ConnectionTimer, Contact, Role, Upstream};
+use crate::conn::{AppPath, Connection, ConnectionTimer, Contact, Role, Upstream};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
@@ -74,7 +74,8 @@ impl Exchange {
         let app = &self.upstreams.app;
         let window = || app.settings.stream_window(connected - attempt.started, now);
         let shared = HTTP2 && races && mux.is_http2();
-        let contact = shared.then(|| OfHttp2::new(Box::new(Contact::new(window(), now))));
+        let contact = shared.then(|| OfHttp2::new(Contact::new(window(), now)));
+        let app = contact.map(|contact| AppPath { contact: Some(contact), slow_start: None });
         let serial = self.env.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,
@@ -82,8 +83,7 @@ impl Exchange {
             retired: false,
             listed: false,
             serial,
-            slow_start: None,
-            contact,
+            app: app.map(Box::new),
         });
         let made = self.conns.table.insert(Connection::new(
             connection,

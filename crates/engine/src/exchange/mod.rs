@@ -117,7 +117,7 @@ impl Exchange {
                 self.pump(id, now);
             }
             Role::Upstream(upstream) => {
-                let hears = upstream.contact.is_some();
+                let hears = upstream.app.is_some();
                 connection.mux.receive(chunk);
                 if hears {
                     self.hear(id, now);

@@ -394,7 +394,9 @@ impl Exchange {
         let Some(upstream) = connection.upstream_mut() else { return };
         let pool_key = upstream.pool_key;
         match timer {
-            ConnectionTimer::Heartbeat if upstream.contact.is_some() => self.on_unanswered(id, now),
+            ConnectionTimer::Heartbeat if upstream.contact().is_some() => {
+                self.on_unanswered(id, now)
+            }
             ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
             ConnectionTimer::Idle if !busy => {
                 if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {

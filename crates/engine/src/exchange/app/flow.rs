@@ -25,7 +25,7 @@ impl Exchange {
         // One that lost its race has waited, and has had none; one that many share may be amid its first.
         let is_first = requests == 1 || self.conns.table.get(id)?.streams.len() > 1;
         let (_, upstream) = self.upstream_of(index)?;
-        let state = upstream.slow_start.as_deref_mut()?;
+        let state = upstream.slow_start()?;
         let was_paced = state.begin_body();
         // What the server has learned of the path in slow start it knows at the second response.
         let (is_held, is_released) = (state.is_held(), !is_first && state.release());
@@ -84,7 +84,7 @@ impl Exchange {
     pub(crate) fn receive_slowly(&mut self, id: ConnectionId, bytes: usize, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let index = connection.streams.only();
-        let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start.as_mut());
+        let state = connection.upstream_mut().and_then(|upstream| upstream.slow_start());
         if !state.is_some_and(|state| state.receive(bytes, now)) {
             return;
         }
@@ -145,7 +145,7 @@ impl Exchange {
         index: StreamIndex,
     ) -> Option<(ConnectionId, &mut SlowStart)> {
         let (id, upstream) = self.upstream_of(index)?;
-        Some((id, upstream.slow_start.as_deref_mut()?))
+        Some((id, upstream.slow_start()?))
     }
 
     pub(crate) fn upstream_of(
@@ -170,7 +170,7 @@ impl Connections {
         let Some(state) = SlowStart::new(took, now) else { return };
         let upstream = self.table.get_mut(id).and_then(|it| it.upstream_mut());
         let Some(upstream) = upstream else { return };
-        upstream.slow_start = Some(Box::new(state));
+        upstream.app.get_or_insert_default().slow_start = Some(state);
         let limit = FlowLimit::Receive(Some(WINDOW));
         self.push(Output::LimitFlow { connection: id, limit }, env);
     }

@@ -64,7 +64,7 @@ impl Exchange {
 
     /// A response that may pause for long has begun.
     pub(crate) fn watch_pauses(&mut self, index: StreamIndex, gap: Duration, now: Instant) {
-        let shared = self.upstream_of(index).is_some_and(|(_, it)| it.contact.is_some());
+        let shared = self.upstream_of(index).is_some_and(|(_, it)| it.contact().is_some());
         if shared && gap > 2 * KEEP_ALIVE {
             self.watch_at(index, now + KEEP_ALIVE);
         }

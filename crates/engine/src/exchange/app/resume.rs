@@ -106,7 +106,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let received = stream.recorder.record().bytes_sent;
         let app_is_slow = self.is_app_slow(index);
-        let shared = self.upstream_of(index).filter(|(_, upstream)| upstream.contact.is_some());
+        let shared = self.upstream_of(index).filter(|(_, upstream)| upstream.contact().is_some());
         let shared = shared.map(|(id, _)| id);
         let Some(call) = self.call_mut(index) else { return };
         let Some(resume) = &mut call.resume else { return };
