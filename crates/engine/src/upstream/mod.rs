@@ -11,6 +11,7 @@ pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;
+pub(crate) mod protocol;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
