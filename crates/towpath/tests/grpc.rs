@@ -88,7 +88,7 @@ impl tower::Service<http::Request<tonic::body::Body>> for Routes {
 
 async fn say_hello(request: Request<Hello>) -> Result<Response<Hello>, Status> {
     match request.get_ref().name.as_str() {
-        "nobody" => Err(Status::not_found("50 % of them")),
+        "unknown" => Err(Status::not_found("50 % of them")),
         "late" => {
             tokio::time::sleep(Duration::from_secs(30)).await;
             Err(Status::internal("it was waited for"))
@@ -193,7 +193,7 @@ fn a_call_is_answered_with_metadata_both_ways() {
 fn a_status_comes_with_its_message() {
     run(async {
         let mut client = client(serve());
-        let status = greet(&mut client, hello("nobody")).await.unwrap_err();
+        let status = greet(&mut client, hello("unknown")).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::NotFound, "50 % of them"));
         client.ready().await.unwrap();
         let wrong = path("/helloworld.Greeter/SayGoodbye");
