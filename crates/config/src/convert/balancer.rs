@@ -1,6 +1,6 @@
 //! Load balancing policies, in both their forms.
 
-use towpath_engine::snapshot::cluster::{Balancer, Balancing, Discovery};
+use towpath_engine::snapshot::cluster::{Balancer, Balancing, Discovery, HashFunction};
 
 use super::Converter;
 use super::extension::LOAD_BALANCER;
@@ -9,6 +9,8 @@ use crate::message::Message;
 const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin";
 const LEAST_REQUEST: &str =
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest";
+const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
+const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
@@ -42,7 +44,7 @@ impl Converter<'_> {
             return None;
         }
         let common = cluster.message("common_lb_config");
-        let (policy, localities) = match cluster.message("load_balancing_policy") {
+        let Chosen { policy, localities, weighs } = match cluster.message("load_balancing_policy") {
             Some(policy) => {
                 for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
                     if let Some(common) = common.filter(|common| common.has(field)) {
@@ -51,15 +53,26 @@ impl Converter<'_> {
                 }
                 self.typed_balancer(policy)?
             }
-            None => (self.named_balancer(cluster)?, common),
+            None => {
+                Chosen { policy: self.named_balancer(cluster)?, localities: common, weighs: false }
+            }
         };
+        let assignment = cluster.message("load_assignment");
+        let factor = assignment
+            .and_then(|assignment| assignment.message("policy"))
+            .and_then(|policy| policy.number32("overprovisioning_factor"));
+        if policy.is_by_hostname() && matches!(discovery, Some(Discovery::Static)) {
+            let text = "cannot use hostname for consistent hashing in a cluster of type STATIC";
+            self.report.problem(cluster.at("lb_policy"), text);
+        }
         let zones = localities.and_then(|config| config.message("zone_aware_lb_config"));
         Some(Balancing {
             policy,
             panic_threshold: self.panic_threshold(cluster),
             fails_in_panic: zones.is_some_and(|zones| zones.flag("fail_traffic_on_panic")),
-            weighs_localities: localities
-                .is_some_and(|config| config.has("locality_weighted_lb_config")),
+            overprovisioning: factor.unwrap_or(140),
+            weighs_localities: weighs
+                || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
         })
     }
 
@@ -83,6 +96,8 @@ impl Converter<'_> {
                 None => DEFAULT_LEAST_REQUEST,
             }),
             "RANDOM" => Some(Balancer::Random),
+            "RING_HASH" => self.ring_hash(cluster.message("ring_hash_lb_config"), hashing(cluster)),
+            "MAGLEV" => self.maglev(cluster.message("maglev_lb_config"), hashing(cluster)),
             "LOAD_BALANCING_POLICY_CONFIG" => {
                 self.report
                     .problem(at, "LOAD_BALANCING_POLICY_CONFIG needs a `load_balancing_policy`");
@@ -91,7 +106,9 @@ impl Converter<'_> {
             other => {
                 self.report.unsupported(
                     at,
-                    format!("{other} is not there, only ROUND_ROBIN, LEAST_REQUEST and RANDOM"),
+                    format!(
+                        "{other} is not there, only ROUND_ROBIN, LEAST_REQUEST, RANDOM, RING_HASH and MAGLEV"
+                    ),
                 );
                 None
             }
@@ -99,23 +116,72 @@ impl Converter<'_> {
     }
 
     /// The first policy of the list, as Envoy knows all that can be written in it, and what it says of localities.
-    fn typed_balancer<'m>(
-        &mut self,
-        policy: &'m Message,
-    ) -> Option<(Balancer, Option<&'m Message>)> {
+    fn typed_balancer<'m>(&mut self, policy: &'m Message) -> Option<Chosen<'m>> {
         let Some(first) = policy.messages("policies").next() else {
             self.report.problem(&policy.at, "needs at least one policy");
             return None;
         };
         let extension = first.message("typed_extension_config")?;
-        let known = [ROUND_ROBIN, LEAST_REQUEST, RANDOM];
+        let known = [ROUND_ROBIN, LEAST_REQUEST, RANDOM, RING_HASH, MAGLEV];
         let (config, _) = self.extension(extension, LOAD_BALANCER, &known)?;
-        let balancer = match config.descriptor.full_name() {
+        let hashing = |config: &'m Message| config.message("consistent_hashing_lb_config");
+        let policy = match config.descriptor.full_name() {
+            RING_HASH => self.ring_hash(Some(config), hashing(config))?,
+            MAGLEV => self.maglev(Some(config), hashing(config))?,
             LEAST_REQUEST => self.least_request(config),
             RANDOM => Balancer::Random,
             _ => Balancer::RoundRobin,
         };
-        Some((balancer, config.message("locality_lb_config")))
+        Some(match policy.is_hashed() {
+            true => {
+                let weighs = config.has("locality_weighted_lb_config");
+                Chosen { policy, localities: None, weighs }
+            }
+            false => {
+                let localities = config.message("locality_lb_config");
+                Chosen { policy, localities, weighs: false }
+            }
+        })
+    }
+
+    fn ring_hash(
+        &mut self,
+        config: Option<&Message>,
+        hashing: Option<&Message>,
+    ) -> Option<Balancer> {
+        let size = |name| config.and_then(|config| config.number(name));
+        let least = size("minimum_ring_size").unwrap_or(DEFAULT_RING);
+        let most = size("maximum_ring_size").unwrap_or(MOST_RING);
+        if let Some(config) = config
+            && least > most
+        {
+            let text =
+                format!("ring hash: minimum_ring_size ({least}) > maximum_ring_size ({most})");
+            self.report.problem(config.at("minimum_ring_size"), text);
+            return None;
+        }
+        let function = match config.map(|config| config.choice("hash_function")).as_deref() {
+            Some("MURMUR_HASH_2") => HashFunction::MurmurHash2,
+            _ => HashFunction::XxHash,
+        };
+        // The older of the two places, which only the policy's own message has.
+        let is_old = |config: &Message| {
+            config.descriptor.full_name() == RING_HASH && config.flag("use_hostname_for_hashing")
+        };
+        let by_hostname = config.is_some_and(is_old) || by_hostname(hashing);
+        Some(Balancer::RingHash { least, most, function, by_hostname })
+    }
+
+    fn maglev(&mut self, config: Option<&Message>, hashing: Option<&Message>) -> Option<Balancer> {
+        let size = config.and_then(|config| config.number("table_size")).unwrap_or(DEFAULT_TABLE);
+        if let Some(config) = config
+            && !is_prime(size)
+        {
+            let text = "The table size of maglev must be prime number";
+            self.report.problem(config.at("table_size"), text);
+            return None;
+        }
+        Some(Balancer::Maglev { size, by_hostname: by_hostname(hashing) })
     }
 
     fn least_request(&mut self, config: &Message) -> Balancer {
@@ -128,6 +194,29 @@ impl Converter<'_> {
     }
 }
 
+/// A policy, and what its configuration says of localities.
+struct Chosen<'m> {
+    policy: Balancer,
+    localities: Option<&'m Message>,
+    weighs: bool,
+}
+
+/// What the older fields say of hashing.
+fn hashing(cluster: &Message) -> Option<&Message> {
+    cluster.message("common_lb_config")?.message("consistent_hashing_lb_config")
+}
+
+fn by_hostname(hashing: Option<&Message>) -> bool {
+    hashing.is_some_and(|hashing| hashing.flag("use_hostname_for_hashing"))
+}
+
+fn is_prime(number: u64) -> bool {
+    number > 1 && (2..).take_while(|it| it * it <= number).all(|it| !number.is_multiple_of(it))
+}
+
+const DEFAULT_RING: u64 = 1024;
+const MOST_RING: u64 = 8 * 1024 * 1024;
+const DEFAULT_TABLE: u64 = 65537;
 const TWO_PLACES: &str =
     "cannot stand beside `load_balancing_policy`; write it in the policy's `locality_lb_config`";
 const DEFAULT_LEAST_REQUEST: Balancer = Balancer::LeastRequest { choices: 2, bias_milli: 1000 };

@@ -111,6 +111,7 @@ impl Converter<'_> {
             retry,
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",
+            hash: Vec::new(),
             bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
     }
@@ -144,7 +145,7 @@ impl Converter<'_> {
                     return None;
                 }
                 let total = self.total_weight(&clusters, &weighted.at)?;
-                Some(ClusterChoice::Weighted { clusters, total })
+                Some(ClusterChoice::Weighted { clusters, total, by_hash: false })
             }
             _ => None,
         }

@@ -9,7 +9,7 @@ use towpath_proto::{ConnectOptions, SocketState};
 
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
-use super::tls::is_under_tls;
+use super::tls::has_tls;
 use super::upstream::Upstream;
 use crate::message::Message;
 
@@ -18,7 +18,7 @@ impl Converter<'_> {
     pub(super) fn name_clusters(&mut self, resources: &Message) {
         for cluster in resources.messages("clusters") {
             let name = cluster.text("name");
-            self.upstream_tls |= is_under_tls(cluster);
+            self.upstream_tls |= has_tls(cluster);
             if self.snapshot.cluster_id(name).is_some() {
                 self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
             }
@@ -50,6 +50,7 @@ impl Converter<'_> {
         let socket = message.message("transport_socket");
         let http2 = upstream.http2.as_deref();
         let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
+        let sockets = self.sockets(message, http2);
         let (limits, high_limits) = self.limits(message);
         let name = message.text("name");
         let stat_name = match message.text("alt_stat_name") {
@@ -86,6 +87,7 @@ impl Converter<'_> {
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
             tls,
+            sockets,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
                 BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))
             }),

@@ -57,6 +57,8 @@ impl Converter<'_> {
             };
             let messages: Vec<_> = locality.messages("lb_endpoints").collect();
             for message in messages {
+                let socket = self.socket_of(cluster, message, locality);
+                let template = Endpoint { socket, ..template.clone() };
                 self.endpoint(message, &template, discovery?, &mut endpoints);
                 *weights.entry(priority).or_default() +=
                     message.number("load_balancing_weight").unwrap_or(1);

@@ -49,6 +49,7 @@ impl Converter<'_> {
             retry,
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
+            hash: self.hash_policies(action),
             bridge: None,
         })
     }
@@ -169,7 +170,8 @@ impl Converter<'_> {
             return None;
         }
         let total = self.total_weight(&clusters, &message.at)?;
-        Some(ClusterChoice::Weighted { clusters, total })
+        let by_hash = message.flag("use_hash_policy");
+        Some(ClusterChoice::Weighted { clusters, total, by_hash })
     }
 
     /// The sum of weights, which must be one that protobuf's 32 bits can say.

@@ -20,6 +20,7 @@ impl Converter<'_> {
             idle_timeout: unless_zero(
                 message.duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT),
             ),
+            hashes_client: message.messages("hash_policy").any(|policy| policy.has("source_ip")),
             max_duration: message.duration("max_downstream_connection_duration"),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
             access_logs,
@@ -46,7 +47,7 @@ impl Converter<'_> {
                     return None; // The protos' rules have said so.
                 }
                 let total = self.total_weight(&clusters, &weighted.at)?;
-                Some(ClusterChoice::Weighted { clusters, total })
+                Some(ClusterChoice::Weighted { clusters, total, by_hash: false })
             }
             _ => None,
         }

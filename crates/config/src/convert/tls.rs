@@ -328,9 +328,21 @@ fn upstream_alpn(common: Option<&Message>, http2: Option<&Http2>) -> Vec<Vec<u8>
     }
 }
 
-/// Whether a cluster's hosts are spoken to under TLS, as far as that can be told before it is converted.
+/// Whether all hosts of a cluster are spoken to under TLS, as far as that can be told before it is converted.
 pub(super) fn is_under_tls(cluster: &Message) -> bool {
-    let socket = cluster.message("transport_socket").and_then(|socket| socket.any("typed_config"));
+    let mut matches = cluster.messages("transport_socket_matches");
+    is_tls(cluster) && matches.all(is_tls)
+}
+
+/// Whether a cluster may have hosts under TLS.
+pub(super) fn has_tls(cluster: &Message) -> bool {
+    let mut matches = cluster.messages("transport_socket_matches");
+    is_tls(cluster) || matches.any(is_tls)
+}
+
+/// Whether the `transport_socket` of a cluster, or of one of its matches, is TLS.
+fn is_tls(holder: &Message) -> bool {
+    let socket = holder.message("transport_socket").and_then(|socket| socket.any("typed_config"));
     socket.is_some_and(|(any, _)| any.name == UPSTREAM_TLS)
 }
 

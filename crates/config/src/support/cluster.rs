@@ -31,9 +31,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "typed_dns_resolver_config",
             "upstream_bind_config",
             "least_request_lb_config",
+            "ring_hash_lb_config",
+            "maglev_lb_config",
             "round_robin_lb_config",
             "common_lb_config",
             "transport_socket",
+            "transport_socket_matches",
             "upstream_connection_options",
             "load_balancing_policy",
             "health_checks",
@@ -49,12 +52,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("ignore_health_on_host_removal", "hosts are removed at once in any case"),
             ("track_timeout_budgets", "only statistics would be added"),
             ("track_cluster_stats", "only statistics would be added"),
-            ("ring_hash_lb_config", "read with lb_policy RING_HASH only, which is refused"),
-            ("maglev_lb_config", "read with lb_policy MAGLEV only, which is refused"),
         ],
         changes: &[
-            ("transport_socket_matches", "all hosts of a cluster have its transport_socket"),
-            ("transport_socket_matcher", "all hosts of a cluster have its transport_socket"),
+            ("transport_socket_matcher", "write transport_socket_matches"),
             ("eds_cluster_config", "xDS is not there; write a load_assignment"),
             ("close_connections_on_host_health_failure", "connections to a failing host stay"),
             (
@@ -114,15 +114,59 @@ pub(super) const ENTRIES: &[Entry] = &[
             "healthy_panic_threshold",
             "zone_aware_lb_config",
             "locality_weighted_lb_config",
+            "consistent_hashing_lb_config",
         ],
-        harmless: &[
-            ("update_merge_window", "updates of hosts are applied at once"),
-            ("consistent_hashing_lb_config", "no load balancer here hashes"),
-        ],
+        harmless: &[("update_merge_window", "updates of hosts are applied at once")],
         changes: &[
             ("ignore_new_hosts_until_first_hc", "new hosts count from the start"),
             ("close_connections_on_host_set_change", "connections to other hosts stay"),
             ("override_host_status", "hosts cannot be chosen by a request"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.ConsistentHashingLbConfig",
+        honoured: &["use_hostname_for_hashing"],
+        harmless: &[],
+        changes: &[("hash_balance_factor", NO_BOUND)],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.RingHashLbConfig",
+        honoured: &["minimum_ring_size", "maximum_ring_size", "hash_function"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.MaglevLbConfig",
+        honoured: &["table_size"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
+        honoured: &[
+            "hash_function",
+            "minimum_ring_size",
+            "maximum_ring_size",
+            "use_hostname_for_hashing",
+            "consistent_hashing_lb_config",
+            "locality_weighted_lb_config",
+        ],
+        harmless: &[],
+        changes: &[("hash_balance_factor", NO_BOUND)],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
+        honoured: &["table_size", "consistent_hashing_lb_config", "locality_weighted_lb_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.ConsistentHashingLbConfig",
+        honoured: &["use_hostname_for_hashing"],
+        harmless: &[],
+        changes: &[
+            ("hash_balance_factor", NO_BOUND),
+            ("hash_policy", "write the route's hash_policy"),
         ],
     },
     Entry {
@@ -232,20 +276,41 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.endpoint.v3.ClusterLoadAssignment",
-        honoured: &["cluster_name", "endpoints"],
+        honoured: &["cluster_name", "endpoints", "policy"],
         harmless: &[],
-        changes: &[("policy", "drops and other overprovisioning than 140 % are not there")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy",
+        honoured: &["overprovisioning_factor"],
+        harmless: &[("endpoint_stale_after", "endpoints come from the file")],
+        changes: &[
+            ("drop_overloads", "requests are not dropped by share"),
+            ("weighted_priority_health", "hosts count alike for the health of their priority"),
+        ],
     },
     Entry {
         message: "envoy.config.endpoint.v3.LocalityLbEndpoints",
-        honoured: &["locality", "lb_endpoints", "priority", "load_balancing_weight"],
-        harmless: &[("metadata", "nothing here reads it"), ("proximity", "Envoy does not read it")],
+        honoured: &["locality", "lb_endpoints", "priority", "load_balancing_weight", "metadata"],
+        harmless: &[("proximity", "Envoy does not read it")],
         changes: &[("leds_cluster_locality_config", "xDS is not there")],
     },
     Entry {
         message: "envoy.config.endpoint.v3.LbEndpoint",
-        honoured: &["endpoint", "health_status", "load_balancing_weight"],
-        harmless: &[("metadata", "nothing here reads it")],
+        honoured: &["endpoint", "health_status", "load_balancing_weight", "metadata"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.Metadata",
+        honoured: &["filter_metadata"],
+        harmless: &[("typed_filter_metadata", "nothing here reads it")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.TransportSocketMatch",
+        honoured: &["match", "transport_socket"],
+        harmless: &[("name", "only statistics would be named")],
         changes: &[],
     },
     Entry {
@@ -325,12 +390,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("alt_port", "Envoy does not read it"),
             ("always_log_health_check_failures", "it is about an event log, which is refused"),
             ("always_log_health_check_success", "it is about an event log, which is refused"),
-            (
-                "transport_socket_match_criteria",
-                "read with transport_socket_matches only, which are refused",
-            ),
         ],
         changes: &[
+            ("transport_socket_match_criteria", "checks go to a host as requests do"),
             ("event_log_path", "there is no log of health checks"),
             ("event_logger", "there is no log of health checks"),
             ("event_service", "there is no log of health checks"),
@@ -488,3 +550,5 @@ pub(super) const ENTRIES: &[Entry] = &[
 
 const NO_LOCAL_CLUSTER: &str = "read only with a `local_cluster_name`, which is refused";
 const SLOW_START: &str = "a new host gets its full share at once";
+
+const NO_BOUND: &str = "a host takes all requests that its hash brings";

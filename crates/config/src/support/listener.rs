@@ -152,11 +152,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "access_log",
             "max_connect_attempts",
             "max_downstream_connection_duration",
+            "hash_policy",
         ],
-        harmless: &[
-            ("hash_policy", "no load balancer here hashes"),
-            ("max_downstream_connection_duration_jitter_percentage", "durations have no jitter"),
-        ],
+        harmless: &[(
+            "max_downstream_connection_duration_jitter_percentage",
+            "durations have no jitter",
+        )],
         changes: &[
             ("on_demand", "xDS is not there"),
             ("metadata_match", "subsets are not there"),
@@ -168,6 +169,18 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
             ("backoff_options", "connects are tried again at once"),
         ],
+    },
+    Entry {
+        message: "envoy.type.v3.HashPolicy",
+        honoured: &["source_ip"],
+        harmless: &[],
+        changes: &[("filter_state", "there is no filter state")],
+    },
+    Entry {
+        message: "envoy.type.v3.HashPolicy.SourceIp",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster",

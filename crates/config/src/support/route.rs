@@ -168,9 +168,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_grpc_timeout",
             "grpc_timeout_offset",
             "cors",
+            "hash_policy",
         ],
         harmless: &[
-            ("hash_policy", "no load balancer here hashes"),
             ("rate_limits", "only the rate limit filter reads it, and that is refused"),
             ("include_vh_rate_limits", "only the rate limit filter reads it, and that is refused"),
             ("early_data_policy", "there is no early data"),
@@ -190,6 +190,40 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("max_internal_redirects", "redirects go to the client"),
             ("hedge_policy", "requests are not hedged"),
         ],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy",
+        honoured: &["header", "cookie", "connection_properties", "query_parameter", "terminal"],
+        harmless: &[],
+        changes: &[("filter_state", "there is no filter state")],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.Header",
+        honoured: &["header_name", "regex_rewrite"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.Cookie",
+        honoured: &["name"],
+        harmless: &[],
+        changes: &[
+            ("ttl", "no cookie is made for clients that have none"),
+            ("path", "no cookie is made for clients that have none"),
+            ("attributes", "no cookie is made for clients that have none"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.ConnectionProperties",
+        honoured: &["source_ip"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.QueryParameter",
+        honoured: &["name"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.UpgradeConfig",
@@ -214,12 +248,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster",
-        honoured: &["clusters", "runtime_key_prefix"],
+        honoured: &["clusters", "runtime_key_prefix", "use_hash_policy"],
         harmless: &[("total_weight", "the weights' sum is the total")],
-        changes: &[
-            ("header_name", "the choice is random, not a header's"),
-            ("use_hash_policy", "the choice is random, not a hash's"),
-        ],
+        changes: &[("header_name", "the choice is random, not a header's")],
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster.ClusterWeight",

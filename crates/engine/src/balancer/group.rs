@@ -1,5 +1,6 @@
 //! Some hosts and the policy that chooses among them.
 
+use super::hashed::{Hashed, Key};
 use super::least_request::LeastRequest;
 use super::random::Random;
 use super::round_robin::RoundRobin;
@@ -10,6 +11,7 @@ pub(super) enum Group {
     RoundRobin(RoundRobin),
     LeastRequest(LeastRequest),
     Random(Random),
+    Hashed(Hashed),
 }
 
 impl Group {
@@ -25,14 +27,23 @@ impl Group {
                 Self::LeastRequest(LeastRequest::new(members, hosts, choices, bias_milli))
             }
             Policy::Random => Self::Random(Random::new(members, hosts)),
+            Policy::RingHash { .. } | Policy::Maglev { .. } => {
+                Self::Hashed(Hashed::new(&members, hosts, policy, false))
+            }
         }
     }
 
-    pub(super) fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+    /// One of several localities that is chosen by a hash: their weights count with those of hosts.
+    pub(super) fn hashed_by_locality(members: &[u32], hosts: &[Host], policy: Policy) -> Self {
+        Self::Hashed(Hashed::new(members, hosts, policy, true))
+    }
+
+    pub(super) fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::RoundRobin(group) => group.pick(hosts),
             Self::LeastRequest(group) => group.pick(hosts, dice),
             Self::Random(group) => group.pick(dice),
+            Self::Hashed(group) => group.pick(hosts, key),
         }
     }
 
@@ -41,6 +52,7 @@ impl Group {
             Self::RoundRobin(group) => group.len(),
             Self::LeastRequest(group) => group.len(),
             Self::Random(group) => group.len(),
+            Self::Hashed(group) => group.len(),
         }
     }
 }

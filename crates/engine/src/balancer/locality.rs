@@ -1,14 +1,15 @@
 //! Shares the traffic of one priority among its localities by their weights. Envoy: "locality weighted load balancing".
 //!
-//! A locality counts with its weight as long as enough of its hosts are eligible; below 100/140 of them it loses weight
+//! A locality counts with its weight as long as enough of its hosts are eligible; below 100/140 of them
+//! (Envoy's `overprovisioning_factor`) it loses weight
 //! in proportion. Within it the cluster's policy decides.
 
 use std::collections::BTreeMap;
 
 use super::group::Group;
-use super::priority::OVERPROVISIONING;
+use super::hashed::Key;
 use super::schedule::Schedule;
-use super::{Dice, Host, Policy};
+use super::{Balancing, Dice, Host};
 
 /// The eligible hosts of a priority, by locality.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Localities {
         all: &[u32],
         eligible: &[u32],
         hosts: &[Host],
-        policy: Policy,
+        config: Balancing,
         dice: &mut Dice,
     ) -> Option<Self> {
         let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
@@ -48,9 +49,10 @@ impl Localities {
             .filter_map(|(locality, members)| {
                 let first = hosts.get(*members.first()? as usize)?;
                 let total = totals.get(locality).copied().unwrap_or(1);
-                let percent = (members.len() as u64 * OVERPROVISIONING / total).min(100);
+                let percent =
+                    (members.len() as u64 * u64::from(config.overprovisioning) / total).min(100);
                 let weight = f64::from(first.endpoint.locality_weight) * percent as f64 / 100.0;
-                let group = Group::new(members.into(), hosts, policy, dice);
+                let group = Group::new(members.into(), hosts, config.policy, dice);
                 (weight > 0.0).then_some(Weighted { weight, group })
             })
             .collect();
@@ -69,9 +71,9 @@ impl Localities {
         Some(localities)
     }
 
-    pub(super) fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+    pub(super) fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
         let place = self.next()?;
-        self.groups.get_mut(place)?.group.pick(hosts, dice)
+        self.groups.get_mut(place)?.group.pick(hosts, key, dice)
     }
 
     fn next(&mut self) -> Option<usize> {

@@ -5,6 +5,8 @@
 //! (*panic*); where localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
 
 mod group;
+pub(crate) mod hash;
+mod hashed;
 mod joined;
 mod least_request;
 mod locality;
@@ -13,6 +15,7 @@ mod random;
 mod round_robin;
 mod schedule;
 
+use self::hashed::Key;
 pub(crate) use self::joined::{Among, Joined};
 use self::priority::{Class, Load, Priority, Sizes};
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
@@ -89,6 +92,8 @@ impl Balancer {
 
     /// Picks a host by its place in `hosts`, which are those of the last [`Balancer::rebuild`].
     ///
+    /// Where a request's hash decides, that is the random number.
+    ///
     /// A host that `skip` refuses is given up for another, `attempts` times at most; then it is taken after all,
     /// as Envoy does. Nothing is picked only when the cluster has no host for the traffic.
     pub fn pick(
@@ -111,13 +116,18 @@ impl Balancer {
         attempts: u32,
     ) -> Option<usize> {
         let mut dice = Dice(random);
-        let mut left = attempts;
+        let mut attempt = 0;
         loop {
-            let host = self.pick_once(among, hosts, &mut dice)?;
-            if left == 0 || !skip(host) {
+            if self.config.policy.is_hashed() {
+                // The hash leads to the same priority each time.
+                dice = Dice(random);
+            }
+            let key = Key { hash: random, attempt };
+            let host = self.pick_once(among, hosts, key, &mut dice)?;
+            if attempt == attempts || !skip(host) {
                 return Some(host);
             }
-            left -= 1;
+            attempt += 1;
         }
     }
 
@@ -131,6 +141,7 @@ impl Balancer {
         &mut self,
         among: Option<Among>,
         hosts: &[Host],
+        key: Key,
         dice: &mut Dice,
     ) -> Option<usize> {
         let (priority, class) = match among {
@@ -141,7 +152,7 @@ impl Balancer {
         if self.in_panic && self.config.fails_in_panic {
             return None;
         }
-        self.priorities.get_mut(priority)?.pick(class, hosts, dice)
+        self.priorities.get_mut(priority)?.pick(class, hosts, key, dice)
     }
 }
 

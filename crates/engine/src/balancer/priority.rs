@@ -1,12 +1,27 @@
 //! Shares the traffic among priorities and, within one, among healthy, degraded and all hosts.
 
 use super::group::Group;
+use super::hashed::Key;
 use super::locality::Localities;
 use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
 
-/// How many hosts of a priority are healthy, degraded, and there at all.
-pub(super) type Sizes = (u64, u64, u64);
+/// What a priority's share of the traffic follows from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) healthy: u64,
+    pub(super) degraded: u64,
+    /// Of all health.
+    pub(super) all: u64,
+    /// Percent: it counts as whole until fewer than 100 in so many of its hosts are healthy.
+    pub(super) overprovisioning: u32,
+}
+
+impl Sizes {
+    fn percent(&self, part: u64) -> u64 {
+        (part * u64::from(self.overprovisioning)).checked_div(self.all).unwrap_or(0).min(100)
+    }
+}
 
 /// The hosts of one priority.
 #[derive(Debug)]
@@ -14,6 +29,7 @@ pub(super) struct Priority {
     healthy: Eligible,
     degraded: Eligible,
     all: Group,
+    overprovisioning: u32,
 }
 
 /// Which of a priority's hosts.
@@ -36,12 +52,15 @@ impl Priority {
     pub(super) fn new(hosts: &[Host], priority: u32, config: Balancing, dice: &mut Dice) -> Self {
         let of_priority = |host: &Host| host.endpoint.priority == priority;
         let all = places(hosts, of_priority);
-        let policy = config.policy;
+        let (policy, overprovisioning) = (config.policy, config.overprovisioning);
         let mut eligible = |health| {
             let members = places(hosts, |host| of_priority(host) && host.health() == health);
+            if config.weighs_localities && policy.is_hashed() {
+                return Eligible::Together(Group::hashed_by_locality(&members, hosts, policy));
+            }
             let localities = config
                 .weighs_localities
-                .then(|| Localities::new(&all, &members, hosts, policy, dice))
+                .then(|| Localities::new(&all, &members, hosts, config, dice))
                 .flatten();
             match localities {
                 Some(localities) => Eligible::ByLocality(localities, members.len()),
@@ -49,28 +68,39 @@ impl Priority {
             }
         };
         let (healthy, degraded) = (eligible(Health::Healthy), eligible(Health::Degraded));
-        Self { healthy, degraded, all: Group::new(all, hosts, policy, dice) }
+        Self { healthy, degraded, all: Group::new(all, hosts, policy, dice), overprovisioning }
     }
 
-    pub(super) fn pick(&mut self, class: Class, hosts: &[Host], dice: &mut Dice) -> Option<usize> {
+    pub(super) fn pick(
+        &mut self,
+        class: Class,
+        hosts: &[Host],
+        key: Key,
+        dice: &mut Dice,
+    ) -> Option<usize> {
         let host = match class {
-            Class::Healthy => self.healthy.pick(hosts, dice),
-            Class::Degraded => self.degraded.pick(hosts, dice),
-            Class::All => self.all.pick(hosts, dice),
+            Class::Healthy => self.healthy.pick(hosts, key, dice),
+            Class::Degraded => self.degraded.pick(hosts, key, dice),
+            Class::All => self.all.pick(hosts, key, dice),
         };
         host.map(|host| host as usize)
     }
 
     pub(super) fn sizes(&self) -> Sizes {
-        (self.healthy.len() as u64, self.degraded.len() as u64, self.all.len() as u64)
+        Sizes {
+            healthy: self.healthy.len() as u64,
+            degraded: self.degraded.len() as u64,
+            all: self.all.len() as u64,
+            overprovisioning: self.overprovisioning,
+        }
     }
 }
 
 impl Eligible {
-    fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+    fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
-            Self::Together(group) => group.pick(hosts, dice),
-            Self::ByLocality(localities, _) => localities.pick(hosts, dice),
+            Self::Together(group) => group.pick(hosts, key, dice),
+            Self::ByLocality(localities, _) => localities.pick(hosts, key, dice),
         }
     }
 
@@ -96,12 +126,8 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn new(sizes: &[Sizes], panic_threshold: u8) -> Self {
-        let percent =
-            |part: u64, all: u64| (part * OVERPROVISIONING).checked_div(all).unwrap_or(0).min(100);
-        let healthy: Vec<_> =
-            sizes.iter().map(|(healthy, _, all)| percent(*healthy, *all)).collect();
-        let degraded: Vec<_> =
-            sizes.iter().map(|(_, degraded, all)| percent(*degraded, *all)).collect();
+        let healthy: Vec<_> = sizes.iter().map(|it| it.percent(it.healthy)).collect();
+        let degraded: Vec<_> = sizes.iter().map(|it| it.percent(it.degraded)).collect();
         let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
         if available == 0 {
             return Self::nothing_healthy(sizes, panic_threshold);
@@ -136,14 +162,14 @@ impl Load {
 
     /// No host is available: each priority in panic takes a share by its size.
     fn nothing_healthy(sizes: &[Sizes], panic_threshold: u8) -> Self {
-        let total: u64 = sizes.iter().map(|(_, _, all)| all).sum();
+        let total: u64 = sizes.iter().map(|it| it.all).sum();
         let mut shares = Self::default();
         if panic_threshold == 0 || total == 0 {
             return shares;
         }
         let mut left = 100;
-        for (priority, (_, _, all)) in sizes.iter().enumerate() {
-            let share = (all * 100 / total).min(left);
+        for (priority, sizes) in sizes.iter().enumerate() {
+            let share = (sizes.all * 100 / total).min(left);
             left -= share;
             shares.add(share, priority, Class::All);
         }
@@ -188,12 +214,9 @@ impl Load {
     }
 }
 
-fn panics((healthy, degraded, all): Sizes, threshold: u8) -> bool {
+fn panics(Sizes { healthy, degraded, all, .. }: Sizes, threshold: u8) -> bool {
     all > 0 && (healthy + degraded) * 100 < all * u64::from(threshold)
 }
-
-/// Percent: a priority counts as whole until fewer than 100/140 of its hosts are healthy.
-pub(super) const OVERPROVISIONING: u64 = 140;
 
 #[cfg(test)]
 impl Load {

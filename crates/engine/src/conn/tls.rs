@@ -17,6 +17,7 @@ use towpath_trace::Stamp;
 
 use crate::conn::Connections;
 use crate::env::Env;
+use crate::snapshot::Cluster;
 use crate::snapshot::tls::{AskedName, UpstreamTls};
 use crate::stats::{Scope, TlsStats};
 
@@ -27,6 +28,9 @@ pub(crate) struct ClusterTls {
     pub(crate) name: AskedName,
     pub(crate) stats: Arc<TlsStats>,
 }
+
+/// The TLS of a cluster's hosts, and of those that differ; `None` is plain text.
+pub(crate) type ClusterSockets = (Option<ClusterTls>, Vec<Option<ClusterTls>>);
 
 /// A filter chain's TLS as a worker lives it.
 #[derive(Debug)]
@@ -76,18 +80,17 @@ pub(crate) struct Secured {
 
 impl Connections {
     /// A cluster's TLS, as this worker will live it.
-    pub(crate) fn cluster_tls(
-        &self,
-        config: &UpstreamTls,
-        stat_name: &Arc<str>,
-        env: &Env,
-    ) -> ClusterTls {
-        let scope = Scope::ClusterTls(Arc::clone(stat_name));
-        ClusterTls {
-            client: config.template.client(&self.handshakes.clock),
-            name: config.name.clone(),
-            stats: env.registry.set(env.index, scope),
-        }
+    pub(crate) fn cluster_tls(&self, cluster: &Cluster, env: &Env) -> ClusterSockets {
+        let of = |tls: &Option<UpstreamTls>| {
+            tls.as_ref().map(|config| ClusterTls {
+                client: config.template.client(&self.handshakes.clock),
+                name: config.name.clone(),
+                stats: env
+                    .registry
+                    .set(env.index, Scope::ClusterTls(Arc::clone(&cluster.stat_name))),
+            })
+        };
+        (of(&cluster.tls), cluster.sockets.iter().map(of).collect())
     }
 
     pub(crate) fn on_handshake_sent(&mut self, id: ConnectionId, bytes: usize) {

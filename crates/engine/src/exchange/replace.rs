@@ -49,8 +49,7 @@ impl Exchange {
     /// Takes another configuration for a cluster: pools of addresses that stay are kept, and connections where they
     /// would be made alike now; the others end with their streams.
     pub(crate) fn replace_cluster(&mut self, id: ClusterId, config: &Arc<Cluster>, now: Instant) {
-        let tls = config.tls.as_ref();
-        let tls = tls.map(|tls| self.conns.cluster_tls(tls, &config.stat_name, &self.env));
+        let tls = self.conns.cluster_tls(config, &self.env);
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
         let is_alike = cluster.config.connects_like(config);
         let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());

@@ -32,7 +32,7 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIn
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::path::without_query;
-use crate::route::{Picked, Sanitized};
+use crate::route::{Picked, Sanitized, request_hash};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
@@ -226,8 +226,9 @@ impl Exchange {
                     stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
                 (named.and_then(|name| self.snapshot.cluster_id(name)), None)
             }
-            ClusterChoice::Weighted { clusters, .. } => {
-                let chosen = forward.cluster.weighted(random);
+            ClusterChoice::Weighted { clusters, by_hash, .. } => {
+                let hash = by_hash.then(|| hash_of(stream, forward)).flatten();
+                let chosen = forward.cluster.weighted(hash.unwrap_or(random));
                 let at = chosen
                     .and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
                 (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u32::try_from(at).ok()))
@@ -524,9 +525,11 @@ pub(crate) fn choose_host(
     if cluster.aggregate.is_none() {
         return choose_own_host(stream, cluster, env);
     }
+    let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
+    let random = hash.unwrap_or_else(|| env.random.next());
     let (avoid, attempts) = stream.retries.avoided();
     let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
-    let picked = clusters.pick(stream.cluster, env.random.next(), &class, avoid, attempts);
+    let picked = clusters.pick(stream.cluster, random, &class, avoid, attempts);
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
 
@@ -538,8 +541,10 @@ pub(crate) fn choose_own_host(
     env: &mut Env,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
+    let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
+    let random = hash.unwrap_or_else(|| env.random.next());
     let (avoid, attempts) = stream.retries.avoided();
-    let picked = cluster.pick(env.random.next(), class, avoid, attempts);
+    let picked = cluster.pick(random, class, avoid, attempts);
     note_choice(stream, cluster, picked)
 }
 
@@ -562,6 +567,19 @@ fn note_choice(
         tried.hosts.push(pool_key);
     }
     Some(pool_key)
+}
+
+/// The hash that chooses the host of a stream, where its cluster goes by one.
+#[inline]
+fn host_hash(stream: &Stream, is_hashed: bool) -> Option<u64> {
+    let forward = is_hashed.then(|| stream.routed()?.forward()).flatten()?;
+    hash_of(stream, forward)
+}
+
+/// The hash of a stream's request, as its route makes it.
+fn hash_of(stream: &Stream, forward: &Forward) -> Option<u64> {
+    let client = stream.recorder.record().downstream_remote.as_ref().and_then(Address::ip);
+    request_hash(&forward.hash, stream.request.present()?, client.map(|client| client.ip()))
 }
 
 /// How long a server has for the attempt that begins.

@@ -13,6 +13,7 @@ use crate::exchange::stream::{Direction, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::Flags;
+use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
 use crate::upstream::cluster::Resource;
@@ -66,8 +67,13 @@ impl Exchange {
                 cluster.pick_destination(wanted, PoolClass::default(), env, now)
             }),
             None => {
-                let (random, tried) =
-                    (env.random.next(), stream.retries.tried.get_or_insert_default());
+                let hashes = stream.context.tcp().is_some_and(|tcp| tcp.config.hashes_client)
+                    && self.upstreams.clusters.is_hashed(id);
+                let client = self.conns.table.get(stream.downstream.connection);
+                let client = client.filter(|_| hashes).and_then(|client| client.peer.ip());
+                let hash = client.map(|client| address_hash(client.ip()));
+                let random = hash.unwrap_or_else(|| env.random.next());
+                let tried = stream.retries.tried.get_or_insert_default();
                 self.upstreams.clusters.pick(id, random, &|_| PoolClass::default(), &tried.hosts, 3)
             }
         };

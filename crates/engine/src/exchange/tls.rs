@@ -25,7 +25,9 @@ impl Exchange {
             return false;
         };
         let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
-        let (Some(tls), Some(pool)) = (&cluster.tls, cluster.pool(pool_key)) else { return false };
+        let (Some(tls), Some(pool)) = (cluster.tls_of(pool_key), cluster.pool(pool_key)) else {
+            return false;
+        };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let name = tls.name.of(&pool.hostname);
         let layer = tls.client.connect_offering(cluster.fallback_alpn(pool), &name);
@@ -90,7 +92,7 @@ impl Exchange {
             if !early.is_empty() && protocol == Protocol::Http1 {
                 return self.fail_handshake(attempt, id, Fault::Violation, now);
             }
-            if let Some(tls) = &cluster.tls {
+            if let Some(tls) = cluster.tls_of(made.pool_key) {
                 tls.stats.count_handshake(&handshake.layer);
             }
         }
@@ -117,14 +119,8 @@ impl Exchange {
         now: Instant,
     ) {
         self.conns.handshakes.open.remove(&id);
-        if let Some(pool_key) = self.upstreams.attempts.get(attempt).map(|it| it.pool_key)
-            && let Some(tls) = self
-                .upstreams
-                .clusters
-                .get(pool_key.cluster)
-                .and_then(|cluster| cluster.tls.as_ref())
-        {
-            tls.stats.count_fault(fault);
+        if let Some(pool_key) = self.upstreams.attempts.get(attempt).map(|it| it.pool_key) {
+            self.upstreams.clusters.count_fault(pool_key, fault);
         }
         // The alert goes out first. A connection that is gone already is closed once more, which does no harm.
         self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
@@ -182,11 +178,8 @@ impl Exchange {
         }
         connection.ended = true;
         let pool_key = connection.upstream().map(|upstream| upstream.pool_key);
-        if let Some(tls) = pool_key
-            .and_then(|pool_key| self.upstreams.clusters.get(pool_key.cluster))
-            .and_then(|cluster| cluster.tls.as_ref())
-        {
-            tls.stats.count_fault(fault);
+        if let Some(pool_key) = pool_key {
+            self.upstreams.clusters.count_fault(pool_key, fault);
         }
         self.fail_upstream(id, ResetReason::Terminated, Close::Flush, now);
     }

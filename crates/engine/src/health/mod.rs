@@ -32,7 +32,7 @@ use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Probe, Run};
-use crate::snapshot::{Cluster, ClusterId, Snapshot};
+use crate::snapshot::{Cluster, ClusterId, Snapshot, UpstreamTls};
 use crate::stats::{OutlierStats, Registry, Scope};
 use crate::wall_clock::WallClock;
 
@@ -71,13 +71,21 @@ struct Watched {
     checks: Option<Arc<Checks>>,
     /// Who is left out for its answers, if anybody is.
     outliers: Option<(Detector, Arc<OutlierStats>)>,
-    tls: Option<tls::Client>,
+    tls: Sockets,
     /// The sessions of those of its hosts that are asked.
     hosts: HashMap<Address, u32>,
     /// A worker has connected to it.
     has_traffic: bool,
     /// What workers know is out of date.
     is_stale: bool,
+}
+
+/// How the hosts of a cluster are spoken to under TLS; `None` is plain text.
+#[derive(Debug)]
+struct Sockets {
+    all: Option<tls::Client>,
+    /// Those of hosts that differ.
+    some: Vec<Option<tls::Client>>,
 }
 
 /// All sessions, by number.
@@ -219,7 +227,7 @@ impl Monitor {
                 config: Arc::clone(config),
                 checks,
                 outliers,
-                tls: config.tls.as_ref().map(|tls| tls.template.client(&self.tls_clock)),
+                tls: Sockets::of(config, &self.tls_clock),
                 hosts: HashMap::new(),
                 has_traffic: false,
                 is_stale: true,
@@ -254,6 +262,7 @@ impl Monitor {
                     host: endpoint.address.clone(),
                     target: target(endpoint),
                     hostname: Arc::clone(&endpoint.hostname),
+                    socket: endpoint.socket,
                     authority: watched.authority(endpoint),
                     status: HostStatus::new(),
                     stage: Stage::Resting(None),
@@ -314,7 +323,7 @@ impl Monitor {
         self.sessions.lines.insert(connection, number);
         let dialogue = Dialogue::new(&session.checks.config, &watched.config);
         let mut line = Line { id: connection, tls: None, dialogue };
-        let (Some(client), Some(config)) = (&watched.tls, &watched.config.tls) else {
+        let Some((client, config)) = watched.tls_of(session) else {
             session.stage = Stage::Asking(line);
             return self.ask(number, now);
         };
@@ -593,7 +602,26 @@ impl TimerSlot {
     }
 }
 
+impl Sockets {
+    fn of(config: &Cluster, clock: &tls::Clock) -> Self {
+        let client = |tls: &Option<UpstreamTls>| tls.as_ref().map(|tls| tls.template.client(clock));
+        Self { all: client(&config.tls), some: config.sockets.iter().map(client).collect() }
+    }
+}
+
 impl Watched {
+    /// How the host of a session is spoken to, if not in plain text.
+    fn tls_of(&self, session: &Session) -> Option<(&tls::Client, &UpstreamTls)> {
+        let (client, config) = match session.socket {
+            Some(socket) => {
+                let at = usize::from(socket);
+                (self.tls.some.get(at)?, self.config.sockets.get(at)?)
+            }
+            None => (&self.tls.all, &self.config.tls),
+        };
+        client.as_ref().zip(config.as_ref())
+    }
+
     /// What HTTP checks of an endpoint name as its host.
     fn authority(&self, endpoint: &Endpoint) -> Arc<str> {
         let own = endpoint.check.as_ref().map(|check| &check.hostname);

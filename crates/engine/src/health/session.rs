@@ -30,6 +30,8 @@ pub(super) struct Session {
     /// Where it is asked.
     pub(super) target: Address,
     pub(super) hostname: Arc<str>,
+    /// Which of the cluster's sockets it is spoken to by, in place of the one of all others.
+    pub(super) socket: Option<u16>,
     /// What HTTP checks name as their host.
     pub(super) authority: Arc<str>,
     pub(super) status: HostStatus,

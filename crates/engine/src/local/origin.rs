@@ -185,6 +185,7 @@ impl Local {
             outliers: None,
             tallies: Tallies::default(),
             tls: self.origin_tls(key),
+            sockets: Vec::new(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Picks the virtual host and the route of a request, and says what the route does to path and authority.
 
+mod hash;
 pub(crate) mod head;
 pub mod index;
 pub mod path;
@@ -8,6 +9,8 @@ pub mod query;
 mod redirect;
 mod rewrite;
 
+pub(crate) use hash::address_hash;
+pub use hash::request_hash;
 pub use index::{DuplicateDomain, HostIndex};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;

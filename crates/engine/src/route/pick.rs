@@ -156,7 +156,7 @@ impl ClusterChoice {
     /// Of weighted clusters, the one that `random` falls on.
     #[must_use]
     pub fn weighted(&self, random: u64) -> Option<&WeightedCluster> {
-        let Self::Weighted { clusters, total } = self else { return None };
+        let Self::Weighted { clusters, total, .. } = self else { return None };
         let mut left = random.checked_rem(*total)?;
         clusters.iter().find(|cluster| match left.checked_sub(u64::from(cluster.weight)) {
             Some(rest) => {

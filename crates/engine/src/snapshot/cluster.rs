@@ -32,6 +32,8 @@ pub struct Cluster {
     pub connect: Arc<ConnectOptions>,
     /// `transport_socket`: TLS; plain text without.
     pub tls: Option<UpstreamTls>,
+    /// `transport_socket_matches`: TLS, or plain text, of the endpoints that have one ([`Endpoint::socket`]).
+    pub sockets: Vec<Option<UpstreamTls>>,
     /// `per_connection_buffer_limit_bytes`.
     pub buffer_limit: BufferLimit,
     /// Circuit breakers of the default priority.
@@ -66,8 +68,10 @@ pub struct Cluster {
 impl Cluster {
     /// Whether connections are made and spoken on as for another configuration. What TLS comes to is not compared.
     pub(crate) fn connects_like(&self, other: &Self) -> bool {
-        let plain = self.tls.is_none() && other.tls.is_none();
-        plain
+        let is_plain =
+            |cluster: &Self| cluster.tls.is_none() && cluster.sockets.iter().all(Option::is_none);
+        is_plain(self)
+            && is_plain(other)
             && self.connect == other.connect
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1
@@ -175,6 +179,8 @@ pub struct Endpoint {
     pub locality: Arc<str>,
     /// `LocalityLbEndpoints.load_balancing_weight`; 0 when not set: then it has no traffic where others have a weight.
     pub locality_weight: u32,
+    /// Which of the cluster's `sockets` it is spoken to by, in place of its `tls`.
+    pub socket: Option<u16>,
     /// `health_check_config`: what is different when it is checked.
     pub check: Option<Arc<EndpointCheck>>,
 }
@@ -191,6 +197,7 @@ impl Endpoint {
             health: Health::Healthy,
             locality: Arc::from(""),
             locality_weight: 0,
+            socket: None,
             check: None,
         }
     }
@@ -223,6 +230,9 @@ pub struct Balancing {
     pub panic_threshold: u8,
     /// `fail_traffic_on_panic`: in panic no host is chosen, not any.
     pub fails_in_panic: bool,
+    /// `overprovisioning_factor` in percent, at least 1: a priority, or a locality, counts as whole until fewer than 100
+    /// in so many of its hosts are healthy. Default 140.
+    pub overprovisioning: u32,
     /// `locality_weighted_lb_config`: a locality is chosen first, by its weight, then a host of it.
     pub weighs_localities: bool,
 }
@@ -231,7 +241,13 @@ impl Balancing {
     /// By a policy, with all else as Envoy has it when nothing is said.
     #[must_use]
     pub const fn new(policy: Balancer) -> Self {
-        Self { policy, panic_threshold: 50, fails_in_panic: false, weighs_localities: false }
+        Self {
+            policy,
+            panic_threshold: 50,
+            fails_in_panic: false,
+            overprovisioning: 140,
+            weighs_localities: false,
+        }
     }
 }
 
@@ -249,6 +265,51 @@ pub enum Balancer {
     },
     /// `RANDOM`, by weight.
     Random,
+    /// `RING_HASH`: by a request's hash, on a ring.
+    RingHash {
+        /// `minimum_ring_size`: how many points there are at least. Default 1024.
+        least: u64,
+        /// `maximum_ring_size`: default 8 Mi.
+        most: u64,
+        /// `hash_function`, which places hosts.
+        function: HashFunction,
+        /// `use_hostname_for_hashing`.
+        by_hostname: bool,
+    },
+    /// `MAGLEV`: by a request's hash, in a table.
+    Maglev {
+        /// `table_size`: a prime number. Default 65,537.
+        size: u64,
+        /// `use_hostname_for_hashing`.
+        by_hostname: bool,
+    },
+}
+
+impl Balancer {
+    /// Whether hosts are hashed by their names.
+    #[must_use]
+    pub const fn is_by_hostname(self) -> bool {
+        match self {
+            Self::RingHash { by_hostname, .. } | Self::Maglev { by_hostname, .. } => by_hostname,
+            Self::RoundRobin | Self::LeastRequest { .. } | Self::Random => false,
+        }
+    }
+
+    /// Whether a request's hash decides.
+    #[must_use]
+    pub const fn is_hashed(self) -> bool {
+        matches!(self, Self::RingHash { .. } | Self::Maglev { .. })
+    }
+}
+
+/// Envoy `Cluster.RingHashLbConfig.HashFunction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HashFunction {
+    /// `XX_HASH`.
+    #[default]
+    XxHash,
+    /// `MURMUR_HASH_2`.
+    MurmurHash2,
 }
 
 /// What all workers together use of a cluster, for its circuit breakers: not configuration, but it ends with it.

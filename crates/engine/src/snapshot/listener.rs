@@ -325,6 +325,8 @@ pub struct TcpProxy {
     pub idle_timeout: Option<Duration>,
     /// `max_downstream_connection_duration`.
     pub max_duration: Option<Duration>,
+    /// `hash_policy` with `source_ip`: where the cluster's balancer goes by a hash, that of the client's address.
+    pub hashes_client: bool,
     /// Upstream connections tried before giving up; at least 1.
     pub max_connect_attempts: u32,
     /// One line for each connection.

@@ -2,8 +2,8 @@
 
 use super::http::Http;
 use super::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
-    RouteTable, VirtualHost, WeightedCluster,
+    Action, ClusterChoice, Forward, GrpcTimeout, HashSource, HeaderOps, HostRewrite, PathRewrite,
+    Route, RouteTable, VirtualHost, WeightedCluster,
 };
 use crate::filter::ChainFilter;
 use crate::header_ops::{request_ops, response_ops};
@@ -73,6 +73,13 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
         || http.local_reply.is_some()
         || http.filters.iter().any(asks)
         || changes_heads(&http.routes)
+        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| hashes_client(route))
+}
+
+/// Whether a route asks for the client's address.
+fn hashes_client(route: &Route) -> bool {
+    let Action::Forward(forward) = &route.action else { return false };
+    forward.hash.iter().any(|policy| matches!(policy.source, HashSource::SourceAddress))
 }
 
 fn changes_heads(table: &RouteTable) -> bool {

@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 use towpath_proto::head::HeaderName;
 
 use super::ClusterId;
+use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
 use crate::matcher::{HeaderMatcher, QueryMatcher};
@@ -175,8 +176,32 @@ pub struct Forward {
     pub upgrades: Vec<super::http::Upgrade>,
     /// `priority: HIGH`.
     pub high_priority: bool,
+    /// `hash_policy`: what a request's hash is made of, where the cluster's balancer goes by that.
+    pub hash: Vec<HashPolicy>,
     /// What is spoken to the cluster is not what came in.
     pub bridge: Option<super::bolt::Bridge>,
+}
+
+/// Envoy `RouteAction.HashPolicy`.
+#[derive(Debug)]
+pub struct HashPolicy {
+    /// What is hashed.
+    pub source: HashSource,
+    /// `terminal`: what comes after it counts only where there is no hash yet.
+    pub is_terminal: bool,
+}
+
+/// What of a request is hashed.
+#[derive(Debug)]
+pub enum HashSource {
+    /// `header`: all its values, each with what `regex_rewrite` looks for replaced.
+    Header(Field, Option<(Regex, Arc<[u8]>)>),
+    /// `cookie`, which the client must have.
+    Cookie(Box<[u8]>),
+    /// `connection_properties.source_ip`: the client's address.
+    SourceAddress,
+    /// `query_parameter`: its first value.
+    QueryParameter(Box<[u8]>),
 }
 
 /// What a route makes of `grpc-timeout`. Zero is no limit where a limit is meant.
@@ -214,6 +239,8 @@ pub enum ClusterChoice {
         clusters: Vec<WeightedCluster>,
         /// The sum of their weights, never 0.
         total: u64,
+        /// `use_hash_policy`: the request's hash chooses, where it has one.
+        by_hash: bool,
     },
 }
 

@@ -47,6 +47,17 @@ impl Clusters {
         self.pick_of_aggregate(id, random, class, avoid, attempts)
     }
 
+    /// Whether a request's hash decides which host of a cluster it goes to.
+    pub(crate) fn is_hashed(&self, id: ClusterId) -> bool {
+        let is_hashed = |cluster: &ClusterState| cluster.config.balancing.policy.is_hashed();
+        self.get(id).is_some_and(|cluster| match &cluster.aggregate {
+            Some(aggregate) => {
+                aggregate.clusters.iter().filter_map(|id| self.get(*id)).all(is_hashed)
+            }
+            None => is_hashed(cluster),
+        })
+    }
+
     fn pick_of_aggregate(
         &mut self,
         id: ClusterId,

@@ -5,11 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::balancer::{Among, Balancer, Host, membership};
 use crate::conn::Connections;
-use crate::conn::tls::ClusterTls;
+use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
 use crate::ids::{PoolClass, PoolKey, Priority};
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
@@ -32,6 +33,8 @@ pub(crate) struct ClusterState {
     pub(crate) stats: Arc<ClusterStats>,
     /// How its hosts are spoken to, if not in plain text.
     pub(crate) tls: Option<ClusterTls>,
+    /// The same, of hosts that differ.
+    pub(crate) sockets: Vec<Option<ClusterTls>>,
     /// Where Bolt is spoken.
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
     /// Where HTTP/2 may be spoken.
@@ -118,6 +121,7 @@ impl ClusterState {
             config,
             stats,
             tls: None,
+            sockets: Vec::new(),
             bolt_stats: None,
             http2_stats: None,
             loads: [Load::default(); 2],
@@ -134,6 +138,14 @@ impl ClusterState {
             pools: Vec::new(),
             races: false,
             leaves: false,
+        }
+    }
+
+    /// How the host of a pool is spoken to, if not in plain text.
+    pub(crate) fn tls_of(&self, pool_key: PoolKey) -> Option<&ClusterTls> {
+        match self.pool(pool_key)?.socket {
+            Some(socket) => self.sockets.get(usize::from(socket))?.as_ref(),
+            None => self.tls.as_ref(),
         }
     }
 
@@ -371,6 +383,7 @@ impl ClusterState {
                 if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
                     pool.host = Some(index);
                     pool.hostname = Arc::clone(&endpoint.hostname);
+                    pool.socket = endpoint.socket;
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
@@ -444,6 +457,7 @@ impl ClusterState {
 
     pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
         let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
+        pool.socket = endpoint.socket;
         pool.tally = self.config.tally_of(&pool.address);
         let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
         if index == self.pools.len() {
@@ -474,12 +488,12 @@ impl ClusterState {
     pub(crate) fn reconfigure(
         &mut self,
         config: Arc<Cluster>,
-        tls: Option<ClusterTls>,
+        tls: ClusterSockets,
         random: u64,
     ) -> Vec<u32> {
         let before = std::mem::replace(&mut self.config, config);
         let config = Arc::clone(&self.config);
-        self.tls = tls;
+        (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing {
             self.balancer = Balancer::new(config.balancing);
@@ -570,6 +584,14 @@ impl Clusters {
         self.get(pool_key.cluster)?.pool(pool_key)
     }
 
+    /// TLS has failed on a connection of a pool.
+    pub(crate) fn count_fault(&self, pool_key: PoolKey, fault: Fault) {
+        let cluster = self.get(pool_key.cluster);
+        if let Some(tls) = cluster.and_then(|cluster| cluster.tls_of(pool_key)) {
+            tls.stats.count_fault(fault);
+        }
+    }
+
     pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
         self.get_mut(pool_key.cluster)?.pool_mut(pool_key)
     }
@@ -634,7 +656,7 @@ impl Upstreams {
     ) {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
-        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
             cluster.bolt_stats = Some(env.registry.set(env.index, scope));
@@ -664,7 +686,7 @@ impl Upstreams {
         let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(&config), stats);
-        cluster.tls = config.tls.as_ref().map(|tls| conns.cluster_tls(tls, &config.stat_name, env));
+        (cluster.tls, cluster.sockets) = conns.cluster_tls(&config, env);
         if HTTP2 && config.http2.is_some() {
             let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
             cluster.http2_stats = Some(env.registry.set(env.index, scope));

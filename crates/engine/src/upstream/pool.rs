@@ -29,6 +29,8 @@ pub(crate) struct Pool {
     /// The same as log lines have it.
     pub(crate) address_text: Box<[u8]>,
     pub(crate) hostname: Arc<str>,
+    /// Which of the cluster's sockets it is spoken to by, in place of the one of all others.
+    pub(crate) socket: Option<u16>,
     /// Whose circuit breakers count, and what is spoken where clients choose.
     pub(crate) class: PoolClass,
     /// Where the host is in the balancer's list; `None` when it is gone.
@@ -90,6 +92,7 @@ impl Pool {
             address_text: address_text(&address),
             address,
             hostname,
+            socket: None,
             class,
             host: None,
             open: Vec::new(),

@@ -58,6 +58,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         connect_timeout: Duration::from_secs(2),
         connect: Arc::default(),
         tls: None,
+        sockets: Vec::new(),
         buffer_limit: BufferLimit::strict(16 * 1024),
         limits: Limits::default(),
         high_limits: Limits::default(),
@@ -89,6 +90,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         retry: None,
         upgrades: Vec::new(),
         high_priority: false,
+        hash: Vec::new(),
         bridge: None,
     }
 }
@@ -255,6 +257,7 @@ impl Plan {
             stat_prefix: "tcp".into(),
             cluster: ClusterChoice::One(id),
             idle_timeout: Some(Duration::from_secs(600)),
+            hashes_client: false,
             max_duration: None,
             max_connect_attempts: 1,
             access_logs: Vec::new(),

@@ -82,7 +82,9 @@ suites!(
     filters,
     health,
     outliers,
-    balancing
+    balancing,
+    hashing,
+    sockets
 );
 
 fn folder() -> std::path::PathBuf {

@@ -160,9 +160,13 @@ fn weights_share_the_random_numbers() {
         host_rewrite: None,
     };
     let clusters = vec![cluster(0, 1), cluster(1, 0), cluster(2, 3)];
-    let choice = ClusterChoice::Weighted { clusters, total: 4 };
+    let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false };
     let ids: Vec<_> = (0..8).map(|random| choice.weighted(random).unwrap().cluster.0).collect();
     assert_eq!(ids, [0, 2, 2, 2, 0, 2, 2, 2]);
     assert!(ClusterChoice::One(ClusterId(0)).weighted(0).is_none());
-    assert!(ClusterChoice::Weighted { clusters: Vec::new(), total: 0 }.weighted(0).is_none());
+    assert!(
+        ClusterChoice::Weighted { clusters: Vec::new(), total: 0, by_hash: false }
+            .weighted(0)
+            .is_none()
+    );
 }

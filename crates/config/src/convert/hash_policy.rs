@@ -1,0 +1,53 @@
+//! `hash_policy`: what a request's hash is made of.
+
+use std::sync::Arc;
+
+use towpath_engine::field::Field;
+use towpath_engine::snapshot::route::{HashPolicy, HashSource};
+
+use super::Converter;
+use crate::message::{Message, Value};
+
+impl Converter<'_> {
+    pub(super) fn hash_policies(&mut self, action: &Message) -> Vec<HashPolicy> {
+        let policies: Vec<_> = action.messages("hash_policy").collect();
+        let made = policies.into_iter().filter_map(|policy| {
+            let is_terminal = policy.flag("terminal");
+            self.hash_source(policy)?.map(|source| HashPolicy { source, is_terminal })
+        });
+        made.collect()
+    }
+
+    /// `Some(None)` for one that finds nothing; `None` where something is reported.
+    fn hash_source(&mut self, policy: &Message) -> Option<Option<HashSource>> {
+        let field = policy.oneof("policy_specifier")?;
+        let Value::Message(inner) = &field.value else { return None };
+        let name = inner.text(match field.descriptor.name() {
+            "header" => "header_name",
+            "connection_properties" => {
+                return Some(inner.flag("source_ip").then_some(HashSource::SourceAddress));
+            }
+            "cookie" | "query_parameter" => "name",
+            _ => return None,
+        });
+        Some(Some(match field.descriptor.name() {
+            "header" => {
+                let Some(field) = Field::parse(name) else {
+                    let text = format!("`{name}` is no header's name");
+                    self.report.problem(inner.at("header_name"), text);
+                    return None;
+                };
+                let rewrite = match inner.message("regex_rewrite") {
+                    Some(rewrite) => {
+                        let (pattern, substitution) = self.rewrite(rewrite)?;
+                        Some((pattern, Arc::from(substitution)))
+                    }
+                    None => None,
+                };
+                HashSource::Header(field, rewrite)
+            }
+            "cookie" => HashSource::Cookie(name.as_bytes().into()),
+            _ => HashSource::QueryParameter(name.as_bytes().into()),
+        }))
+    }
+}

@@ -1,0 +1,96 @@
+//! `transport_socket_matches`: endpoints that are spoken to in another way than their cluster's others, chosen by their
+//! metadata.
+
+use towpath_engine::snapshot::{Http2, UpstreamTls};
+
+use super::Converter;
+use crate::error::Rank;
+use crate::message::{Message, Value};
+use crate::tree::{Node, Value as Tree};
+
+/// The metadata that matches ask for.
+const LABELS: &str = "envoy.transport_socket_match";
+
+impl Converter<'_> {
+    /// The sockets of a cluster's matches, in order; `None` is plain text.
+    pub(super) fn sockets(
+        &mut self,
+        cluster: &Message,
+        http2: Option<&Http2>,
+    ) -> Vec<Option<UpstreamTls>> {
+        let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
+        if matches.len() > usize::from(u16::MAX) {
+            let text = format!("at most {} sockets can be told apart", u16::MAX);
+            self.report.problem(cluster.at("transport_socket_matches"), text);
+        }
+        matches.into_iter().map(|one| self.socket(one, http2)).collect()
+    }
+
+    fn socket(&mut self, one: &Message, http2: Option<&Http2>) -> Option<UpstreamTls> {
+        let Some(socket) = one.message("transport_socket") else {
+            self.report.problem(&one.at, "needs a `transport_socket`");
+            return None;
+        };
+        self.upstream_socket(socket, http2)
+    }
+
+    /// Which of a cluster's sockets is for an endpoint: the first that its own metadata fit, else its locality's.
+    pub(super) fn socket_of(
+        &mut self,
+        cluster: &Message,
+        endpoint: &Message,
+        locality: &Message,
+    ) -> Option<u16> {
+        let has_matches = cluster.has("transport_socket_matches");
+        let labels = [endpoint, locality].map(|holder| {
+            let labels = holder.message("metadata").and_then(labels);
+            if holder.has("metadata") && (labels.is_none() || !has_matches) {
+                let text = "only transport_socket_matches are chosen by metadata";
+                self.report.finding(holder.at("metadata"), Rank::Harmless, text);
+            }
+            labels
+        });
+        let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
+        let found = labels.into_iter().find_map(|labels| {
+            matches.iter().position(|one| match one.get("match").map(|field| &field.value) {
+                Some(Value::Json(wanted)) => fit(wanted, labels),
+                _ => true,
+            })
+        });
+        found.and_then(|at| u16::try_from(at).ok())
+    }
+}
+
+fn labels(metadata: &Message) -> Option<&Node> {
+    let entries = metadata.entries("filter_metadata");
+    let (_, labels) = entries.iter().find(|(name, _)| name == LABELS)?;
+    match &labels.value {
+        Value::Json(labels) => Some(labels),
+        _ => None,
+    }
+}
+
+/// Whether labels have all that is wanted of them; nothing is wanted by an empty match.
+fn fit(wanted: &Node, labels: Option<&Node>) -> bool {
+    let Tree::Map(wanted) = &wanted.value else { return true };
+    wanted.iter().all(|(key, wanted)| {
+        labels.and_then(|labels| labels.get(&key.name)).is_some_and(|label| equal(label, wanted))
+    })
+}
+
+fn equal(one: &Node, other: &Node) -> bool {
+    match (&one.value, &other.value) {
+        (Tree::Number(one), Tree::Number(other)) => one.parse::<f64>() == other.parse::<f64>(),
+        (Tree::List(these), Tree::List(those)) => {
+            these.len() == those.len()
+                && these.iter().zip(those).all(|(this, that)| equal(this, that))
+        }
+        (Tree::Map(these), Tree::Map(those)) => {
+            these.len() == those.len()
+                && these
+                    .iter()
+                    .all(|(key, this)| other.get(&key.name).is_some_and(|that| equal(this, that)))
+        }
+        (one, other) => one == other,
+    }
+}
