@@ -305,7 +305,7 @@ fn connections_that_arrive_count_for_the_limit() {
     drain_and_check(&mut world, worker);
 }
 
-/// A socket's peer is known as long as no filter knows better.
+/// A socket's peer is the client as long as no filter knows better.
 #[test]
 fn what_filters_find_out_is_what_is_known_behind_them() {
     #[derive(Debug)]
@@ -315,7 +315,7 @@ fn what_filters_find_out_is_what_is_known_behind_them() {
             0
         }
         fn look(&self, _: &[u8], arrival: &mut Arrival) -> Look {
-            arrival.peer = Address::Ip(SocketAddr::from(([192, 0, 2, 7], 4000)));
+            arrival.client = Address::Ip(SocketAddr::from(([192, 0, 2, 7], 4000)));
             Look::Done { takes: 0 }
         }
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
-    Codec, EscapedSlashes, InternalAddresses, LocalReply, LocalReplyMapper, ServerHeader, StripPort,
+    CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
+    LocalReplyMapper, ServerHeader, StripPort,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
@@ -30,7 +31,6 @@ impl Converter<'_> {
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
-        self.check_client_certificate_details(message);
         let (filters, router) = filters?;
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
@@ -75,8 +75,8 @@ impl Converter<'_> {
                 || message.flag("flush_access_log_on_new_request"),
                 |options| options.flag("flush_access_log_on_new_request"),
             ),
-            keeps_client_certificate: message.choice("forward_client_cert_details")
-                == "ALWAYS_FORWARD_ONLY",
+            client_certificate: forward_client_cert(message),
+            client_certificate_details: certificate_details(message),
             use_remote_address: message.flag("use_remote_address"),
             xff_trusted_hops: message.number32("xff_num_trusted_hops").unwrap_or(0),
             skip_xff_append: message.flag("skip_xff_append"),
@@ -102,17 +102,6 @@ impl Converter<'_> {
             upgrades,
             local_reply,
         })
-    }
-
-    /// Without TLS no client has a certificate, and all that say what to tell of one say the same.
-    fn check_client_certificate_details(&mut self, message: &Message) {
-        let details = message.choice("forward_client_cert_details");
-        if self.downstream_tls && !matches!(details.as_str(), "" | "SANITIZE") {
-            self.report.unsupported(
-                message.at("forward_client_cert_details"),
-                "upstreams are not told of the certificates of clients",
-            );
-        }
     }
 
     fn codec(&mut self, message: &Message) -> Codec {
@@ -248,6 +237,31 @@ impl Converter<'_> {
             headers,
         })
     }
+}
+
+fn forward_client_cert(message: &Message) -> ForwardClientCert {
+    match message.choice("forward_client_cert_details").as_str() {
+        "FORWARD_ONLY" => ForwardClientCert::ForwardOnly,
+        "APPEND_FORWARD" => ForwardClientCert::AppendForward,
+        "SANITIZE_SET" => ForwardClientCert::SanitizeSet,
+        "ALWAYS_FORWARD_ONLY" => ForwardClientCert::AlwaysForwardOnly,
+        _ => ForwardClientCert::Sanitize,
+    }
+}
+
+/// In Envoy's order, which is none of the message's.
+fn certificate_details(message: &Message) -> Vec<CertificateDetail> {
+    let Some(details) = message.message("set_current_client_cert_details") else {
+        return Vec::new();
+    };
+    let all = [
+        ("cert", CertificateDetail::Certificate),
+        ("chain", CertificateDetail::Chain),
+        ("subject", CertificateDetail::Subject),
+        ("uri", CertificateDetail::Uri),
+        ("dns", CertificateDetail::Dns),
+    ];
+    all.into_iter().filter(|(name, _)| details.flag(name)).map(|(_, detail)| detail).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);

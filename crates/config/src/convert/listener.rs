@@ -6,16 +6,18 @@ use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Direction, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
 };
+use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, ListenOptions, SocketState};
 
 use super::Converter;
 use super::address::int_option;
 use super::extension::LISTENER_FILTER;
-use crate::message::Message;
+use crate::message::{Message, Value};
 
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
+const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -96,15 +98,17 @@ impl Converter<'_> {
             list.push(Arc::new(OriginalDst));
         }
         for filter in message.messages("listener_filters") {
-            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR];
-            let found = self.extension(filter, LISTENER_FILTER, &known);
-            match found.map(|(config, _)| config.descriptor.full_name()) {
-                Some(ORIGINAL_DST) => list.push(Arc::new(OriginalDst)),
-                Some(HTTP_INSPECTOR) => list.push(Arc::new(HttpInspector)),
-                Some(_) => list.push(Arc::new(TlsInspector)),
-                // Reported: the file is not loaded.
-                None => {}
-            }
+            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL];
+            // Without one it is reported, and the file is not loaded.
+            let Some((config, _)) = self.extension(filter, LISTENER_FILTER, &known) else {
+                continue;
+            };
+            list.push(match config.descriptor.full_name() {
+                ORIGINAL_DST => Arc::new(OriginalDst),
+                HTTP_INSPECTOR => Arc::new(HttpInspector),
+                PROXY_PROTOCOL => Arc::new(proxy_protocol(config)),
+                _ => Arc::new(TlsInspector),
+            });
         }
         let mut filters = ListenerFilters { list, ..ListenerFilters::default() };
         if let Some(timeout) = message.duration("listener_filters_timeout") {
@@ -176,6 +180,17 @@ impl Converter<'_> {
                 .number32("max_connections_to_accept_per_socket_event")
                 .unwrap_or(defaults.accepts_per_wake),
         }
+    }
+}
+
+fn proxy_protocol(config: &Message) -> ProxyProtocol {
+    let versions = config.items("disallowed_versions");
+    let has =
+        |number| versions.iter().any(|it| matches!(it.value, Value::Enum(it) if it == number));
+    ProxyProtocol {
+        is_optional: config.flag("allow_requests_without_proxy_protocol"),
+        // The numbers of V1 and V2.
+        disallowed: [has(0), has(1)],
     }
 }
 

@@ -7,6 +7,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         honoured: &[
             "forward_client_cert_details",
+            "set_current_client_cert_details",
             "codec_type",
             "stat_prefix",
             "route_config",
@@ -53,10 +54,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("drain_timeout", "clients have 1 s between the two GOAWAYs of a drain"),
             ("drain_timeout_jitter", "drains have no jitter"),
             (
-                "set_current_client_cert_details",
-                "read with forward_client_cert_details only, and what would read it is refused",
-            ),
-            (
                 "http1_safe_max_connection_duration",
                 "a connection past its age always finishes its request first",
             ),
@@ -76,6 +73,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("proxy_status_config", "the Proxy-Status header is not there"),
             ("typed_header_validation_config", "headers are validated as HTTP demands"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.SetCurrentClientCertDetails",
+        honoured: &["subject", "cert", "chain", "dns", "uri"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.UpgradeConfig",

@@ -105,6 +105,16 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+        honoured: &["allow_requests_without_proxy_protocol", "disallowed_versions"],
+        harmless: &[
+            ("pass_through_tlvs", "no PROXY protocol is spoken to clusters"),
+            ("tlv_location", "read with rules only, which are refused"),
+            ("stat_prefix", "its headers are not counted"),
+        ],
+        changes: &[("rules", "nothing is kept of what stands behind the addresses")],
+    },
+    Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
         honoured: &[],
         harmless: &[("initial_read_buffer_size", "what is read is read at once")],

@@ -512,7 +512,8 @@ impl ListenerState {
         {
             return Some(only);
         }
-        let (local, peer) = (arrival.local.ip(), arrival.peer.ip());
+        let (local, peer) = (arrival.local.ip(), arrival.client.ip());
+        let direct = arrival.peer.ip();
         let mut left: Vec<&Rc<ChainContext>> =
             self.chains.iter().take(self.config.chains.len()).collect();
         narrow(&mut left, |chain| match (chain.destination_port, local) {
@@ -527,7 +528,7 @@ impl ListenerState {
             Some(transport) => (transport == arrival.transport).then_some(1),
         });
         narrow(&mut left, |chain| offered(&chain.protocols, &arrival.protocols));
-        narrow(&mut left, |chain| longest(&chain.direct_source, peer.map(|peer| peer.ip())));
+        narrow(&mut left, |chain| longest(&chain.direct_source, direct.map(|direct| direct.ip())));
         narrow(&mut left, |chain| match (chain.source_type, peer) {
             (SourceType::Any, _) => Some(0),
             (wanted, Some(peer)) => {

@@ -99,8 +99,8 @@ impl Exchange {
     pub(crate) fn admit(&mut self, slot: usize, id: ConnectionId, arrival: Arrival, now: Instant) {
         let Some(state) = self.listeners.slots.get_mut(slot) else { return };
         let picked = state.pick_chain(&arrival).cloned();
-        let Arrival { local, peer, restored, .. } = arrival;
         let Some(context) = picked else {
+            let Arrival { local, client: peer, .. } = arrival;
             state.stats.no_filter_chain_match.inc();
             let config = Arc::clone(&state.config);
             let mut record = connection_record(local, peer, now);
@@ -134,15 +134,15 @@ impl Exchange {
             ChainKind::Local => return,
         }
         let serial = self.env.serial.next_connection();
-        let role = Role::Downstream(Downstream {
-            context: Rc::clone(&context),
-            requests: 0,
-            closing: false,
-            broken: false,
-            ready: false,
-            restored,
-            serial,
-        });
+        let Arrival { local, peer: direct, client: peer, restored, server_name, .. } = arrival;
+        let mut downstream = Downstream::new(Rc::clone(&context), serial);
+        let direct = (direct != peer).then_some(direct);
+        if restored || direct.is_some() || server_name.is_some() {
+            let particulars = downstream.particulars.get_or_insert_default();
+            (particulars.restored, particulars.direct) = (restored, direct);
+            particulars.server_name = server_name.map(Arc::from);
+        }
+        let role = Role::Downstream(downstream);
         let mux = Mux::Raw(Raw::default());
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
         let made = self.conns.table.insert(connection);

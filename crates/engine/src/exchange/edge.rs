@@ -21,7 +21,8 @@ use crate::exchange::stream::{Direction, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
-use crate::snapshot::http::{Http, ServerHeader};
+use crate::record::{DownstreamTls, ShownCertificate};
+use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader};
 
 /// Where a request comes from, in Envoy's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub(crate) fn mark_request(
     head: &mut Head,
     connection: &Connection,
     config: &Http,
+    tls: Option<&DownstreamTls>,
     random_id: impl FnOnce() -> [u8; 36],
 ) -> (Origin, Option<SocketAddr>) {
     let is_tls = connection.tls.is_some();
@@ -68,10 +70,7 @@ pub(crate) fn mark_request(
     if head.get(Name::XForwardedProto).is_none() {
         head.set_prepared(forwarded_proto);
     }
-    // What stands there is anybody's word: no client's certificate is shown to us by a proxy.
-    if !config.keeps_client_certificate {
-        head.remove(Name::XForwardedClientCert);
-    }
+    tell_certificate(head, config, tls);
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
         head.set(Name::XForwardedProto, scheme.as_bytes());
@@ -119,6 +118,77 @@ pub(crate) fn mark_request(
         head.append(Name::Via, config.via.as_bytes());
     }
     (origin, client)
+}
+
+/// Says in `x-forwarded-client-cert` which certificate the client has shown, as far as that is wanted. What came there
+/// of a client that has shown none may be made up.
+fn tell_certificate(head: &mut Head, config: &Http, tls: Option<&DownstreamTls>) {
+    use ForwardClientCert::{AlwaysForwardOnly, AppendForward, ForwardOnly, Sanitize, SanitizeSet};
+    let shown = tls.and_then(|tls| Some((tls, tls.peer.as_ref()?)));
+    let (tls, peer) = match (config.client_certificate, shown) {
+        (AlwaysForwardOnly, _) | (ForwardOnly, Some(_)) => return,
+        (AppendForward | SanitizeSet, Some(shown)) => shown,
+        (Sanitize, _) | (ForwardOnly | AppendForward | SanitizeSet, None) => {
+            head.remove(Name::XForwardedClientCert);
+            return;
+        }
+    };
+    let mut value = Vec::new();
+    if config.client_certificate == AppendForward {
+        for before in head.values(Name::XForwardedClientCert) {
+            value.extend_from_slice(before);
+            value.push(b',');
+        }
+    }
+    write_certificate(&mut value, tls, peer, &config.client_certificate_details);
+    head.remove(Name::XForwardedClientCert);
+    head.append(Name::XForwardedClientCert, &value);
+}
+
+/// One element of `x-forwarded-client-cert`.
+fn write_certificate(
+    out: &mut Vec<u8>,
+    tls: &DownstreamTls,
+    peer: &ShownCertificate,
+    details: &[CertificateDetail],
+) {
+    write_names(out, b"By=", tls.own.as_ref().map_or(&[], |own| &own.uris));
+    out.extend_from_slice(b"Hash=");
+    out.extend_from_slice(peer.fingerprint.as_bytes());
+    out.push(b';');
+    for detail in details {
+        match detail {
+            CertificateDetail::Certificate => {
+                out.extend_from_slice(b"Cert=\"");
+                tls.write_peer_pem(out);
+                out.extend_from_slice(b"\";");
+            }
+            CertificateDetail::Chain => {
+                out.extend_from_slice(b"Chain=\"");
+                tls.write_chain_pem(out);
+                out.extend_from_slice(b"\";");
+            }
+            CertificateDetail::Subject => {
+                out.extend_from_slice(b"Subject=\"");
+                out.extend_from_slice(peer.subject.as_bytes());
+                out.extend_from_slice(b"\";");
+            }
+            // As Envoy has it, which for domains leaves out what is not there.
+            CertificateDetail::Uri if peer.uris.is_empty() => out.extend_from_slice(b"URI=;"),
+            CertificateDetail::Uri => write_names(out, b"URI=", &peer.uris),
+            CertificateDetail::Dns => write_names(out, b"DNS=", &peer.domains),
+        }
+    }
+    // Elements have no semicolon at their end.
+    out.pop();
+}
+
+fn write_names(out: &mut Vec<u8>, what: &[u8], names: &[Box<[u8]>]) {
+    for name in names {
+        out.extend_from_slice(what);
+        out.extend_from_slice(name);
+        out.push(b';');
+    }
 }
 
 /// What a client of the first proxy must not say.

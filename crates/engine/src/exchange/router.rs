@@ -58,7 +58,9 @@ impl Exchange {
             stream.upgrade = Upgrade::Connect;
         }
         let id = stream.downstream.connection;
-        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let tls = http.config.tells_certificates().then(|| connection.downstream_tls()).flatten();
+        let connection = &*connection;
         match normalize(&mut stream.request, &http.config, &connection.local) {
             Sanitized::Unchanged | Sanitized::Changed => {}
             Sanitized::Rejected => {
@@ -81,7 +83,8 @@ impl Exchange {
         }
         let random = &mut self.env.random;
         let head = &mut stream.request;
-        let (origin, client) = edge::mark_request(head, connection, &http.config, || random.uuid());
+        let (origin, client) =
+            edge::mark_request(head, connection, &http.config, tls.as_deref(), || random.uuid());
         if let Some(client) = client {
             stream.recorder.note(|record| record.downstream_remote = Some(Address::Ip(client)));
         }
@@ -613,7 +616,7 @@ pub(crate) fn destination(
     });
     let mut wanted = said.or_else(|| {
         let connection = conns.table.get(stream.downstream.connection)?;
-        connection.local.ip().filter(|_| connection.downstream().is_some_and(|it| it.restored))
+        connection.local.ip().filter(|_| connection.downstream().is_some_and(|it| it.is_restored()))
     });
     if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
         wanted.set_port(port);

@@ -328,7 +328,11 @@ impl Streams {
             record.connection = serial;
             record.downstream_local = Some(connection.local.clone());
             record.downstream_remote = Some(connection.peer.clone());
-            record.downstream_direct_remote = Some(connection.peer.clone());
+            record.downstream_direct_remote = Some(connection.direct_peer().clone());
+            record.downstream_tls = connection.downstream_tls();
+            let downstream = connection.downstream();
+            record.server_name =
+                downstream.and_then(|downstream| downstream.server_name().cloned());
         }
         Some((index, stream))
     }

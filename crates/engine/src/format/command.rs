@@ -41,8 +41,13 @@ pub(crate) enum Command {
     QueryParam(Box<[u8]>),
     /// `QUERY_PARAMS`.
     QueryParams,
-    /// `REQUESTED_SERVER_NAME` where the request's host may stand in.
-    RequestedHost(Source),
+    /// `REQUESTED_SERVER_NAME`: the name of the server that was asked for; the request's host may stand in for it.
+    RequestedServerName(Asked),
+    /// `DOWNSTREAM_PEER_…` and `DOWNSTREAM_LOCAL_…`: what a certificate says.
+    Certificate(Shown, Said),
+    /// `DOWNSTREAM_PEER_CERT_V_START` and `…_END`.
+    PeerValidity(Bound, TimeFormat),
+    DownstreamTls(OfTls),
     AccessLogType,
     BytesReceived,
     BytesSent,
@@ -98,6 +103,63 @@ pub(crate) enum AddressForm {
     Network(u8),
     /// `80`.
     Port,
+}
+
+/// Which name of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// `SNI_ONLY`.
+    Sni,
+    /// `SNI_FIRST`.
+    SniFirst(Source),
+    /// `HOST_FIRST`.
+    HostFirst(Source),
+}
+
+/// Which certificate of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// The client's.
+    Peer,
+    /// What the client was shown.
+    Local,
+}
+
+/// What is asked of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Subject,
+    Issuer,
+    Serial,
+    Fingerprint,
+    Uris,
+    Domains,
+    Emails,
+    Addresses,
+}
+
+/// An end of the time in which a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Start,
+    End,
+}
+
+/// What is asked of a client's TLS beside its certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfTls {
+    /// `DOWNSTREAM_TLS_VERSION`.
+    Version,
+    /// `DOWNSTREAM_TLS_CIPHER`.
+    Cipher,
+    /// `DOWNSTREAM_TLS_GROUP`.
+    Group,
+    /// `DOWNSTREAM_PEER_CERT`.
+    PeerPem,
+    /// `DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256`.
+    ChainFingerprints,
+    /// `DOWNSTREAM_PEER_CHAIN_SERIALS`.
+    ChainSerials,
 }
 
 /// Which value of something that a route may rewrite.
@@ -286,14 +348,40 @@ commands! {
     "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
     "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
     "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
-    // No filter that sets these, no virtual cluster, no tracer, no internal listener and no TLS downstream can be
-    // configured.
+    // No filter that sets these, no virtual cluster, no tracer and no internal listener can be configured.
     "DYNAMIC_METADATA" | "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => {
         Lookup::Command(Needs, |_| Ok(Command::Absent))
     },
-    "DOWNSTREAM_PEER_CERT_V_END"
-    | "DOWNSTREAM_PEER_CERT_V_START"
-    | "UPSTREAM_PEER_CERT_V_END"
+    "DOWNSTREAM_LOCAL_DNS_SAN" => alone!(Command::Certificate(Shown::Local, Said::Domains)),
+    "DOWNSTREAM_LOCAL_EMAIL_SAN" => alone!(Command::Certificate(Shown::Local, Said::Emails)),
+    "DOWNSTREAM_LOCAL_IP_SAN" => alone!(Command::Certificate(Shown::Local, Said::Addresses)),
+    "DOWNSTREAM_LOCAL_SUBJECT" => alone!(Command::Certificate(Shown::Local, Said::Subject)),
+    "DOWNSTREAM_LOCAL_URI_SAN" => alone!(Command::Certificate(Shown::Local, Said::Uris)),
+    "DOWNSTREAM_PEER_DNS_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Domains)),
+    "DOWNSTREAM_PEER_EMAIL_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Emails)),
+    "DOWNSTREAM_PEER_FINGERPRINT_256" => {
+        alone!(Command::Certificate(Shown::Peer, Said::Fingerprint))
+    },
+    "DOWNSTREAM_PEER_IP_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Addresses)),
+    "DOWNSTREAM_PEER_ISSUER" => alone!(Command::Certificate(Shown::Peer, Said::Issuer)),
+    "DOWNSTREAM_PEER_SERIAL" => alone!(Command::Certificate(Shown::Peer, Said::Serial)),
+    "DOWNSTREAM_PEER_SUBJECT" => alone!(Command::Certificate(Shown::Peer, Said::Subject)),
+    "DOWNSTREAM_PEER_URI_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Uris)),
+    "DOWNSTREAM_PEER_CERT" => alone!(Command::DownstreamTls(OfTls::PeerPem)),
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256" => {
+        alone!(Command::DownstreamTls(OfTls::ChainFingerprints))
+    },
+    "DOWNSTREAM_PEER_CHAIN_SERIALS" => alone!(Command::DownstreamTls(OfTls::ChainSerials)),
+    "DOWNSTREAM_PEER_CERT_V_END" => {
+        Lookup::Command(Takes, |p| TimeFormat::new(p).map(|it| Command::PeerValidity(Bound::End, it)))
+    },
+    "DOWNSTREAM_PEER_CERT_V_START" => {
+        Lookup::Command(Takes, |p| TimeFormat::new(p).map(|it| Command::PeerValidity(Bound::Start, it)))
+    },
+    "DOWNSTREAM_TLS_CIPHER" => alone!(Command::DownstreamTls(OfTls::Cipher)),
+    "DOWNSTREAM_TLS_GROUP" => alone!(Command::DownstreamTls(OfTls::Group)),
+    "DOWNSTREAM_TLS_VERSION" => alone!(Command::DownstreamTls(OfTls::Version)),
+    "UPSTREAM_PEER_CERT_V_END"
     | "UPSTREAM_PEER_CERT_V_START" => {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
     },
@@ -389,8 +477,9 @@ fn requested_server_name(parameter: &str) -> Result<Command, String> {
         _ => return Err("only ORIG, HOST or ORIG_OR_HOST are known".to_owned()),
     };
     match asked {
-        "" | "SNI_ONLY" => Ok(Command::Absent),
-        "SNI_FIRST" | "HOST_FIRST" => Ok(Command::RequestedHost(source)),
+        "" | "SNI_ONLY" => Ok(Command::RequestedServerName(Asked::Sni)),
+        "SNI_FIRST" => Ok(Command::RequestedServerName(Asked::SniFirst(source))),
+        "HOST_FIRST" => Ok(Command::RequestedServerName(Asked::HostFirst(source))),
         _ => Err("only SNI_ONLY, SNI_FIRST or HOST_FIRST are known".to_owned()),
     }
 }
@@ -456,39 +545,18 @@ pub(super) fn is_of_upstream_tls(name: &str) -> bool {
 
 /// Whether a command is about a client's TLS and has no answer here.
 pub(super) fn is_of_downstream_tls(name: &str) -> bool {
-    name == "REQUESTED_SERVER_NAME"
-        || name.starts_with("DOWNSTREAM_")
-            && (TLS_ONLY.contains(&name) || name.starts_with("DOWNSTREAM_PEER_CERT_V_"))
+    name.starts_with("DOWNSTREAM_") && TLS_ONLY.contains(&name)
 }
 
 /// What only a TLS connection has, but for what is there.
 const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_HANDSHAKE_DURATION",
-    "DOWNSTREAM_LOCAL_DNS_SAN",
-    "DOWNSTREAM_LOCAL_EMAIL_SAN",
-    "DOWNSTREAM_LOCAL_IP_SAN",
     "DOWNSTREAM_LOCAL_OTHERNAME_SAN",
-    "DOWNSTREAM_LOCAL_SUBJECT",
-    "DOWNSTREAM_LOCAL_URI_SAN",
-    "DOWNSTREAM_PEER_CERT",
     "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
-    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
-    "DOWNSTREAM_PEER_CHAIN_SERIALS",
-    "DOWNSTREAM_PEER_DNS_SAN",
-    "DOWNSTREAM_PEER_EMAIL_SAN",
     "DOWNSTREAM_PEER_FINGERPRINT_1",
-    "DOWNSTREAM_PEER_FINGERPRINT_256",
-    "DOWNSTREAM_PEER_IP_SAN",
-    "DOWNSTREAM_PEER_ISSUER",
     "DOWNSTREAM_PEER_ISSUER_SERIAL",
     "DOWNSTREAM_PEER_OTHERNAME_SAN",
-    "DOWNSTREAM_PEER_SERIAL",
-    "DOWNSTREAM_PEER_SUBJECT",
-    "DOWNSTREAM_PEER_URI_SAN",
-    "DOWNSTREAM_TLS_CIPHER",
-    "DOWNSTREAM_TLS_GROUP",
     "DOWNSTREAM_TLS_SESSION_ID",
-    "DOWNSTREAM_TLS_VERSION",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
     "TLS_JA3_FINGERPRINT",
     "TLS_JA4_FINGERPRINT",

@@ -2,15 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use towpath_proto::tls::{CipherSuite, Group, Version};
 use towpath_proto::{Address, Head, Instant, Name};
 
 use super::Facts;
 use super::append::{append, append_number};
-use super::command::{AddressForm, Command, GrpcForm, Source, TimePoint};
+use super::command::{
+    AddressForm, Asked, Bound, Command, GrpcForm, OfTls, Said, Shown, Source, TimePoint,
+};
 use crate::field::Field;
 use crate::grpc;
 use crate::number::AddressText;
-use crate::record::{Flags, Record};
+use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
 use crate::route::index::without_port;
 use crate::route::path::path_end;
 use crate::route::query;
@@ -46,10 +49,27 @@ impl Command {
             Self::Path { query, source } => path(out, facts.request, *query, *source),
             Self::QueryParam(name) => query_param(out, facts.request, name),
             Self::QueryParams => query_params(out, facts.request),
-            Self::RequestedHost(source) => facts.request.is_some_and(|head| {
-                let before = head.get(Name::XEnvoyOriginalHost);
-                bytes(out, source.of(before, head.authority()))
-            }),
+            Self::RequestedServerName(asked) => requested_server_name(out, facts, *asked),
+            Self::Certificate(shown, said) => {
+                let tls = record.downstream_tls.as_deref();
+                tls.and_then(|tls| shown.of(tls)).is_some_and(|it| certificate(out, it, *said))
+            }
+            Self::PeerValidity(bound, format) => {
+                let peer = record.downstream_tls.as_deref().and_then(|tls| tls.peer.as_ref());
+                peer.is_some_and(|peer| {
+                    let seconds = match bound {
+                        Bound::Start => peer.validity.0,
+                        Bound::End => peer.validity.1,
+                    };
+                    // Before 1970 and after 2554 is as far as it goes.
+                    let seconds = u64::try_from(seconds).unwrap_or_default();
+                    format.write(out, seconds.saturating_mul(NANOS_PER_SECOND));
+                    true
+                })
+            }
+            Self::DownstreamTls(asked) => {
+                record.downstream_tls.as_deref().is_some_and(|tls| of_tls(out, tls, *asked))
+            }
             Self::AccessLogType => text(out, facts.log_type),
             Self::BytesReceived => number(out, record.bytes_received),
             Self::BytesSent => number(out, record.bytes_sent),
@@ -153,6 +173,57 @@ impl TimePoint {
             Self::HandshakeEnd => record.secured,
         }
     }
+}
+
+impl Shown {
+    const fn of(self, tls: &DownstreamTls) -> Option<&ShownCertificate> {
+        match self {
+            Self::Peer => tls.peer.as_ref(),
+            Self::Local => tls.own.as_ref(),
+        }
+    }
+}
+
+fn certificate(out: &mut Vec<u8>, certificate: &ShownCertificate, said: Said) -> bool {
+    match said {
+        Said::Subject => text(out, &certificate.subject),
+        Said::Issuer => text(out, &certificate.issuer),
+        Said::Serial => text(out, &certificate.serial),
+        Said::Fingerprint => text(out, &certificate.fingerprint),
+        Said::Uris => bytes(out, &certificate.uris.join(&b',')),
+        Said::Domains => bytes(out, &certificate.domains.join(&b',')),
+        Said::Emails => bytes(out, &certificate.emails.join(&b',')),
+        Said::Addresses => bytes(out, &certificate.addresses.join(&b',')),
+    }
+}
+
+fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
+    match asked {
+        OfTls::Version => text(out, tls.version.map_or("", Version::name)),
+        OfTls::Cipher => text(out, tls.cipher.map_or("", CipherSuite::name)),
+        OfTls::Group => text(out, tls.group.map_or("", Group::name)),
+        OfTls::PeerPem => {
+            tls.write_peer_pem(out);
+            tls.peer.is_some()
+        }
+        OfTls::ChainFingerprints => text(out, &tls.chain_fingerprints().join(",")),
+        OfTls::ChainSerials => text(out, &tls.chain_serials().join(",")),
+    }
+}
+
+fn requested_server_name(out: &mut Vec<u8>, facts: &Facts<'_>, asked: Asked) -> bool {
+    let sni = facts.record.server_name.as_deref().unwrap_or_default().as_bytes();
+    let host = |source: Source| {
+        let head = facts.request?;
+        Some(source.of(head.get(Name::XEnvoyOriginalHost), head.authority()))
+    };
+    let name = match asked {
+        Asked::Sni => sni,
+        Asked::SniFirst(source) if sni.is_empty() => host(source).unwrap_or_default(),
+        Asked::SniFirst(_) => sni,
+        Asked::HostFirst(source) => host(source).filter(|host| !host.is_empty()).unwrap_or(sni),
+    };
+    bytes(out, name)
 }
 
 fn bytes(out: &mut Vec<u8>, value: &[u8]) -> bool {
@@ -314,3 +385,5 @@ fn query_params(out: &mut Vec<u8>, head: Option<&Head>) -> bool {
     let Some(start) = target.iter().position(|byte| *byte == b'?') else { return false };
     bytes(out, &target[start + 1..])
 }
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;

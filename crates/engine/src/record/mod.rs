@@ -4,6 +4,7 @@
 
 pub mod details;
 mod flags;
+mod peer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
 pub use flags::Flags;
+pub use peer::{DownstreamTls, ShownCertificate};
 
 /// The facts of one stream.
 #[derive(Clone, Debug)]
@@ -84,6 +86,10 @@ pub struct Record {
     pub downstream_remote: Option<Address>,
     /// The peer of the downstream socket.
     pub downstream_direct_remote: Option<Address>,
+    /// The TLS of the downstream connection.
+    pub downstream_tls: Option<Arc<DownstreamTls>>,
+    /// The name by which the client asked for this server, as far as a listener filter has read it.
+    pub server_name: Option<Arc<str>>,
     /// Counts connections of this worker; unique with the worker's number.
     pub connection: u64,
     /// The same for the upstream connection; 0 when there was none.
@@ -151,6 +157,8 @@ impl Record {
             downstream_local: None,
             downstream_remote: None,
             downstream_direct_remote: None,
+            downstream_tls: None,
+            server_name: None,
             connection: 0,
             upstream_connection: 0,
             stream: 0,

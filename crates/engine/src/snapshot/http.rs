@@ -57,9 +57,10 @@ pub struct Http {
     pub log_flush_interval: Option<Duration>,
     /// `access_log_options.flush_access_log_on_new_request`.
     pub log_on_new_request: bool,
-    /// Whether `x-forwarded-client-cert` of a request is passed on as it came: `forward_client_cert_details:
-    /// ALWAYS_FORWARD_ONLY`. Otherwise it is removed.
-    pub keeps_client_certificate: bool,
+    /// `forward_client_cert_details`: what becomes of `x-forwarded-client-cert`.
+    pub client_certificate: ForwardClientCert,
+    /// `set_current_client_cert_details`: what is told of a client's certificate beside its hash, in this order.
+    pub client_certificate_details: Vec<CertificateDetail>,
     /// `use_remote_address`: this is an edge; the peer's address is the client's.
     pub use_remote_address: bool,
     /// `xff_num_trusted_hops`.
@@ -98,6 +99,50 @@ pub struct Http {
     pub upgrades: Vec<Upgrade>,
     /// `local_reply_config`.
     pub local_reply: Option<LocalReply>,
+}
+
+impl Http {
+    /// Whether what becomes of a request's `x-forwarded-client-cert` depends on the client's certificate.
+    pub(crate) const fn tells_certificates(&self) -> bool {
+        match self.client_certificate {
+            ForwardClientCert::Sanitize | ForwardClientCert::AlwaysForwardOnly => false,
+            ForwardClientCert::ForwardOnly
+            | ForwardClientCert::AppendForward
+            | ForwardClientCert::SanitizeSet => true,
+        }
+    }
+}
+
+/// Envoy `HttpConnectionManager.ForwardClientCertDetails`. All but the last remove what a client says that has shown no
+/// certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardClientCert {
+    /// `SANITIZE`: it is removed.
+    #[default]
+    Sanitize,
+    /// `FORWARD_ONLY`: it is passed on as it came.
+    ForwardOnly,
+    /// `APPEND_FORWARD`: the client's certificate is told behind what came.
+    AppendForward,
+    /// `SANITIZE_SET`: the client's certificate is told in place of what came.
+    SanitizeSet,
+    /// `ALWAYS_FORWARD_ONLY`: it is passed on as it came, whoever the client is.
+    AlwaysForwardOnly,
+}
+
+/// Something that `x-forwarded-client-cert` says of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateDetail {
+    /// `Cert`: the certificate.
+    Certificate,
+    /// `Chain`: it and those that lead to its root.
+    Chain,
+    /// `Subject`.
+    Subject,
+    /// `URI`: each of its URIs.
+    Uri,
+    /// `DNS`: each of its domains.
+    Dns,
 }
 
 /// Envoy `HttpConnectionManager.CodecType`, as far as it is spoken.

@@ -86,8 +86,10 @@ pub trait ListenerFilter: std::fmt::Debug + Send + Sync {
 pub struct Arrival {
     /// The address that the connection was accepted on; where a filter knows better, where the client wanted to go.
     pub local: Address,
-    /// Where it comes from: the socket's peer.
+    /// The peer of the socket.
     pub peer: Address,
+    /// Where it comes from: the socket's peer, or who a proxy says its client is.
+    pub client: Address,
     /// Where it was going to before it was redirected, as far as the kernel says.
     pub original: Option<SocketAddr>,
     /// A filter has made that `local`.
@@ -103,9 +105,10 @@ pub struct Arrival {
 impl Arrival {
     /// What is known before any filter has looked.
     #[must_use]
-    pub const fn new(local: Address, peer: Address) -> Self {
+    pub fn new(local: Address, peer: Address) -> Self {
         Self {
             local,
+            client: peer.clone(),
             peer,
             original: None,
             restored: false,

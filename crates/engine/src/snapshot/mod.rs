@@ -14,6 +14,7 @@ pub mod http_inspector;
 pub mod listener;
 pub mod log;
 pub(crate) mod plain;
+pub mod proxy_protocol;
 pub mod route;
 pub mod tls;
 

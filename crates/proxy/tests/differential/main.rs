@@ -84,7 +84,8 @@ suites!(
     outliers,
     balancing,
     hashing,
-    sockets
+    sockets,
+    client_certificates
 );
 
 fn folder() -> std::path::PathBuf {

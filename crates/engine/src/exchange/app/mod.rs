@@ -142,15 +142,9 @@ impl Exchange {
         let context = self.app_context();
         let serial = self.env.serial.next_connection();
         let window = self.upstreams.app.settings.window_bytes;
-        let role = Role::Downstream(Downstream {
-            context,
-            requests: 1,
-            closing: false,
-            broken: false,
-            ready: true,
-            restored: false,
-            serial,
-        });
+        let mut downstream = Downstream::new(context, serial);
+        (downstream.requests, downstream.ready) = (1, true);
+        let role = Role::Downstream(downstream);
         let nowhere = Address::unspecified;
         let mux = Mux::App(Box::new(call));
         let id = self
