@@ -30,6 +30,7 @@ mod matcher;
 mod original_dst;
 mod outlier;
 mod overload;
+mod rbac;
 mod retry;
 mod route;
 mod route_action;

@@ -6,6 +6,7 @@ mod bootstrap;
 mod cluster;
 mod http;
 mod listener;
+mod rbac;
 mod route;
 mod shared;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         cluster::ENTRIES,
         shared::ENTRIES,
         tls::ENTRIES,
+        rbac::ENTRIES,
         bolt::ENTRIES,
     ]
     .into_iter()

@@ -29,6 +29,7 @@ pub mod matcher;
 pub mod message;
 mod number;
 mod random;
+pub mod rbac;
 pub mod record;
 pub mod route;
 mod serving;

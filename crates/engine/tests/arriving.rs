@@ -24,8 +24,8 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::cluster::{Discovery, OriginalDestination};
 use towpath_engine::snapshot::listener::{
-    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilters, Look, OriginalDst,
-    Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilters, Look,
+    NetworkFilters, OriginalDst, Terminal,
 };
 use towpath_engine::snapshot::route::Action;
 use towpath_engine::stats::Registry;
@@ -78,7 +78,7 @@ fn plan(filters: ListenerFilters) -> Snapshot {
     let chain = |port: Option<u16>, terminal| FilterChain {
         name: "".into(),
         matches: ChainMatch { destination_port: port, ..ChainMatch::default() },
-        filters: Vec::new(),
+        filters: NetworkFilters::default(),
         terminal,
         tls: None,
         transport_timeout: None,
@@ -429,7 +429,7 @@ fn two(there: SocketAddr, bound: SocketAddr) -> Snapshot {
     let chain = FilterChain {
         name: "".into(),
         matches: ChainMatch { destination_port: Some(there.port()), ..ChainMatch::default() },
-        filters: Vec::new(),
+        filters: NetworkFilters::default(),
         terminal: terminal.clone(),
         tls: None,
         transport_timeout: None,

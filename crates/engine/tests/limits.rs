@@ -16,7 +16,7 @@ use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, address, origin_address};
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::cluster::Limits;
-use towpath_engine::snapshot::listener::{Listener, NetworkFilter};
+use towpath_engine::snapshot::listener::{ConnectionLimit, Listener};
 use towpath_engine::snapshot::{ClusterId, FilterChain, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
@@ -171,7 +171,7 @@ fn connection_limits_let_exactly_so_many_in() {
             of_process.max_connections = Some(5);
             let of_filter = with_listener(|listener| {
                 let chain: &mut FilterChain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-                chain.filters.push(NetworkFilter::ConnectionLimit {
+                chain.filters.limits.push(ConnectionLimit {
                     stat_prefix: "few".into(),
                     max_connections: 5,
                     open: Default::default(),

@@ -29,7 +29,7 @@ use secure::{Certificates, CloseNotify};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
-    ChainMatch, ListenerFilter, ListenerFilters, Terminal, TlsInspector, Transport,
+    ChainMatch, ListenerFilter, ListenerFilters, NetworkFilters, Terminal, TlsInspector, Transport,
 };
 use towpath_engine::snapshot::route::{Action, RequireTls};
 use towpath_engine::stats::Registry;
@@ -279,7 +279,7 @@ fn chain(name: &str, certificates: &Certificates, matches: ChainMatch) -> Arc<Fi
     Arc::new(FilterChain {
         name: "".into(),
         matches,
-        filters: Vec::new(),
+        filters: NetworkFilters::default(),
         terminal: Terminal::Http(Arc::new(http(routes))),
         tls,
         transport_timeout: None,

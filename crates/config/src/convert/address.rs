@@ -78,7 +78,7 @@ impl Converter<'_> {
         ranges.into_iter().filter_map(|range| self.prefix(range)).collect()
     }
 
-    fn prefix(&mut self, range: &Message) -> Option<Prefix> {
+    pub(super) fn prefix(&mut self, range: &Message) -> Option<Prefix> {
         let text = range.text("address_prefix");
         let Ok(address) = text.parse::<IpAddr>() else {
             self.report

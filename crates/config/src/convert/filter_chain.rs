@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
-    ChainMatch, NetworkFilter, SourceType, Terminal, Transport,
+    ChainMatch, ConnectionLimit, NetworkFilters, SourceType, Terminal, Transport,
 };
 use towpath_engine::total::Total;
 
 use super::Converter;
 use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
+use super::rbac::NETWORK_RBAC;
 use crate::message::Message;
 
 const HTTP: &str =
@@ -20,9 +21,14 @@ const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const CONNECTION_LIMIT: &str =
     "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
 
-/// A filter of a chain.
+const SNI_CLUSTER: &str = "envoy.extensions.filters.network.sni_cluster.v3.SniCluster";
+/// The network filters that there are.
+const KNOWN: [&str; 6] = [HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT, NETWORK_RBAC, SNI_CLUSTER];
+
+/// What a filter is to its chain.
 enum Filter {
-    Deciding(NetworkFilter),
+    /// Others follow it; it is among those that were collected.
+    Deciding,
     Last(Terminal),
 }
 
@@ -31,26 +37,25 @@ impl Converter<'_> {
         let matches = chain.message("filter_chain_match").map(|matches| self.chain_match(matches));
         let filters: Vec<_> = chain.messages("filters").collect();
         let count = filters.len();
-        let (mut deciding, mut terminal) = (Vec::new(), None);
+        let (mut before, mut terminal) = (NetworkFilters::default(), None);
         for (message, index) in filters.into_iter().zip(1..) {
-            match self.network_filter(message)? {
-                Some(Filter::Last(_)) if index < count => {
+            match self.network_filter(message, &mut before)? {
+                Filter::Last(_) if index < count => {
                     let name = message.text("name");
                     self.report.problem(
                         &message.at,
                         format!("terminal filter named {name} must be the last filter"),
                     );
                 }
-                Some(Filter::Last(last)) => terminal = Some(last),
-                Some(Filter::Deciding(_)) if index == count => {
+                Filter::Last(last) => terminal = Some(last),
+                Filter::Deciding if index == count => {
                     let name = message.text("name");
                     self.report.problem(
                         &message.at,
                         format!("non-terminal filter named {name} is the last filter"),
                     );
                 }
-                Some(Filter::Deciding(filter)) => deciding.push(filter),
-                None => {}
+                Filter::Deciding => {}
             }
         }
         if count == 0 {
@@ -62,32 +67,37 @@ impl Converter<'_> {
         Some(FilterChain {
             name: Arc::from(chain.text("name")),
             matches: matches.unwrap_or_default(),
-            filters: deciding,
+            filters: before,
             terminal: terminal?,
             tls,
             transport_timeout: chain.duration("transport_socket_connect_timeout"),
         })
     }
 
-    /// `None` ends the chain's conversion, `Some(None)` leaves out a filter that does nothing.
-    fn network_filter(&mut self, message: &Message) -> Option<Option<Filter>> {
-        let (config, _) =
-            self.extension(message, NETWORK_FILTER, &[HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT])?;
-        Some(match config.descriptor.full_name() {
-            HTTP => Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
-            TCP => Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),
-            BOLT_PROXY => Some(Filter::Last(Terminal::Bolt(Arc::new(self.bolt_proxy(config)?)))),
-            _ => self.connection_limit(config).map(Filter::Deciding),
-        })
+    /// Reads a filter; one that others follow goes to those before the last. `None` ends the chain's conversion.
+    fn network_filter(&mut self, message: &Message, before: &mut NetworkFilters) -> Option<Filter> {
+        let (config, _) = self.extension(message, NETWORK_FILTER, &KNOWN)?;
+        match config.descriptor.full_name() {
+            HTTP => return Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
+            TCP => return Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),
+            BOLT_PROXY => {
+                return Some(Filter::Last(Terminal::Bolt(Arc::new(self.bolt_proxy(config)?))));
+            }
+            NETWORK_RBAC => before.rbac.push(self.network_rbac(config)?),
+            SNI_CLUSTER => before.sni_cluster = true,
+            _ => before.limits.extend(self.connection_limit(config)),
+        }
+        Some(Filter::Deciding)
     }
 
-    fn connection_limit(&mut self, config: &Message) -> Option<NetworkFilter> {
+    /// A limit, unless it is switched off.
+    fn connection_limit(&mut self, config: &Message) -> Option<ConnectionLimit> {
         if let Some(enabled) = config.message("runtime_enabled")
             && !self.runtime_flag(enabled)
         {
             return None;
         }
-        Some(NetworkFilter::ConnectionLimit {
+        Some(ConnectionLimit {
             stat_prefix: Arc::from(config.text("stat_prefix")),
             max_connections: config.number("max_connections").unwrap_or(1),
             open: Total::default(),

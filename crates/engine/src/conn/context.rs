@@ -7,16 +7,18 @@ use std::time::Duration;
 use crate::conn::tls::ChainTls;
 use crate::filter::HttpFilter;
 use crate::ids::{Kind, NO_CLUSTER};
+use crate::rbac::Subject;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
-    ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilter, Terminal,
+    ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
+    NetworkRbac, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
-    TcpStats,
+    RbacStats, TcpStats,
 };
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
@@ -30,8 +32,10 @@ pub(crate) struct ChainContext {
     pub(crate) kind: ChainKind,
     /// How its clients are spoken to; plain text without.
     pub(crate) tls: Option<ChainTls>,
-    /// The counters of the chain's network filters, in their order.
+    /// The counters of the chain's connection limits, in their order.
     pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
+    /// Those of its rules.
+    pub(crate) rbac: Vec<Arc<RbacStats>>,
     /// Logs or formats of its configuration may ask what became of a stream.
     pub(crate) is_recorded: bool,
     /// Index into the worker's listeners.
@@ -112,6 +116,7 @@ impl ChainContext {
             kind: ChainKind::Local,
             tls: None,
             limits: Vec::new(),
+            rbac: Vec::new(),
             is_recorded: true,
             slot: usize::MAX,
             is_default: false,
@@ -122,21 +127,41 @@ impl ChainContext {
     pub(crate) fn enter(&self) -> Option<(&ConnectionLimitStats, Duration)> {
         self.listener.open.add(1);
         let mut refused = None;
-        for (filter, stats) in self.chain.filters.iter().zip(&self.limits) {
-            let NetworkFilter::ConnectionLimit { max_connections, open, delay, .. } = filter;
+        for (limit, stats) in self.chain.filters.limits.iter().zip(&self.limits) {
             stats.active_connections.inc();
-            if open.add(1) >= *max_connections && refused.is_none() {
-                refused = Some((&**stats, *delay));
+            if limit.open.add(1) >= limit.max_connections && refused.is_none() {
+                refused = Some((&**stats, limit.delay));
             }
         }
         refused
     }
 
+    /// Judges what a client sends by the chain's rules, in their order. Answers what refuses it: the details, and how
+    /// long the connection is held then.
+    pub(crate) fn judge(&self, subject: &Subject<'_>) -> Option<(&'static str, Duration)> {
+        self.rbac().find_map(|(filter, stats)| {
+            if let Some(shadow) = &filter.shadow {
+                stats.count_shadow(shadow.judge(subject).is_allowed);
+            }
+            let judgement = filter.rules.as_ref()?.judge(subject);
+            stats.count(judgement.is_allowed);
+            (!judgement.is_allowed).then_some((judgement.details, filter.delay))
+        })
+    }
+
+    /// Whether rules judge all that a client sends, not only its first bytes.
+    pub(crate) fn judges_all(&self) -> bool {
+        self.chain.filters.rbac.iter().any(|filter| filter.is_continuous)
+    }
+
+    fn rbac(&self) -> impl Iterator<Item = (&NetworkRbac, &RbacStats)> {
+        self.chain.filters.rbac.iter().zip(self.rbac.iter().map(|stats| &**stats))
+    }
+
     /// One is over for its filters.
     pub(crate) fn leave_filters(&self) {
-        for (filter, stats) in self.chain.filters.iter().zip(&self.limits) {
-            let NetworkFilter::ConnectionLimit { open, .. } = filter;
-            open.sub(1);
+        for (limit, stats) in self.chain.filters.limits.iter().zip(&self.limits) {
+            limit.open.sub(1);
             stats.active_connections.dec();
         }
     }
@@ -212,7 +237,7 @@ fn no_listener() -> (Listener, FilterChain) {
     let chain = FilterChain {
         name: "".into(),
         matches: ChainMatch::default(),
-        filters: Vec::new(),
+        filters: NetworkFilters::default(),
         // The kind says what takes its streams: a chain of the app's has no configuration.
         terminal: Terminal::Tcp(Arc::new(nothing)),
         tls: None,

@@ -131,6 +131,8 @@ pub(crate) struct Downstream {
     pub(crate) broken: bool,
     /// It has its mux: under TLS its handshake is over.
     pub(crate) ready: bool,
+    /// Rules have not judged yet what it sends.
+    pub(crate) unjudged: bool,
     pub(crate) serial: u64,
     /// What is known of it alone, if anything is.
     pub(crate) particulars: Option<Box<Particulars>>,
@@ -292,6 +294,7 @@ impl Downstream {
     /// A client's connection that a chain has taken, or the app's.
     pub(crate) fn new(context: Rc<ChainContext>, serial: u64) -> Self {
         Self {
+            unjudged: !context.rbac.is_empty(),
             context,
             requests: 0,
             closing: false,

@@ -25,7 +25,7 @@ use crate::record::Record;
 use crate::serving::Serving;
 use crate::snapshot::Http;
 use crate::snapshot::listener::{
-    Arrival, ChainMatch, FilterChain, Listener, NetworkFilter, Prefix, SourceType, Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, Prefix, SourceType, Terminal,
 };
 use crate::snapshot::plain::{PlainRoutes, is_recorded};
 use crate::stats::{ListenerStats, Scope};
@@ -315,14 +315,14 @@ impl Listeners {
             } else {
                 old.name == new.name
             };
-            let limits = before.limits.iter().zip(&context.limits);
+            let counts_alike =
+                are_same(&before.limits, &context.limits) && are_same(&before.rbac, &context.rbac);
             same && old.tls.is_some() == new.tls.is_some()
                 && before.is_default == context.is_default
                 && before.listener.ignore_global_limit == context.listener.ignore_global_limit
                 && Arc::ptr_eq(&before.stats, &context.stats)
                 && before.kind.counts_with(&context.kind)
-                && before.limits.len() == context.limits.len()
-                && limits.into_iter().all(|(old, new)| Arc::ptr_eq(old, new))
+                && counts_alike
         })
     }
 
@@ -450,11 +450,13 @@ impl Env {
             ChainKind::Tcp(tcp) => !tcp.config.access_logs.is_empty(),
             ChainKind::Local => true,
         };
-        let limits = chain.filters.iter().map(|filter| {
-            let NetworkFilter::ConnectionLimit { stat_prefix, .. } = filter;
-            self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(stat_prefix)))
+        let limits = chain.filters.limits.iter().map(|limit| {
+            self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(&limit.stat_prefix)))
         });
-        let limits = limits.collect();
+        let rbac = chain.filters.rbac.iter().map(|filter| {
+            self.registry.set(self.index, Scope::NetworkRbac(Arc::clone(&filter.stat_prefix)))
+        });
+        let (limits, rbac) = (limits.collect(), rbac.collect());
         let tls = chain.tls.as_ref().map(|tls| {
             let scope = Scope::ListenerTls(Arc::clone(&listener.stat_prefix));
             let stats = self.registry.set(self.index, scope);
@@ -467,6 +469,7 @@ impl Env {
             kind,
             tls,
             limits,
+            rbac,
             is_recorded,
             slot,
             is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
@@ -547,6 +550,12 @@ impl ListenerState {
         let default = self.config.default_chain.as_ref().and_then(|_| self.chains.last());
         left.first().copied().or(default)
     }
+}
+
+/// Whether these are the same counters.
+fn are_same<T>(these: &[Arc<T>], those: &[Arc<T>]) -> bool {
+    these.len() == those.len()
+        && these.iter().zip(those).all(|(this, that)| Arc::ptr_eq(this, that))
 }
 
 /// What a listener's own log can say of a connection.

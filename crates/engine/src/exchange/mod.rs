@@ -14,6 +14,7 @@ pub(crate) mod filters;
 pub(crate) mod finish;
 pub(crate) mod forward;
 pub(crate) mod grpc;
+pub(crate) mod judge;
 pub(crate) mod lazy_head;
 pub(crate) mod log;
 pub(crate) mod offer;
@@ -112,6 +113,9 @@ impl Exchange {
         }
         connection.bytes_received += chunk.len() as u64;
         match &connection.role {
+            Role::Downstream(downstream) if downstream.unjudged => {
+                self.receive_judged(id, chunk, now);
+            }
             Role::Downstream(_) => {
                 connection.mux.receive(chunk);
                 self.pump(id, now);
@@ -164,6 +168,7 @@ impl Exchange {
                 self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
             }
             Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
+            Role::Downstream(downstream) if downstream.unjudged => self.judge_end(id, now),
             Role::Downstream(_) => self.on_client_ended(id, now),
             Role::Upstream(_) => self.on_upstream_ended(id, now),
         }

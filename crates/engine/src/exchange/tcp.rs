@@ -38,12 +38,15 @@ impl Exchange {
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
         }
         let random = self.env.random.next();
-        let cluster = match &tcp.config.cluster {
-            ClusterChoice::One(cluster) => Some(*cluster),
-            ClusterChoice::Weighted { .. } => {
+        let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
+        let named = context.chain.filters.sni_cluster.then(asked).flatten();
+        let cluster = match (&tcp.config.cluster, named) {
+            (_, Some(name)) => self.snapshot.cluster_id(&name),
+            (ClusterChoice::One(cluster), None) => Some(*cluster),
+            (ClusterChoice::Weighted { .. }, None) => {
                 tcp.config.cluster.weighted(random).map(|choice| choice.cluster)
             }
-            ClusterChoice::Header(_) => None,
+            (ClusterChoice::Header(_), None) => None,
         };
         match cluster {
             Some(cluster) => self.place_tcp(index, cluster, now),

@@ -162,6 +162,9 @@ impl Exchange {
         }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.bytes_received += plain.len() as u64;
+        if connection.downstream().is_some_and(|downstream| downstream.unjudged) {
+            return self.receive_judged(id, plain, now);
+        }
         let hears = connection.contact().is_some();
         connection.mux.receive(plain);
         if hears {

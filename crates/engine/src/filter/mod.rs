@@ -17,6 +17,7 @@ pub mod grpc_web;
 pub mod header_mutation;
 pub mod health_check;
 pub mod local_ratelimit;
+pub mod rbac;
 
 use std::any::Any;
 use std::fmt;

@@ -65,9 +65,18 @@ impl HeaderMatcher {
             present = true;
             matched |= self.test.holds(value);
         });
+        self.decide(present, matched)
+    }
+
+    /// Whether a connection matches of which there is no head.
+    #[must_use]
+    pub fn matches_no_head(&self) -> bool {
+        self.decide(false, false)
+    }
+
+    fn decide(&self, mut present: bool, mut matched: bool) -> bool {
         if !present && self.missing_as_empty {
-            present = true;
-            matched = self.test.holds(b"");
+            (present, matched) = (true, self.test.holds(b""));
         }
         match self.test {
             HeaderTest::Present(wanted) => (present == wanted) != self.invert,

@@ -1,5 +1,8 @@
 //! `%RESPONSE_CODE_DETAILS%` and its kin in the words of Envoy 1.40.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use towpath_proto::Failure;
 use towpath_proto::tls::{Distrust, Fault};
 
@@ -61,6 +64,20 @@ pub const NO_SERVICE: &str = "bolt.no_service";
 pub const BLOCK_TOO_LONG: &str = "bolt.headers_too_long";
 /// A one-way call was sent.
 pub const ONEWAY: &str = "bolt.oneway";
+
+/// Details that a configuration words, for the life of the process: the same text takes memory once, however often it
+/// is loaded.
+#[must_use]
+pub fn worded(text: &str) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = texts.get(text) {
+        return known;
+    }
+    let text: &'static str = Box::leak(text.into());
+    texts.insert(text);
+    text
+}
 
 /// The details before and after the response began, and the transport failure, if any.
 macro_rules! words {

@@ -10,6 +10,7 @@ use towpath_proto::{Address, ListenOptions};
 use super::log::AccessLog;
 use super::route::ClusterChoice;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
+use crate::rbac::Rules;
 use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
@@ -204,8 +205,8 @@ pub struct FilterChain {
     pub name: Arc<str>,
     /// Which connections it takes.
     pub matches: ChainMatch,
-    /// Network filters before the last, in order.
-    pub filters: Vec<NetworkFilter>,
+    /// Network filters before the last.
+    pub filters: NetworkFilters,
     /// The last network filter.
     pub terminal: Terminal,
     /// How clients are spoken to under TLS; `None` is plain text. Envoy `transport_socket`.
@@ -290,20 +291,45 @@ fn mask(length: u8, width: u8) -> u128 {
     u128::MAX.checked_shl(rest).unwrap_or(0)
 }
 
-/// A network filter that decides before the last one.
-#[derive(Debug)]
-pub enum NetworkFilter {
+/// The network filters before the last one. Those of one kind act at one moment, in order: limits when a connection
+/// begins, rules with its first bytes.
+#[derive(Debug, Default)]
+pub struct NetworkFilters {
     /// `envoy.filters.network.connection_limit`.
-    ConnectionLimit {
-        /// Its counters' prefix.
-        stat_prefix: Arc<str>,
-        /// Connections at once.
-        max_connections: u64,
-        /// Those that all workers have.
-        open: Total,
-        /// How long a connection over the limit is held before it is closed.
-        delay: Duration,
-    },
+    pub limits: Vec<ConnectionLimit>,
+    /// `envoy.filters.network.rbac`.
+    pub rbac: Vec<NetworkRbac>,
+    /// `envoy.filters.network.sni_cluster`: the name of the server that a client asks for names the cluster, in place
+    /// of the TCP proxy's own.
+    pub sni_cluster: bool,
+}
+
+/// Envoy `extensions.filters.network.connection_limit.v3.ConnectionLimit`.
+#[derive(Debug)]
+pub struct ConnectionLimit {
+    /// Its counters' prefix.
+    pub stat_prefix: Arc<str>,
+    /// Connections at once.
+    pub max_connections: u64,
+    /// Those that all workers have.
+    pub open: Total,
+    /// How long a connection over the limit is held before it is closed.
+    pub delay: Duration,
+}
+
+/// Envoy `extensions.filters.network.rbac.v3.RBAC`.
+#[derive(Debug)]
+pub struct NetworkRbac {
+    /// Its counters' prefix.
+    pub stat_prefix: Arc<str>,
+    /// `rules`; without them everything is allowed.
+    pub rules: Option<Rules>,
+    /// `shadow_rules`: only counted.
+    pub shadow: Option<Rules>,
+    /// `enforcement_type: CONTINUOUS`: all that comes is judged, not only the first bytes.
+    pub is_continuous: bool,
+    /// `delay_deny`: how long a connection that is refused is held before it is closed.
+    pub delay: Duration,
 }
 
 /// The filter that ends a chain.

@@ -31,8 +31,8 @@ pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
     ConnectionLimitStats, CorsStats, CsrfStats, FilesystemStats, GrpcStats, HealthCheckStats,
     Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
-    ListenerWorkerStats, LocalRateLimitStats, OutlierStats, RuntimeStats, ServerStats, TcpStats,
-    TlsStats,
+    ListenerWorkerStats, LocalRateLimitStats, OutlierStats, RbacStats, RuntimeStats, ServerStats,
+    TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -76,6 +76,8 @@ pub enum Scope {
     },
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
+    /// `<stat prefix>.rbac`.
+    NetworkRbac(Arc<str>),
     /// `runtime`.
     Runtime,
     /// `server`.
@@ -143,6 +145,7 @@ impl fmt::Display for Scope {
                 write!(f, "listener.{listener}.worker_{worker}")
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
+            Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
@@ -187,6 +190,7 @@ impl Scope {
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::NetworkRbac(_) => "rbac",
             Self::Runtime => "runtime",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
@@ -235,6 +239,7 @@ impl Scope {
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]
             }
+            Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
             Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],
             Self::AccessLogs

@@ -383,6 +383,30 @@ stats! {
 }
 
 stats! {
+    /// `<stat prefix>.rbac.…`
+    RbacStats {
+        Counter allowed;
+        Counter denied;
+        Counter shadow_allowed;
+        Counter shadow_denied;
+    }
+}
+
+impl RbacStats {
+    /// Counts what rules say.
+    pub(crate) fn count(&self, is_allowed: bool) {
+        let counter = if is_allowed { &self.allowed } else { &self.denied };
+        counter.inc();
+    }
+
+    /// The same, of rules that only count.
+    pub(crate) fn count_shadow(&self, is_allowed: bool) {
+        let counter = if is_allowed { &self.shadow_allowed } else { &self.shadow_denied };
+        counter.inc();
+    }
+}
+
+stats! {
     /// `listener_manager.…`
     ListenerManagerStats {
         Counter listener_added;

@@ -17,7 +17,8 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, TcpProxy, Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpProxy,
+    Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
@@ -187,7 +188,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
     let chain = FilterChain {
         name: "".into(),
         matches: ChainMatch::default(),
-        filters: Vec::new(),
+        filters: NetworkFilters::default(),
         terminal,
         tls: None,
         transport_timeout: None,

@@ -37,7 +37,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     text.push_str(&suite.bootstrap);
     text.push_str("\nstatic_resources:\n  listeners:\n");
     for (name, http) in &suite.http {
-        listener(&mut text, name, &http.listener, &http.chain);
+        listener(&mut text, name, [&http.listener, &http.chain, &http.filters]);
         let _ = write!(
             text,
             "      - name: http\n        typed_config:\n          \"@type\": {CONNECTION_MANAGER}\n          \
@@ -59,7 +59,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         text.push_str(&indented(http.hosts.as_deref().unwrap_or(ALL_TO_APP), 12));
     }
     for (name, tcp) in &suite.tcp {
-        listener(&mut text, name, "", &tcp.chain);
+        listener(&mut text, name, [&tcp.listener, &tcp.chain, &tcp.filters]);
         let _ = write!(
             text,
             "      - name: tcp\n        typed_config:\n          \"@type\": {TCP_PROXY}\n          stat_prefix: \
@@ -104,7 +104,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
 /// Nothing listens there.
 pub(crate) const CLOSED_PORT: u16 = 1;
 
-fn listener(text: &mut String, name: &str, fields: &str, chain: &str) {
+fn listener(text: &mut String, name: &str, [fields, chain, filters]: [&str; 3]) {
     let _ = write!(
         text,
         "  - name: {name}\n    stat_prefix: {name}\n    \
@@ -114,6 +114,7 @@ fn listener(text: &mut String, name: &str, fields: &str, chain: &str) {
     text.push_str("    filter_chains:\n    -\n");
     text.push_str(&indented(chain, 6));
     text.push_str("      filters:\n");
+    text.push_str(&indented(filters, 6));
 }
 
 fn access_log(format: &str, columns: usize) -> String {

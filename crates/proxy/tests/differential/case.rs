@@ -50,6 +50,9 @@ pub(crate) struct Http {
     /// Fields of the filter chain.
     #[serde(default)]
     pub(crate) chain: String,
+    /// Network filters before the connection manager, a list.
+    #[serde(default)]
+    pub(crate) filters: String,
     /// Fields of the route table.
     #[serde(default)]
     pub(crate) table: String,
@@ -63,9 +66,15 @@ pub(crate) struct Http {
 pub(crate) struct Tcp {
     /// Fields of the TCP proxy, as YAML.
     pub(crate) proxy: String,
+    /// Fields of the listener.
+    #[serde(default)]
+    pub(crate) listener: String,
     /// Fields of the filter chain.
     #[serde(default)]
     pub(crate) chain: String,
+    /// Network filters before the TCP proxy, a list.
+    #[serde(default)]
+    pub(crate) filters: String,
 }
 
 /// A cluster with its endpoints.

@@ -85,7 +85,8 @@ suites!(
     balancing,
     hashing,
     sockets,
-    client_certificates
+    client_certificates,
+    rbac
 );
 
 fn folder() -> std::path::PathBuf {

@@ -9,6 +9,7 @@ mod grpc_web;
 mod header_mutation;
 mod health_check;
 mod local_ratelimit;
+mod rbac;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub(crate) const FILTERS: &[Known] = &[
     header_mutation::FILTER,
     health_check::FILTER,
     local_ratelimit::FILTER,
+    rbac::FILTER,
 ];
 
 impl Converter<'_> {

@@ -1,0 +1,155 @@
+//! `config.rbac.v3.RBAC`: rules of the network filter and of the HTTP filter, and the network filter itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::rbac::{Action, Policy, Rule, Rules, Whose};
+use towpath_engine::snapshot::listener::NetworkRbac;
+
+use super::Converter;
+use crate::message::{Field, Message, Value};
+
+pub(super) const NETWORK_RBAC: &str = "envoy.extensions.filters.network.rbac.v3.RBAC";
+
+impl Converter<'_> {
+    pub(super) fn network_rbac(&mut self, config: &Message) -> Option<NetworkRbac> {
+        for name in ["rules", "shadow_rules"] {
+            if let Some(rules) = config.message(name) {
+                self.refuse_headers(rules);
+            }
+        }
+        let (rules, shadow) = self.rules_of(config);
+        let prefix = config.text("stat_prefix");
+        Some(NetworkRbac {
+            stat_prefix: Arc::from(prefix.strip_suffix('.').unwrap_or(prefix)),
+            rules: rules?,
+            shadow: shadow?,
+            is_continuous: config.choice("enforcement_type") == "CONTINUOUS",
+            delay: config.duration("delay_deny").unwrap_or(Duration::ZERO),
+        })
+    }
+
+    /// A connection has no headers: Envoy takes no rule that asks for one.
+    fn refuse_headers(&mut self, message: &Message) {
+        for field in &message.fields {
+            let asks = matches!(message.descriptor.name(), "Permission" | "Principal");
+            if asks && field.descriptor.name() == "header" {
+                let text = "a header's rule is not supported by the RBAC network filter";
+                self.report.problem(&field.at, text);
+            }
+            match &field.value {
+                Value::Message(inner) => self.refuse_headers(inner),
+                Value::List(items) => {
+                    for item in items {
+                        if let Value::Message(inner) = &item.value {
+                            self.refuse_headers(inner);
+                        }
+                    }
+                }
+                Value::Map(entries) => {
+                    for (_, item) in entries {
+                        if let Value::Message(inner) = &item.value {
+                            self.refuse_headers(inner);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The rules of a filter, and those that only count.
+    pub(super) fn rules_of(
+        &mut self,
+        config: &Message,
+    ) -> (Option<Option<Rules>>, Option<Option<Rules>>) {
+        let mut read = |name| match config.message(name) {
+            Some(rules) => self.rules(rules).map(Some),
+            None => Some(None),
+        };
+        let both = (read("rules"), read("shadow_rules"));
+        if config.has("shadow_rules") && !config.text("shadow_rules_stat_prefix").is_empty() {
+            let text = "the counters of shadow rules are shadow_allowed and shadow_denied";
+            self.report.unsupported(config.at("shadow_rules_stat_prefix"), text);
+        }
+        both
+    }
+
+    fn rules(&mut self, message: &Message) -> Option<Rules> {
+        let action = match message.choice("action").as_str() {
+            "DENY" => Action::Deny,
+            "LOG" => Action::Log,
+            _ => Action::Allow,
+        };
+        let mut policies = Vec::new();
+        for (name, item) in message.entries("policies") {
+            let Value::Message(policy) = &item.value else { continue };
+            let permissions = self.alternatives(policy, "permissions");
+            let principals = self.alternatives(policy, "principals");
+            policies.push(Policy::new(name, permissions?, principals?));
+        }
+        Some(Rules::new(action, policies))
+    }
+
+    /// A list of permissions or principals; all are looked at, so that one run says what is wrong with each.
+    fn alternatives(&mut self, holder: &Message, name: &str) -> Option<Vec<Rule>> {
+        let messages: Vec<_> = holder.messages(name).collect();
+        let rules: Vec<_> = messages.into_iter().map(|message| self.rule(message)).collect();
+        rules.into_iter().collect()
+    }
+
+    /// A `Permission` or a `Principal`; what is not honoured of them the table of support has refused.
+    fn rule(&mut self, message: &Message) -> Option<Rule> {
+        let is_permission = message.descriptor.name() == "Permission";
+        let field = message.oneof(if is_permission { "rule" } else { "identifier" })?;
+        match &field.value {
+            Value::Bool(_) => Some(Rule::Any),
+            Value::Uint(port) => {
+                let port = u32::try_from(*port).ok()?;
+                Some(Rule::Port(port..port + 1))
+            }
+            Value::Message(inner) => self.rule_of(field, inner),
+            _ => None,
+        }
+    }
+
+    fn rule_of(&mut self, field: &Field, inner: &Message) -> Option<Rule> {
+        Some(match field.descriptor.name() {
+            "and_rules" => Rule::All(self.alternatives(inner, "rules")?),
+            "and_ids" => Rule::All(self.alternatives(inner, "ids")?),
+            "or_rules" => Rule::AnyOf(self.alternatives(inner, "rules")?),
+            "or_ids" => Rule::AnyOf(self.alternatives(inner, "ids")?),
+            "not_rule" | "not_id" => Rule::Not(Box::new(self.rule(inner)?)),
+            "header" => Rule::Header(self.header_matcher(inner)?),
+            "url_path" => Rule::Path(self.string_matcher(inner.message("path")?)?),
+            "destination_ip" => Rule::Address(Whose::Local, self.prefix(inner)?),
+            "source_ip" | "direct_remote_ip" => Rule::Address(Whose::Direct, self.prefix(inner)?),
+            "remote_ip" => Rule::Address(Whose::Remote, self.prefix(inner)?),
+            "destination_port_range" => self.port_range(inner)?,
+            "requested_server_name" => Rule::ServerName(self.string_matcher(inner)?),
+            "authenticated" => Rule::Authenticated(match inner.message("principal_name") {
+                Some(name) => Some(self.string_matcher(name)?),
+                None => None,
+            }),
+            _ => return None,
+        })
+    }
+
+    fn port_range(&mut self, range: &Message) -> Option<Rule> {
+        let bound = |name| match range.get(name).map(|field| &field.value) {
+            Some(Value::Int(number)) => *number,
+            _ => 0,
+        };
+        let (start, end) = (bound("start"), bound("end"));
+        let problem = if let Some(bound) = [start, end].iter().find(|it| !(0..=65536).contains(*it))
+        {
+            format!("range bound {bound} is out of bounds")
+        } else if start >= end {
+            format!("range start {start} cannot be greater or equal than range end {end}")
+        } else {
+            return Some(Rule::Port(u32::try_from(start).ok()?..u32::try_from(end).ok()?));
+        };
+        self.report.problem(&range.at, problem);
+        None
+    }
+}

@@ -1,0 +1,298 @@
+//! Envoy `config.rbac.v3.RBAC`: rules that say who may do what.
+//!
+//! Arrives: what is known of a connection, and of a request on it. Leaves: whether it is allowed, and by which policy.
+
+use std::ops::Range;
+
+use towpath_proto::{Address, Head};
+
+use crate::matcher::{HeaderMatcher, StringMatcher};
+use crate::record::DownstreamTls;
+use crate::record::details;
+use crate::snapshot::listener::Prefix;
+
+/// An `RBAC`.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    action: Action,
+    policies: Vec<Policy>,
+}
+
+/// What becomes of what a policy takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is allowed, and nothing else is.
+    Allow,
+    /// It is refused, and nothing else is.
+    Deny,
+    /// Everything is allowed.
+    Log,
+}
+
+/// A `Policy`: it takes what one of its permissions and one of its principals take.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    name: Box<str>,
+    details: &'static str,
+    permissions: Vec<Rule>,
+    principals: Vec<Rule>,
+}
+
+/// A `Permission` or a `Principal`.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// `any`.
+    Any,
+    /// `and_rules`, `and_ids`.
+    All(Vec<Self>),
+    /// `or_rules`, `or_ids`.
+    AnyOf(Vec<Self>),
+    /// `not_rule`, `not_id`.
+    Not(Box<Self>),
+    /// `header`.
+    Header(HeaderMatcher),
+    /// `url_path`: without the query.
+    Path(StringMatcher),
+    /// `destination_ip`, `source_ip`, `direct_remote_ip`, `remote_ip`.
+    Address(Whose, Prefix),
+    /// `destination_port`, `destination_port_range`.
+    Port(Range<u32>),
+    /// `requested_server_name`.
+    ServerName(StringMatcher),
+    /// `authenticated`: what is spoken is TLS; where a name is wanted, a URI, a domain or the subject of the client's
+    /// certificate has it.
+    Authenticated(Option<StringMatcher>),
+}
+
+/// An address of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Where the client wanted to go.
+    Local,
+    /// The peer of the socket.
+    Direct,
+    /// The client, as `x-forwarded-for` and the trusted hops make it.
+    Remote,
+}
+
+/// What rules look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Subject<'a> {
+    /// Where the client wanted to go.
+    pub local: Option<&'a Address>,
+    /// The peer of the socket.
+    pub direct: Option<&'a Address>,
+    /// The client, as far as it is trusted.
+    pub remote: Option<&'a Address>,
+    /// The name by which the client asked for this server, as far as a listener filter has read it.
+    pub server_name: &'a str,
+    /// How it is spoken to; `None` is plain text.
+    pub tls: Option<&'a DownstreamTls>,
+    /// The head of its request, if there is one.
+    pub request: Option<&'a Head>,
+}
+
+/// What rules say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// Whether it goes on.
+    pub is_allowed: bool,
+    /// The details of a refusal: `rbac_access_denied_matched_policy[<name>]`.
+    pub details: &'static str,
+}
+
+impl Rules {
+    /// The policies are asked in the order of their names, as Envoy asks them.
+    #[must_use]
+    pub fn new(action: Action, mut policies: Vec<Policy>) -> Self {
+        policies.sort_by(|one, other| one.name.cmp(&other.name));
+        Self { action, policies }
+    }
+
+    /// Asks the policies, until one takes the subject.
+    #[must_use]
+    pub fn judge(&self, subject: &Subject<'_>) -> Judgement {
+        let found = self.policies.iter().find(|policy| policy.takes(subject));
+        let is_allowed = match self.action {
+            Action::Allow => found.is_some(),
+            Action::Deny => found.is_none(),
+            Action::Log => true,
+        };
+        Judgement { is_allowed, details: found.map_or(NO_POLICY, |policy| policy.details) }
+    }
+}
+
+impl Policy {
+    /// A policy with its name.
+    #[must_use]
+    pub fn new(name: &str, permissions: Vec<Rule>, principals: Vec<Rule>) -> Self {
+        let is_space = |it: char| it.is_ascii_whitespace() || it == '\x0b';
+        let details = format!("rbac_access_denied_matched_policy[{}]", name.replace(is_space, "_"));
+        Self { name: name.into(), details: details::worded(&details), permissions, principals }
+    }
+
+    fn takes(&self, subject: &Subject<'_>) -> bool {
+        let one_takes = |rules: &[Rule]| rules.iter().any(|rule| rule.takes(subject));
+        one_takes(&self.permissions) && one_takes(&self.principals)
+    }
+}
+
+impl Rule {
+    fn takes(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::All(rules) => rules.iter().all(|rule| rule.takes(subject)),
+            Self::AnyOf(rules) => rules.iter().any(|rule| rule.takes(subject)),
+            Self::Not(rule) => !rule.takes(subject),
+            Self::Header(matcher) => match subject.request {
+                Some(head) => matcher.matches(head),
+                None => matcher.matches_no_head(),
+            },
+            Self::Path(matcher) => {
+                // A CONNECT has none.
+                let path = subject.request.map(|head| without_query(head.path()));
+                path.is_some_and(|path| !path.is_empty() && matcher.matches(path))
+            }
+            Self::Address(whose, range) => {
+                let address = subject.address(*whose).and_then(Address::ip);
+                address.is_some_and(|address| range.contains(address.ip()))
+            }
+            Self::Port(range) => {
+                let local = subject.local.and_then(Address::ip);
+                local.is_some_and(|local| range.contains(&local.port().into()))
+            }
+            Self::ServerName(matcher) => matcher.matches(subject.server_name.as_bytes()),
+            Self::Authenticated(None) => subject.tls.is_some(),
+            Self::Authenticated(Some(name)) => subject.tls.is_some_and(|tls| is_called(tls, name)),
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    const fn address(&self, whose: Whose) -> Option<&'a Address> {
+        match whose {
+            Whose::Local => self.local,
+            Whose::Direct => self.direct,
+            Whose::Remote => self.remote,
+        }
+    }
+}
+
+/// Whether a client that has said who it is, or has not, is called so. One without a certificate has an empty subject.
+fn is_called(tls: &DownstreamTls, name: &StringMatcher) -> bool {
+    let Some(peer) = &tls.peer else { return name.matches(b"") };
+    peer.uris.iter().chain(&peer.domains).any(|it| name.matches(it))
+        || name.matches(peer.subject.as_bytes())
+}
+
+/// A path without its query and its fragment.
+fn without_query(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    &path[..end.unwrap_or(path.len())]
+}
+
+/// The details of what is refused because no policy takes it.
+const NO_POLICY: &str = "rbac_access_denied_matched_policy[none]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::ShownCertificate;
+
+    fn text(text: &str) -> StringMatcher {
+        StringMatcher::exact(text, false)
+    }
+
+    fn range(address: &str, length: u8) -> Prefix {
+        Prefix::new(address.parse().unwrap(), length)
+    }
+
+    fn address(text: &str) -> Address {
+        Address::Ip(text.parse().unwrap())
+    }
+
+    #[test]
+    fn each_rule_looks_at_one_thing() {
+        let addresses = [address("10.0.0.1:80"), address("10.0.0.2:1"), address("10.0.0.3:2")];
+        let mut head = Head::request(b"GET", b"http", b"h", b"/a?b");
+        head.append_bytes(b"x", b"1");
+        let with_head = Subject {
+            local: Some(&addresses[0]),
+            direct: Some(&addresses[1]),
+            remote: Some(&addresses[2]),
+            server_name: "a.test",
+            tls: None,
+            request: Some(&head),
+        };
+        let without_head = Subject { request: None, ..with_head };
+        let header = |test| Rule::Header(HeaderMatcher::new("x", test).unwrap());
+        use crate::matcher::HeaderTest::{Present, Text};
+        for (rule, with, without) in [
+            (Rule::Any, true, true),
+            (Rule::All(Vec::new()), true, true),
+            (Rule::AnyOf(Vec::new()), false, false),
+            (Rule::AnyOf(vec![Rule::Path(text("/a")), Rule::Port(1..2)]), true, false),
+            (Rule::All(vec![Rule::Path(text("/a")), Rule::Port(1..2)]), false, false),
+            (Rule::Not(Box::new(Rule::Path(text("/a")))), false, true),
+            (Rule::Path(text("/a?b")), false, false),
+            (header(Present(true)), true, false),
+            (header(Present(false)), false, true),
+            (header(Text(text("1"))), true, false),
+            (Rule::Address(Whose::Local, range("10.0.0.1", 32)), true, true),
+            (Rule::Address(Whose::Direct, range("10.0.0.1", 32)), false, false),
+            (Rule::Address(Whose::Direct, range("10.0.0.2", 32)), true, true),
+            (Rule::Address(Whose::Remote, range("10.0.0.3", 32)), true, true),
+            (Rule::Port(80..81), true, true),
+            (Rule::Port(79..80), false, false),
+            (Rule::ServerName(text("a.test")), true, true),
+            (Rule::Authenticated(None), false, false),
+        ] {
+            assert_eq!(rule.takes(&with_head), with, "{rule:?}");
+            assert_eq!(rule.takes(&without_head), without, "{rule:?}");
+        }
+        let socket = Address::Unix(std::path::Path::new("/a").into());
+        let local = Subject { local: Some(&socket), direct: Some(&socket), ..Subject::default() };
+        assert!(!Rule::Port(0..65536).takes(&local));
+        assert!(!Rule::Address(Whose::Direct, range("0.0.0.0", 0)).takes(&local));
+    }
+
+    #[test]
+    fn a_client_is_called_by_what_its_certificate_says() {
+        let peer = ShownCertificate {
+            subject: "CN=me".into(),
+            uris: vec![b"spiffe://a"[..].into()],
+            domains: vec![b"a.test"[..].into()],
+            ..ShownCertificate::default()
+        };
+        let shown = DownstreamTls { peer: Some(peer), ..DownstreamTls::default() };
+        let hidden = DownstreamTls::default();
+        let takes = |tls: &DownstreamTls, name: &str| {
+            let rule = Rule::Authenticated(Some(text(name)));
+            rule.takes(&Subject { tls: Some(tls), ..Subject::default() })
+        };
+        for name in ["CN=me", "spiffe://a", "a.test"] {
+            assert!(takes(&shown, name) && !takes(&hidden, name), "{name}");
+        }
+        assert!(!takes(&shown, "me") && !takes(&shown, "") && takes(&hidden, ""));
+        assert!(!Rule::Authenticated(Some(text(""))).takes(&Subject::default()));
+    }
+
+    #[test]
+    fn the_first_policy_by_name_decides() {
+        let policy = |name: &str, rule: Rule| Policy::new(name, vec![rule], vec![Rule::Any]);
+        let rules = |action| {
+            let (z, a) = (policy("z", Rule::Any), policy("a b\tc", Rule::Any));
+            Rules::new(action, vec![policy("0", Rule::AnyOf(Vec::new())), z, a])
+        };
+        let details = "rbac_access_denied_matched_policy[a_b_c]";
+        for (action, is_allowed) in
+            [(Action::Allow, true), (Action::Deny, false), (Action::Log, true)]
+        {
+            let judgement = rules(action).judge(&Subject::default());
+            assert_eq!(judgement, Judgement { is_allowed, details }, "{action:?}");
+            let nothing = Rules::new(action, Vec::new()).judge(&Subject::default());
+            let is_allowed = action != Action::Allow;
+            assert_eq!(nothing, Judgement { is_allowed, details: NO_POLICY }, "{action:?}");
+        }
+    }
+}
