@@ -114,7 +114,7 @@ fn rules(action: Action, rule: Rule) -> Option<Rules> {
     Some(Rules::new(action, vec![Policy::new("p", vec![rule], vec![Rule::Any])]))
 }
 
-fn nobody() -> Option<Rules> {
+fn nothing() -> Option<Rules> {
     Some(Rules::new(Action::Allow, Vec::new()))
 }
 
@@ -122,7 +122,7 @@ fn nobody() -> Option<Rules> {
 fn a_client_that_is_refused_gets_nothing() {
     for to in [HTTP, TCP] {
         for_each_seed(20, |seed| {
-            let outcome = run(seed, to, |rbac| rbac.rules = nobody());
+            let outcome = run(seed, to, |rbac| rbac.rules = nothing());
             assert_eq!((outcome.text.as_str(), outcome.allowed, outcome.denied), ("", 0, 1));
             assert!(outcome.ended.is_some_and(|at| at < Duration::from_millis(100)));
         });
@@ -136,7 +136,7 @@ fn a_client_that_is_allowed_is_judged_once() {
             let local = Rule::Address(Whose::Local, Prefix::new(to.0.into(), 32));
             let outcome = run(seed, to, |rbac| {
                 rbac.rules = rules(Action::Allow, local);
-                rbac.shadow = nobody();
+                rbac.shadow = nothing();
             });
             assert_eq!(outcome.text.matches("x-id: one").count(), 3, "{}", outcome.text);
             assert_eq!((outcome.allowed, outcome.denied, outcome.shadow_denied), (1, 0, 1));
@@ -161,7 +161,7 @@ fn continuous_rules_judge_all_that_comes() {
 fn a_refused_client_is_held_before_it_is_closed() {
     for to in [HTTP, TCP] {
         let outcome = run(1, to, |rbac| {
-            rbac.rules = nobody();
+            rbac.rules = nothing();
             rbac.delay = Duration::from_secs(2);
         });
         assert_eq!((outcome.text.as_str(), outcome.denied), ("", 1), "it is judged once");

@@ -1,5 +1,5 @@
 //! Hash functions that place hosts and requests as Envoy's do: XXH64 (the xxHash specification, version 0.1.1) and
-//! MurmurHash64A in the form of libstdc++. Neither withstands somebody who chooses its input.
+//! MurmurHash64A in the form of libstdc++. Neither is safe from inputs that are chosen to collide.
 
 /// XXH64 of some bytes.
 pub(crate) fn xx_hash(bytes: &[u8], seed: u64) -> u64 {

@@ -549,7 +549,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        // With its slot, its timer and the driver's 104 bytes it stays below 640 bytes. Allocators give 448 for 433 to 440.
+        // With its slot, its timer and the driver's 104 bytes it stays below 640 bytes. Allocators give 448 bytes for
+        // 433 to 440.
         let size = size_of::<Connection>() + size_of::<Option<Box<Connection>>>();
         assert!(size <= 448, "{size}");
     }

@@ -230,8 +230,8 @@ pub struct Balancing {
     pub panic_threshold: u8,
     /// `fail_traffic_on_panic`: in panic no host is chosen, not any.
     pub fails_in_panic: bool,
-    /// `overprovisioning_factor` in percent, at least 1: a priority, or a locality, counts as whole until fewer than 100
-    /// in so many of its hosts are healthy. Default 140.
+    /// `overprovisioning_factor` in percent, at least 1: a priority, or a locality, counts as whole until fewer than
+    /// 100 in so many of its hosts are healthy. Default 140.
     pub overprovisioning: u32,
     /// `locality_weighted_lb_config`: a locality is chosen first, by its weight, then a host of it.
     pub weighs_localities: bool,

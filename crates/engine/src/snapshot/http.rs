@@ -126,7 +126,7 @@ pub enum ForwardClientCert {
     AppendForward,
     /// `SANITIZE_SET`: the client's certificate is told in place of what came.
     SanitizeSet,
-    /// `ALWAYS_FORWARD_ONLY`: it is passed on as it came, whoever the client is.
+    /// `ALWAYS_FORWARD_ONLY`: it is passed on as it came, of clients without a certificate too.
     AlwaysForwardOnly,
 }
 
