@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
-use towpath_proto::{Failure, QueryId};
+use towpath_proto::{Failure, ListenerId, QueryId};
 
+use crate::balance::Accepted;
 use crate::counters::Counters;
 
 /// A driver's remote control; cheap to clone, usable from any thread.
@@ -29,7 +30,12 @@ pub enum SendError<T> {
 /// What the driver takes from other threads.
 pub(crate) enum Command<T> {
     Message(T),
-    Resolved { query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure> },
+    Resolved {
+        query: QueryId,
+        outcome: Result<Vec<std::net::IpAddr>, Failure>,
+    },
+    /// A connection that another shard accepted.
+    Accepted(Box<Accepted>),
 }
 
 /// The driver's end and the handles' common ground.
@@ -102,6 +108,42 @@ impl<T> Shared<T> {
         commands.waiting.push_back(Command::Resolved { query, outcome });
         drop(commands);
         self.wake();
+    }
+
+    /// A connection from another shard; back if the driver is gone. Not counted against the limit: shards are given no
+    /// more than others have.
+    pub(crate) fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
+        let mut commands = self.lock();
+        if commands.gone {
+            return Err(accepted);
+        }
+        commands.waiting.push_back(Command::Accepted(Box::new(accepted)));
+        drop(commands);
+        self.wake();
+        Ok(())
+    }
+
+    /// Connections of one listener that wait here, or among those `taken` already.
+    pub(crate) fn take_handed(
+        &self,
+        listener: ListenerId,
+        taken: &mut VecDeque<Command<T>>,
+    ) -> Vec<Accepted> {
+        let mut handed = Vec::new();
+        let mut commands = self.lock();
+        for queue in [taken, &mut commands.waiting] {
+            for command in mem::take(queue) {
+                match command {
+                    Command::Accepted(accepted) if accepted.listener == listener => {
+                        handed.push(*accepted);
+                    }
+                    other @ (Command::Message(_)
+                    | Command::Resolved { .. }
+                    | Command::Accepted(_)) => queue.push_back(other),
+                }
+            }
+        }
+        handed
     }
 
     /// Swaps what waits into `empty`, whose capacity is used for what comes next.

@@ -27,6 +27,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod balance;
 mod buffers;
 mod clock;
 pub mod counters;

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use socket2::Socket;
-use towpath_proto::{Address, Failure, ListenOptions, ListenerId};
+use towpath_proto::{Address, Balance, Failure, ListenOptions, ListenerId};
 
+use crate::balance::Group;
 use crate::{failure, socket};
 
 /// The registry; clones share it. One for all shards of a process.
@@ -79,6 +80,8 @@ struct Bound {
     /// each has its own: an open duplicate would go on collecting connections that are never accepted.
     shared: Option<Socket>,
     file: Option<File>,
+    /// Where connections are balanced.
+    group: Option<Arc<Group>>,
 }
 
 /// A unix socket's file that we made, removed when this is dropped; known by its inode, so that another program's is
@@ -165,6 +168,14 @@ impl Listeners {
         }
     }
 
+    /// Among whom the connections of a listener are balanced, if they are.
+    pub(crate) fn group(&self, listener: ListenerId, address: &Address) -> Option<Arc<Group>> {
+        match self.lock().entries.get(&(listener, address.clone()))? {
+            Entry::Bound(bound) => bound.group.clone(),
+            Entry::Failed { .. } => None,
+        }
+    }
+
     /// A shard lets go of a listener; the last one removes it.
     pub(crate) fn release(&self, shard: Shard, listener: ListenerId, address: &Address) {
         let mut table = self.lock();
@@ -223,6 +234,7 @@ fn same_socket(one: &ListenOptions, other: &ListenOptions) -> bool {
         backlog: 0,
         accepts_per_wake: 0,
         original_destination: false,
+        balance: Balance::Kernel,
         ..options.clone()
     };
     bound(one) == bound(other)
@@ -282,7 +294,8 @@ fn listen_all(shards: usize, first: First, options: &ListenOptions) -> io::Resul
         }]);
     }
     let options = options.clone();
-    Ok(Bound { address, options, waiting, holders: HashSet::new(), shared, file })
+    let group = (options.balance == Balance::Exact).then(|| Arc::new(Group::new(shards)));
+    Ok(Bound { address, options, waiting, holders: HashSet::new(), shared, file, group })
 }
 
 fn bind_another(address: &Address, options: &ListenOptions) -> io::Result<Socket> {

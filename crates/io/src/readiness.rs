@@ -40,6 +40,7 @@ use std::time::{self, Duration};
 
 use towpath_proto::{AttemptId, ConnectionId, Failure, Input, Instant, Machine};
 
+use crate::balance::{Busy, Group};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
@@ -130,6 +131,9 @@ pub struct Driver<M: Machine> {
     connections: Connections,
     attempts: HashMap<AttemptId, ConnectionId>,
     listeners: Vec<Option<Listener>>,
+    /// Connections that are counted where they are balanced, by their slots.
+    balanced: HashMap<usize, Arc<Group>>,
+    busy: Busy,
     /// Slots to read, each at most once.
     reads: Vec<usize>,
     /// Slots to write, each at most once.
@@ -198,6 +202,8 @@ where
             connections: Connections::default(),
             attempts: HashMap::new(),
             listeners: Vec::new(),
+            balanced: HashMap::new(),
+            busy: Busy::default(),
             reads: Vec::new(),
             writes: Vec::new(),
             accepts: Vec::new(),
@@ -269,6 +275,7 @@ where
         self.accept(now);
         self.take_letters(now);
         self.rounds(now);
+        self.say_busy(now);
         self.shared.counters.open.set(self.connections.len() as u64);
         Ok(())
     }
@@ -347,8 +354,31 @@ where
             if connection.ours == Ours::Resetting {
                 connection.abort();
             }
-            self.connections.remove(id.slot());
+            self.forget(id);
             self.shared.counters.closes.add(1);
+        }
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        self.connections.remove(id.slot());
+        if !self.balanced.is_empty()
+            && let Some(group) = self.balanced.remove(&id.slot())
+        {
+            group.ended(self.options.shard);
+        }
+    }
+
+    /// Tells how busy this shard is, where connections are balanced.
+    fn say_busy(&mut self, begun: Instant) {
+        if self.listeners.iter().flatten().all(|listener| listener.group.is_none()) {
+            return;
+        }
+        let now = self.clock.now();
+        let Some(thousandths) = self.busy.note(begun, now) else { return };
+        for listener in self.listeners.iter().flatten() {
+            if let Some(group) = &listener.group {
+                group.say_busy(self.options.shard, thousandths, now);
+            }
         }
     }
 
@@ -369,6 +399,9 @@ impl<M: Machine> Drop for Driver<M> {
         let shard = Shard { index: self.options.shard, of: self.options.shards };
         for listener in self.listeners.drain(..).flatten() {
             let _ = self.poller.deregister(&listener.socket);
+            if let Some(group) = &listener.group {
+                group.leave(shard.index);
+            }
             self.options.listeners.release(shard, listener.id, &listener.asked);
         }
     }

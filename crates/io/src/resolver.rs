@@ -232,7 +232,9 @@ mod tests {
             shared.take(&mut commands);
             found.extend(commands.into_iter().map(|command| match command {
                 crate::handle::Command::Resolved { query, .. } => query.0,
-                crate::handle::Command::Message(()) => unreachable!("none is sent"),
+                crate::handle::Command::Message(()) | crate::handle::Command::Accepted(_) => {
+                    unreachable!("none is sent")
+                }
             }));
         }
         found

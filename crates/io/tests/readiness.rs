@@ -125,6 +125,7 @@ driver_suite! { Readiness:
     }
     listening :: {
         shards_share_port_zero_and_its_connections,
+        connections_are_balanced_exactly,
         shards_share_a_unix_socket,
         a_taken_address_is_told,
         a_stopped_listener_refuses_and_its_connections_live_on,

@@ -36,9 +36,9 @@ pub mod websocket;
 pub use event::{Event, Next};
 pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, PreparedField, Version};
 pub use machine::{
-    Address, AttemptId, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input, Keepalive,
-    ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest, SocketOption,
-    SocketState,
+    Address, AttemptId, Balance, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input,
+    Keepalive, ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest,
+    SocketOption, SocketState,
 };
 pub use name::Name;
 pub use out::{COPY_LIMIT, Out};

@@ -401,6 +401,19 @@ pub struct ListenOptions {
     pub socket_options: Vec<SocketOption>,
     /// Connections to accept in one wake-up. Envoy `max_connections_to_accept_per_socket_event`.
     pub accepts_per_wake: u32,
+    /// Which shard has a connection.
+    pub balance: Balance,
+}
+
+/// Which of a listener's shards has an accepted connection. Envoy `Listener.connection_balance_config`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The one that the kernel gives it to.
+    #[default]
+    Kernel,
+    /// The one that has the fewest of the listener's connections; of several the one that was less busy of late. Envoy
+    /// `exact_balance`. A driver with one shard has nothing to choose.
+    Exact,
 }
 
 impl Default for ListenOptions {
@@ -415,6 +428,7 @@ impl Default for ListenOptions {
             mode: 0,
             socket_options: Vec::new(),
             accepts_per_wake: u32::MAX,
+            balance: Balance::Kernel,
         }
     }
 }

@@ -8,7 +8,7 @@ use towpath_engine::snapshot::listener::{
 };
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
-use towpath_proto::{Address, ListenOptions, SocketState};
+use towpath_proto::{Address, Balance, ListenOptions, SocketState};
 
 use super::Converter;
 use super::address::int_option;
@@ -179,6 +179,10 @@ impl Converter<'_> {
             accepts_per_wake: message
                 .number32("max_connections_to_accept_per_socket_event")
                 .unwrap_or(defaults.accepts_per_wake),
+            balance: match message.message("connection_balance_config") {
+                Some(config) if config.has("exact_balance") => Balance::Exact,
+                Some(_) | None => Balance::Kernel,
+            },
         }
     }
 }

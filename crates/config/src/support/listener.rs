@@ -23,6 +23,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "access_log",
             "tcp_backlog_size",
             "max_connections_to_accept_per_socket_event",
+            "connection_balance_config",
             "bind_to_port",
             "ignore_global_conn_limit",
             "listener_filters",
@@ -34,7 +35,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("metadata", "nothing here reads it"),
             ("reuse_port", "it is the default"),
             ("stats_matcher", "all statistics are kept"),
-            ("connection_balance_config", "the kernel spreads connections over the workers"),
             ("bypass_overload_manager", "no overload action is there"),
         ],
         changes: &[
@@ -46,6 +46,18 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("enable_mptcp", "multipath TCP is not there"),
             ("tcp_keepalive", "write socket_options"),
         ],
+    },
+    Entry {
+        message: "envoy.config.listener.v3.Listener.ConnectionBalanceConfig",
+        honoured: &["exact_balance"],
+        harmless: &[],
+        changes: &[("extend_balance", "connection balancers are not there; write exact_balance")],
+    },
+    Entry {
+        message: "envoy.config.listener.v3.Listener.ConnectionBalanceConfig.ExactBalance",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.AdditionalAddress",

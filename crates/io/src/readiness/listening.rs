@@ -1,7 +1,6 @@
 //! Listening sockets of one shard, and what is accepted from them.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use towpath_proto::{
     Address, ConnectionId, Failure, Input, Instant, ListenOptions, ListenerId, Machine,
 };
 
+use crate::balance::{Accepted, Give, Group};
 use crate::{failure, socket};
 
 use super::connection::{Connection, Phase};
@@ -24,32 +24,28 @@ pub(super) struct Listener {
     exact: bool,
     pub(super) socket: Socket,
     options: Arc<ListenOptions>,
+    /// Whom its connections are balanced with.
+    pub(super) group: Option<Arc<Group>>,
     in_accepts: bool,
 }
 
 impl Listener {
-    /// Between which addresses a connection from it is; none if it is gone already.
-    fn origin_of(&self, accepted: &Socket, peer: Address) -> Option<Origin> {
+    /// A connection from it, with its addresses; none if it is gone already.
+    fn accepted(&self, socket: Socket, peer: Address) -> Option<Accepted> {
         let local = match self.exact {
             true => self.bound.clone(),
-            false => socket::local_address(accepted).ok()?,
+            false => socket::local_address(&socket).ok()?,
         };
         let original = match local.ip() {
             Some(ip) if self.options.original_destination => {
                 let transparent = self.options.transparent.then_some(ip);
-                socket::original_destination(accepted, ip).or(transparent)
+                socket::original_destination(&socket, ip).or(transparent)
             }
             Some(_) | None => None,
         };
-        Some(Origin { local, peer, original })
+        let group = self.group.clone();
+        Some(Accepted { listener: self.id, group, socket, local, peer, original })
     }
-}
-
-/// The addresses of an accepted connection, as [`Input::Accepted`] tells them.
-struct Origin {
-    local: Address,
-    peer: Address,
-    original: Option<SocketAddr>,
 }
 
 /// What one `accept` came to.
@@ -78,6 +74,11 @@ where
         }
         let shard = self.shard();
         let (sockets, bound) = self.options.listeners.acquire(shard, id, address, options)?;
+        let group = self.options.listeners.group(id, address);
+        if let Some(group) = &group {
+            let shared = Arc::clone(&self.shared);
+            group.join(shard.index, Give::new(move |accepted| shared.hand_over(accepted)));
+        }
         for socket in sockets {
             let listener = Listener {
                 id,
@@ -86,6 +87,7 @@ where
                 bound: bound.clone(),
                 socket,
                 options: Arc::clone(options),
+                group: group.clone(),
                 in_accepts: false,
             };
             if let Err(error) = self.add_listener(listener) {
@@ -119,6 +121,7 @@ where
             // A duplicate elsewhere keeps the open file, and with it the registration, alive.
             let _ = self.poller.deregister(&listener.socket);
             let asked = listener.asked.clone();
+            self.leave_group(&listener);
             // A client that got in between the last accept and the close would be lost: none begins to connect any
             // more, and handshakes that other cores are in the middle of are waited for.
             if listener.options.reuse_port && listener.bound.ip().is_some() {
@@ -135,16 +138,27 @@ where
         }
     }
 
+    /// No shard hands over any more, and what is on its way is taken.
+    fn leave_group(&mut self, listener: &Listener) {
+        let Some(group) = &listener.group else { return };
+        group.leave(self.options.shard);
+        let mut on_their_way = self.shared.take_handed(listener.id, &mut self.commands);
+        for accepted in on_their_way.drain(..) {
+            let input = self.admit(accepted);
+            self.answers.extend(input);
+        }
+    }
+
     fn take_waiting(&mut self, listener: &Listener) {
         for _ in 0..MAX_WAITING {
             match accept(&listener.socket) {
                 Accept::Taken(socket, peer) => {
-                    let Some(from) = listener.origin_of(&socket, peer) else {
+                    let Some(accepted) = listener.accepted(socket, peer) else {
                         continue;
                     };
-                    if let Some(input) = self.admit(listener.id, socket, from) {
-                        self.answers.push(input);
-                    }
+                    // Who is left of its group counts it no more.
+                    let input = self.admit(Accepted { group: None, ..accepted });
+                    self.answers.extend(input);
                 }
                 Accept::Skipped => {}
                 Accept::Drained | Accept::Exhausted => return,
@@ -185,12 +199,15 @@ where
             };
             match accept(&listener.socket) {
                 Accept::Taken(socket, peer) => {
-                    let id = listener.id;
-                    let Some(from) = listener.origin_of(&socket, peer) else {
+                    let Some(accepted) = listener.accepted(socket, peer) else {
                         continue;
                     };
-                    if let Some(input) = self.admit(id, socket, from) {
-                        self.tell(input, now);
+                    let own = match accepted.group.clone() {
+                        Some(group) => group.place(self.options.shard, accepted, now),
+                        None => Some(accepted),
+                    };
+                    if let Some(own) = own {
+                        self.begin(own, now);
                     }
                 }
                 Accept::Skipped => {}
@@ -206,16 +223,22 @@ where
         self.on_listener_ready(index);
     }
 
+    /// Tells the machine of a new connection.
+    pub(super) fn begin(&mut self, accepted: Accepted, now: Instant) {
+        if let Some(input) = self.admit(accepted) {
+            self.tell(input, now);
+        }
+    }
+
     /// A new connection; none when the kernel has no room to watch it.
-    fn admit(
-        &mut self,
-        listener: ListenerId,
-        socket: Socket,
-        Origin { local, peer, original }: Origin,
-    ) -> Option<Input<M::Message>> {
+    fn admit(&mut self, accepted: Accepted) -> Option<Input<M::Message>> {
+        let Accepted { listener, group, socket, local, peer, original } = accepted;
         let connection = self.connections.insert(Connection::new(socket, Phase::Open));
+        if let Some(group) = group {
+            self.balanced.insert(connection.slot(), group);
+        }
         if self.register(connection).is_err() {
-            self.connections.remove(connection.slot());
+            self.forget(connection);
             self.shared.counters.accepts_exhausted.add(1);
             return None;
         }

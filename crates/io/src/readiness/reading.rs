@@ -172,6 +172,7 @@ where
                 Some(Command::Resolved { query, outcome }) => {
                     self.tell(Input::Resolved { query, outcome }, now);
                 }
+                Some(Command::Accepted(accepted)) => self.begin(*accepted, now),
                 None => return,
             }
         }

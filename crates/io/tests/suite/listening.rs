@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use towpath_io::Listeners;
-use towpath_proto::{Address, Close, Failure, Input, ListenOptions, ListenerId, Output};
+use towpath_proto::{Address, Balance, Close, Failure, Input, ListenOptions, ListenerId, Output};
 
 use super::scene::{
     PATIENCE, QUIET, Scene, connect, connect_unix, echo, loopback, say, socket_path,
@@ -35,6 +35,46 @@ pub fn shards_share_port_zero_and_its_connections<R: Runner>() {
         shards.iter().map(|(running, _)| running.handle.counters().accepts.value()).collect();
     assert_eq!(accepts.iter().sum::<u64>(), 300);
     assert!(accepts.iter().all(|&count| count > 30), "{accepts:?}");
+}
+
+pub fn connections_are_balanced_exactly<R: Runner>() {
+    let listeners = Listeners::new();
+    let options = || ListenOptions { balance: Balance::Exact, ..ListenOptions::default() };
+    let shards: Vec<Scene> = (0..3)
+        .map(|shard| {
+            let listeners = listeners.clone();
+            Scene::with::<R>(Settings { shard, shards: 3, listeners, ..Settings::default() })
+        })
+        .collect();
+    let bound: Vec<_> =
+        shards.iter().map(|shard| shard.listen_as(0, loopback(0), options()).unwrap()).collect();
+    let address = bound[0].ip().unwrap();
+    let accepted = |shard: &Scene| match shard.told() {
+        Input::Accepted { connection, .. } => connection,
+        other => panic!("{other:?}"),
+    };
+    let mut streams: Vec<TcpStream> = (0..30).map(|_| connect(address)).collect();
+    let each: Vec<Vec<_>> =
+        shards.iter().map(|shard| (0..10).map(|_| accepted(shard)).collect()).collect();
+    // Those that one has lost are made good before any other gets more.
+    for &connection in &each[1] {
+        shards[1].order(Output::Close { connection, how: Close::Abort });
+    }
+    shards[1].listen_as(1, loopback(0), ListenOptions::default()).unwrap();
+    streams.extend((0..13).map(|_| connect(address)));
+    let takes = |shard: &Scene, count: usize| {
+        let connections: Vec<_> = (0..count).map(|_| accepted(shard)).collect();
+        assert_eq!(connections.len(), count);
+    };
+    takes(&shards[1], 11);
+    takes(&shards[0], 1);
+    takes(&shards[2], 1);
+    // What is on its way to a shard that goes away is not lost.
+    shards[2].order(Output::Unlisten { listener: ListenerId(0) });
+    shards[2].listen_as(1, loopback(0), ListenOptions::default()).unwrap();
+    streams.extend((0..6).map(|_| connect(address)));
+    takes(&shards[0], 3);
+    takes(&shards[1], 3);
 }
 
 pub fn shards_share_a_unix_socket<R: Runner>() {
