@@ -566,6 +566,94 @@ fn a_head_that_does_not_get_whole_ends_its_connection() {
     }
 }
 
+/// The frame of a whole GET with one more field.
+fn request_with(id: u8, name: &str, value: &str) -> Vec<u8> {
+    let (_, mut frame) = opening(65_535);
+    let length = |text: &str| u8::try_from(text.len()).unwrap();
+    frame.extend([0, length(name)]);
+    frame.extend(name.as_bytes());
+    frame.push(length(value));
+    frame.extend(value.as_bytes());
+    (frame[2], frame[8]) = (u8::try_from(frame.len() - 9).unwrap(), id);
+    frame
+}
+
+#[test]
+fn a_request_that_is_refused_while_its_head_is_read_is_counted_as_any_other() {
+    for ends_connection in [false, true] {
+        let mut world: World<Message> = World::new(1);
+        let mut plan = Plan::new(1);
+        plan.adjust_http = |http| {
+            let options = Options { max_head_bytes: 250, ..Options::default() };
+            http.http2 = http2(Choice::Always, options);
+            http.routes = Arc::default();
+        };
+        if !ends_connection {
+            plan.adjust_http = |http| {
+                let options = Options {
+                    max_head_bytes: 250,
+                    stream_error_on_malformed: true,
+                    ..Options::default()
+                };
+                http.http2 = http2(Choice::Always, options);
+                http.routes = Arc::default();
+            };
+        }
+        let registry = Arc::new(Registry::default());
+        add_counted_worker(&mut world, 1, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let (opening, fine) = opening(65_535);
+        let large = request_with(3, "x-long", &"a".repeat(100));
+        let malformed = request_with(5, "X-Capital", "1");
+        let again = request_with(7, "x-short", "1");
+        let got = sends(&mut world, vec![(0, [opening, fine, large, malformed, again].concat())]);
+        world.run_for(Duration::from_secs(1));
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        let whole = if ends_connection { 1 } else { 2 };
+        assert_eq!(number("http.in.downstream_rq_4xx"), whole, "no route has them");
+        for total in ["downstream_rq_total", "downstream_rq_http2_total"] {
+            assert_eq!(number(&format!("http.in.{total}")), whole + 2, "{total}");
+        }
+        assert_eq!(number("http.in.downstream_rq_rx_reset"), 2);
+        assert_eq!(number("http.in.downstream_rq_active"), 0);
+        assert_eq!(number("http2.header_overflow"), 1);
+        assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(!ends_connection));
+        let reset = |id| [0, 0, 4, 3, 0, 0, 0, 0, id];
+        let resets = |id| got.borrow().windows(9).filter(|frame| *frame == reset(id)).count();
+        assert_eq!((resets(3), resets(5)), (1, usize::from(!ends_connection)));
+    }
+}
+
+/// What is forgotten of HPACK's table is told: the first block behind it begins with its sizes (RFC 7541 §4.2).
+#[test]
+fn a_connection_that_rests_gives_its_tables_back() {
+    let (opening, request) = opening(65_535);
+    let mut later = request.clone();
+    later[8] = 3;
+    let mut world: World<Message> = World::new(1);
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| {
+        http.http2 = http2(Choice::Always, Options::default());
+        http.idle_timeout = Some(Duration::from_secs(20));
+        http.routes = Arc::default();
+    };
+    let registry = Arc::new(Registry::default());
+    add_counted_worker(&mut world, 1, plan, &registry);
+    world.run_for(Duration::from_millis(1));
+    let got = sends(&mut world, vec![(0, [opening, request].concat()), (10_000, later)]);
+    world.run_for(Duration::from_secs(11));
+    let number = |name: &str| registry.read().number(name).unwrap_or_default();
+    assert_eq!(number("http.in.downstream_rq_4xx"), 2);
+    let begins = [1, 5, 0, 0, 0, 3, 0x20, 0x3f, 0xe1, 0x1f];
+    assert!(got.borrow().windows(begins.len()).any(|piece| piece == begins), "{:?}", got.borrow());
+    assert_eq!(number("http.in.downstream_cx_http2_active"), 1);
+    world.run_for(Duration::from_secs(18));
+    assert_eq!(number("http.in.downstream_cx_http2_active"), 1, "it is idle since its last stream");
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(number("http.in.downstream_cx_http2_active"), 0);
+    assert_eq!(number("http.in.downstream_cx_idle_timeout"), 1);
+}
+
 #[test]
 fn an_answer_that_waits_for_a_closed_window_is_given_up() {
     let (opening, request) = opening(0);

@@ -217,6 +217,28 @@ fn bytes_that_are_sent_ahead_wait_until_the_tunnel_is_open() {
     });
 }
 
+/// RFC 8441 §3: a client asks only once it knows that it may.
+#[test]
+fn what_a_server_of_http2_takes_is_waited_for() {
+    for client in BOTH {
+        let case = Case::new(client, Speaks::Http2, Asks::WebSocket);
+        let late = Case { answer: Answer::EchoesLate, ..case }.run(2);
+        assert!(late.client.bytes == pattern("up", 200_000), "{client:?}: {}", late.client.head);
+        let status_of = |answer| {
+            let case = Case::new(client, Speaks::Http2, Asks::WebSocket);
+            let outcome = Case { answer, ..case }.run(2);
+            assert_eq!(outcome.origin.head, "", "{client:?} {answer:?}");
+            assert_eq!(outcome.number("cluster.app.upstream_rq_pending_active"), 0);
+            let connects = outcome.number("cluster.app.upstream_cx_total");
+            assert_eq!(connects, 1, "{client:?} {answer:?}");
+            outcome.client.head
+        };
+        assert!(status_of(Answer::TakesNoneLate).contains("501"));
+        assert!(status_of(Answer::IsSilent).contains("503"));
+        assert!(status_of(Answer::Closes).contains("503"));
+    }
+}
+
 #[test]
 fn a_tunnel_that_is_cut_on_one_side_is_cut_on_the_other() {
     every_pair(|client, origin, asks| {

@@ -521,6 +521,38 @@ impl Head {
         self.push(Field::line(Name::Custom, name, value, as_written));
     }
 
+    /// Adds a field after the others whose value is as RFC 9113 §8.2.1 has it: it neither ends a line for any reader
+    /// nor has blanks around it. The name has a spelling.
+    #[inline]
+    pub(crate) fn append_valid(&mut self, name: Name, value: &[u8]) {
+        debug_assert!(name != Name::Custom && trim(value) == value, "{name:?} {value:?}");
+        let start = self.0.own.put_line(name, value);
+        self.push(Field::own_line(name, Span::own(start, start + value.len())));
+    }
+
+    /// Sets an authority that is one.
+    #[inline]
+    pub(crate) fn set_valid_authority(&mut self, authority: &[u8]) {
+        self.0.authority = self.keep(authority);
+    }
+
+    /// Sets a path in which every byte can stand.
+    #[inline]
+    pub(crate) fn set_valid_path(&mut self, path: &[u8]) {
+        self.0.path = self.keep(path);
+    }
+
+    /// The value of one of its fields.
+    #[inline(always)]
+    pub(crate) fn value_of(&self, field: &Field) -> &[u8] {
+        self.bytes(field.value())
+    }
+
+    /// The name of one of its fields that is not a well-known one.
+    pub(crate) fn name_of(&self, field: &Field) -> &[u8] {
+        self.bytes(field.name_span())
+    }
+
     /// The field that was added last enters no table of HPACK's.
     pub(crate) fn mark_never_indexed(&mut self) {
         if let Some(field) = self.0.fields.last_mut() {

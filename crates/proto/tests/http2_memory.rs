@@ -15,6 +15,8 @@ use towpath_proto::{Event, Name, Out};
 
 const CONNECTIONS: usize = 1000;
 const CONNECTION_BYTES: usize = 4 * 1024;
+/// A table of 4,096 bytes, as RFC 7541 §4.1 counts them, and the connection itself.
+const RESTED_BYTES: usize = 5 * 1024;
 const STREAMS: usize = 20_000;
 const STREAM_BYTES: usize = 1024;
 
@@ -41,6 +43,24 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
     let each = (anonymous_bytes() - before) / CONNECTIONS;
     println!("{each} bytes for each of {CONNECTIONS} idle connections");
     assert!(each <= CONNECTION_BYTES, "{each}");
+    drop(all);
+
+    // Both tables were full: of those that come next, the peer's has to stay.
+    let reads = filling(60);
+    let rested = || {
+        let mut server = Box::new(Connection::server(Arc::clone(&options)));
+        reads.iter().for_each(|read| serve(&mut server, read));
+        server.rest();
+        server
+    };
+    drop((0..50).map(|_| rested()).collect::<Vec<_>>());
+    let mut all = Vec::with_capacity(CONNECTIONS);
+    let before = anonymous_bytes();
+    all.extend((0..CONNECTIONS).map(|_| rested()));
+    let each = (anonymous_bytes() - before) / CONNECTIONS;
+    println!("{each} bytes for each of {CONNECTIONS} connections that rest with a full table");
+    assert!(each <= RESTED_BYTES, "{each}");
+    drop(all);
 
     let mut client = Connection::client(Arc::clone(&options));
     let mut server = Box::new(Connection::server(options));
@@ -73,6 +93,19 @@ fn an_idle_connection_and_an_idle_stream_hold_little() {
 
 /// What a client sends for so many requests one after the other. Each ends as gRPC's do: by a frame without content.
 fn requests(count: usize) -> Vec<Vec<u8>> {
+    sent(count, request)
+}
+
+/// The same for requests each of which has a field of its own, by which the tables become full.
+fn filling(count: usize) -> Vec<Vec<u8>> {
+    sent(count, |at| {
+        let mut head = request(at);
+        head.append_bytes(format!("x-field-{at}").as_bytes(), &[b'v'; 100]);
+        head
+    })
+}
+
+fn sent(count: usize, request: impl Fn(usize) -> Head) -> Vec<Vec<u8>> {
     let mut client = Connection::client(Arc::default());
     let mut out = Out::new();
     (0..count)

@@ -152,6 +152,9 @@ pub struct Flags {
     /// Record every request's spans into a Perfetto file, from start to end.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// What that file has: categories and levels. Frames and windows of HTTP/2 come with info,protocol=debug.
+    #[arg(long, value_name = "CATEGORY=LEVEL,...", requires = "trace")]
+    pub trace_keep: Option<String>,
     /// Keep the spans of the last moments in memory, and write a Perfetto file for a request that takes this long.
     #[arg(long, value_name = "DURATION=DIR", value_parser = slow_trace, conflicts_with = "trace")]
     pub trace_slow: Option<SlowTrace>,

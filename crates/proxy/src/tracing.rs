@@ -33,7 +33,8 @@ impl Tracing {
     /// # Errors
     /// Says in one line what cannot be recorded.
     pub(crate) fn start(flags: &Flags) -> Result<Self, String> {
-        let whole = flags.trace.as_deref().map(start_file);
+        let keep = flags.trace_keep.as_deref();
+        let whole = flags.trace.as_deref().map(|path| start_file(path, keep));
         let slow = flags.trace_slow.as_ref().map(SlowRequests::start);
         Ok(Self {
             whole: RefCell::new(whole.transpose()?),
@@ -67,8 +68,13 @@ impl Tracing {
     }
 }
 
-fn start_file(path: &Path) -> Result<(PathBuf, FileRecording), String> {
-    let recording = demand::options().start_file(path).map_err(|error| {
+fn start_file(path: &Path, keep: Option<&str>) -> Result<(PathBuf, FileRecording), String> {
+    let options = demand::options();
+    let options = match keep {
+        Some(line) => options.directives(line),
+        None => Ok(options),
+    };
+    let recording = options.and_then(|options| options.start_file(path)).map_err(|error| {
         format!("cannot record a trace into {}: {}", path.display(), with_source(&error))
     })?;
     Ok((path.to_owned(), recording))

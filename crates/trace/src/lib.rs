@@ -123,7 +123,7 @@ pub use value::{Flow, INTERNED_BYTES, INTERNED_LIMIT, TEXT_LIMIT, Text, Value, i
 pub mod emit {
     pub use crate::span::{
         async_begin, async_begin_at, async_end, async_end_with, async_mark, complete,
-        counter_value, mark, mark_named,
+        counter_named, counter_value, mark, mark_named,
     };
 }
 

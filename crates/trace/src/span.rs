@@ -406,6 +406,12 @@ pub(crate) fn emit_named(
     write_long(first, Some(name), &[Value::Unsigned(category.bits())], claim)
 }
 
+/// A number as it stands at this moment, of a counter whose name is known only at run time. Callers ask whether its
+/// category is [`enabled`](crate::enabled) first.
+pub fn counter_named(category: Category, name: &str, value: i64) {
+    emit_counter(category, name, value);
+}
+
 /// A counter whose name is known only at run time.
 pub(crate) fn emit_counter(category: Category, name: &str, value: i64) {
     let first = [record::head(Kind::Counter, NAMELESS, 0, 0), ticks(), 0, 0];

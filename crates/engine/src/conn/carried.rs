@@ -46,6 +46,13 @@ impl Carried {
         }
     }
 
+    /// A number that no stream has.
+    pub(crate) fn unused(&self) -> u32 {
+        let mut slots = std::iter::once(&self.first).chain(&self.others);
+        let unused = slots.position(Option::is_none).unwrap_or(self.others.len() + 1);
+        u32::try_from(unused).unwrap_or(u32::MAX)
+    }
+
     /// The stream of a connection that carries one at a time.
     pub(crate) fn only(&self) -> Option<StreamIndex> {
         self.first
@@ -83,6 +90,7 @@ mod tests {
         assert_eq!(carried.get(7), Some(StreamIndex(107)));
         assert_eq!((carried.get(1), carried.get(9)), (None, None));
         assert_eq!(carried.all(), [100, 103, 107].map(StreamIndex));
+        assert_eq!((carried.unused(), Carried::default().unused()), (1, 0));
         carried.unbind(7);
         carried.unbind(7);
         carried.unbind(99);

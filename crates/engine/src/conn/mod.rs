@@ -266,7 +266,8 @@ const PING_PAUSES: [Duration; 4] =
 pub(crate) enum ConnectionTimer {
     /// No stream for too long.
     Idle,
-    /// The head of a request does not get complete, or what the listener's filters wait for.
+    /// The head of a request does not get complete, or what the listener's filters wait for; a server's SETTINGS do not
+    /// come.
     RequestHead,
     /// Too old.
     MaxDuration,
@@ -520,11 +521,24 @@ impl Connection {
         if self.tls.is_some() { self.encoded } else { self.bytes_sent }
     }
 
+    /// When one that begins to rest is looked at, and may be idle for so long.
+    pub(crate) fn next_look(&self, idle: Option<Duration>, now: Instant) -> Option<Instant> {
+        let settles = self.mux.is_http2().then_some(BEFORE_SETTLING);
+        let after = match (idle, settles) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        after.map(|after| now + after)
+    }
+
     /// How long it has had no stream.
     pub(crate) fn idle_since(&self, now: Instant) -> Duration {
         now - self.rested
     }
 }
+
+/// A connection of many streams that had none for so long gives back memory that only traffic needs.
+const BEFORE_SETTLING: Duration = Duration::from_secs(5);
 
 /// The connections of a worker, and what is being encoded for one of them.
 #[derive(Debug, Default)]

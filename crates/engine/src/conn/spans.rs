@@ -187,7 +187,18 @@ impl Connection {
     }
 
     pub(crate) fn track(&self) -> Track {
-        Track::new(CONNECTION_TRACKS | self.client().map_or(0, |client| client.serial))
+        Track::new(CONNECTION_TRACKS | self.serial())
+    }
+
+    /// What is spoken on it is shown where it is itself.
+    pub(crate) fn show_mux(&mut self) {
+        let (track, serial) = (self.track(), self.serial());
+        self.mux.show_on(track, serial);
+    }
+
+    fn serial(&self) -> u64 {
+        let upstream = || self.upstream().map_or(0, |upstream| upstream.serial);
+        self.client().map_or_else(upstream, |client| client.serial)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What leaves a connection: pieces are gathered for one connection at a time and handed to the driver as one chunk.
 
+use std::time::Duration;
+
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::conn::{ConnectionTimer, Connections};
@@ -25,7 +27,8 @@ impl Connections {
             !connection.is_busy() && connection.mux.buffered() > 0
         } else {
             let is_amid_block = connection.mux.is_amid_block();
-            if !is_amid_block && connection.mux.is_http2() {
+            // Of a server it is its SETTINGS that are waited for.
+            if !is_amid_block && connection.mux.is_http2() && connection.upstream().is_none() {
                 // It was the end of a message.
                 connection.deadlines.clear(timer);
             }
@@ -130,6 +133,28 @@ impl Connections {
                 &mut env.timers,
             );
         }
+    }
+
+    /// Looks at a connection that rests and may be idle for so long: false if it was. Otherwise it gives back memory that
+    /// only traffic needs.
+    pub(crate) fn settle(
+        &mut self,
+        id: ConnectionId,
+        idle: Option<Duration>,
+        env: &mut Env,
+        now: Instant,
+    ) -> bool {
+        let Some(connection) = self.table.get_mut(id) else { return false };
+        let was_idle = idle.is_some_and(|idle| connection.idle_since(now) >= idle);
+        if was_idle || !connection.mux.is_http2() {
+            return false;
+        }
+        connection.mux.rest();
+        if let Some(idle) = idle {
+            let end = connection.rested + idle;
+            self.set_connection_timer(id, ConnectionTimer::Idle, end, env);
+        }
+        true
     }
 
     /// Drops a connection that nothing hangs on any more.

@@ -172,6 +172,7 @@ impl Exchange {
         let context = Rc::clone(&downstream.context);
         if let ChainKind::Http(http) = &context.kind {
             connection.mux = http_mux(http, connection.tls.as_ref().and_then(|layer| layer.alpn()));
+            connection.show_mux();
         }
         match &context.kind {
             ChainKind::Http(http) => {
@@ -210,6 +211,7 @@ impl Exchange {
         let context = Rc::clone(&downstream.context);
         let Some(http) = context.http() else { return };
         connection.mux = if is_preface { http2_mux(http) } else { http1_mux(http, None) };
+        connection.show_mux();
         connection.mux.receive(first);
         self.open_windows(id);
         self.upstreams.begin_heartbeat(id, &mut self.conns, &mut self.env, now);

@@ -94,6 +94,7 @@ impl Exchange {
             limit.bytes,
             now,
         ));
+        made.show_mux();
         let handshake_since = secured.as_ref().and_then(|secured| secured.since);
         if let Some(secured) = secured {
             made.outstanding = secured.outstanding;

@@ -11,7 +11,7 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
 use crate::conn::spans::Part;
-use crate::conn::{ConnectionTimer, Reading};
+use crate::conn::{Connection, ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, Streams};
@@ -88,18 +88,40 @@ impl Exchange {
     }
 
     /// A stream for a head that was not read, or not accepted: it is counted and logged as any other.
-    fn open_unread(&mut self, id: ConnectionId, head: Head, now: Instant) -> Option<StreamIndex> {
-        let leg = Leg { connection: id, number: ONLY };
+    fn open_unread(&mut self, leg: Leg, head: Head, now: Instant) -> Option<StreamIndex> {
+        let is_http2 = self.conns.table.get(leg.connection)?.mux.is_http2();
         let (index, context) = self.open_stream(leg, now)?;
-        let http = context.http()?;
-        http.stats.downstream_rq_total.inc();
-        http.stats.downstream_rq_http1_total.inc();
-        http.stats.downstream_rq_active.inc();
+        let stats = &context.http()?.stats;
+        stats.downstream_rq_total.inc();
+        stats.downstream_rq_active.inc();
+        let version = if is_http2 { Version::Http2 } else { Version::Http11 };
+        if is_http2 {
+            stats.downstream_rq_http2_total.inc();
+        } else {
+            stats.downstream_rq_http1_total.inc();
+        }
         let stream = self.streams.get_mut(index)?;
         stream.request = head.into();
         stream.trace_begin(Part::Reply);
-        stream.recorder.note(|record| record.protocol = Some(Version::Http11));
+        stream.recorder.note(|record| record.protocol = Some(version));
         Some(index)
+    }
+
+    /// A request over HTTP/2 of which nothing is kept, and whose client was told: it is counted and logged as any
+    /// other.
+    pub(crate) fn on_unread(&mut self, id: ConnectionId, why: http2::Unread, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let leg = Leg { connection: id, number: connection.streams.unused() };
+        let Some(index) = self.open_unread(leg, Head::unread(), now) else { return };
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+            stream.recorder.note(|record| record.details = why.details());
+        }
+        // Its mux knows of no such stream.
+        if let Some(connection) = self.conns.table.get_mut(id) {
+            connection.streams.unbind(leg.number);
+        }
+        self.close_record(index, now);
     }
 
     /// The client is gone. If that was in the middle of a head, it was a request all the same.
@@ -108,7 +130,8 @@ impl Exchange {
         if !connection.is_amid_head() {
             return;
         }
-        let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
+        let leg = Leg { connection: id, number: ONLY };
+        let Some(index) = self.open_unread(leg, Head::unread(), now) else { return };
         self.streams.mark_gone(index);
         self.weigh(index);
         if let Some(connection) = self.conns.table.get_mut(id) {
@@ -160,7 +183,8 @@ impl Exchange {
             Some(index) => index,
             None => {
                 let head = refused.unwrap_or_else(Head::unread);
-                let Some(index) = self.open_unread(id, head, now) else { return };
+                let leg = Leg { connection: id, number: ONLY };
+                let Some(index) = self.open_unread(leg, head, now) else { return };
                 if let Some(stream) = self.streams.get_mut(index).filter(|_| formed) {
                     stream.request_end = Direction::Ended;
                 }
@@ -188,6 +212,11 @@ impl Exchange {
     /// What came from the client is not HTTP/2: it is told why, and its streams end with the connection.
     pub(crate) fn on_http2_error(&mut self, id: ConnectionId, error: http2::Error, now: Instant) {
         self.open_windows(id);
+        while let Some(connection) = self.conns.table.get_mut(id)
+            && let Some(why) = connection.mux.take_unread()
+        {
+            self.on_unread(id, why, now);
+        }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let streams = connection.streams.all();
         let Some(downstream) = connection.downstream_mut() else { return };
@@ -280,6 +309,15 @@ impl Exchange {
             return self.drop_client(id, Close::Flush, Closer::Local, now);
         }
         let Some(http) = context.http() else { return };
+        if (timer, stream) == (ConnectionTimer::Idle, None)
+            && self.conns.settle(id, http.config.idle_timeout, &mut self.env, now)
+        {
+            return;
+        }
+        let Some(downstream) = self.conns.table.get_mut(id).and_then(Connection::downstream_mut)
+        else {
+            return;
+        };
         match (timer, stream) {
             (ConnectionTimer::RequestHead, _) if is_http2 => {
                 http.stats.downstream_rq_header_timeout.inc();
@@ -294,7 +332,8 @@ impl Exchange {
             (ConnectionTimer::RequestHead, None) => {
                 downstream.closing = true;
                 http.stats.downstream_rq_header_timeout.inc();
-                let Some(index) = self.open_unread(id, Head::unread(), now) else { return };
+                let leg = Leg { connection: id, number: ONLY };
+                let Some(index) = self.open_unread(leg, Head::unread(), now) else { return };
                 let text = b"request header timeout";
                 self.local_reply(index, 408, text, details::REQUEST_HEADER_TIMEOUT, now);
             }
@@ -357,13 +396,9 @@ impl Exchange {
         let Some(http) = downstream.context.http() else { return };
         let idle = http.config.idle_timeout;
         let slot = TimerSlot::of_connection(id);
-        if let Some(idle) = idle {
-            connection.deadlines.set(
-                ConnectionTimer::Idle as usize,
-                now + idle,
-                slot,
-                &mut self.env.timers,
-            );
+        if let Some(look) = connection.next_look(idle, now) {
+            let idle = ConnectionTimer::Idle as usize;
+            connection.deadlines.set(idle, look, slot, &mut self.env.timers);
         }
         if draining {
             connection.deadlines.set(

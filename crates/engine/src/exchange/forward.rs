@@ -12,7 +12,7 @@ use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 
 use crate::conn::mux::{Arrival, Mux, Part, Violation};
-use crate::conn::{Connection, Reading, Role};
+use crate::conn::{Connection, ConnectionTimer, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
@@ -85,13 +85,18 @@ impl Exchange {
                 }
                 (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
                     let has_windows = connection.mux.has_windows();
-                    if connection.mux.take_end() {
+                    let (is_last, is_alone) =
+                        (connection.mux.take_end(), connection.mux.is_alone());
+                    if is_last {
                         self.forward_last(stream, side, chunk, leg, now);
-                        break;
+                    } else {
+                        self.forward(stream, side, Item::Data(chunk), now);
                     }
-                    self.forward(stream, side, Item::Data(chunk), now);
                     if has_windows {
                         self.take_more(stream, leg);
+                    }
+                    if is_last && is_alone {
+                        break;
                     }
                 }
                 (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
@@ -104,6 +109,7 @@ impl Exchange {
                 (Arrival::Refused, Some(stream)) => {
                     self.reset_upstream(stream, ResetReason::Refused, now)
                 }
+                (Arrival::Unread(why), _) => self.on_unread(id, why, now),
                 (Arrival::Part(_) | Arrival::Reset | Arrival::Refused, None) => {}
             }
         }
@@ -180,6 +186,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let leaves_as_it_is = stream.bridging == Bridging::None
             && stream.kind != Kind::App
+            && stream.upgrade != Upgrade::Done
             && stream.filters.is_none();
         if side == Side::Response && leaves_as_it_is {
             return self.end_response(index, chunk, now);
@@ -345,13 +352,25 @@ impl Exchange {
     /// A peer has opened windows, or a stream has left: what waited goes out, and more is read for it. A server may
     /// take more streams than before, or none any more.
     pub(crate) fn open_windows(&mut self, id: ConnectionId) {
-        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         if !connection.mux.has_windows() || connection.gone {
             return;
         }
         let listed = connection.upstream().map(|upstream| upstream.listed);
+        let settings = ConnectionTimer::RequestHead as usize;
+        if listed.is_some()
+            && connection.deadlines.is_set(settings)
+            && connection.mux.takes_upgrades().is_some()
+        {
+            connection.deadlines.clear(settings);
+            self.env.offer_soon(id);
+        }
         if listed.is_some_and(|listed| listed != (connection.capacity() > 0)) {
             self.env.offer_soon(id);
+        }
+        // What is being encoded for another connection goes on.
+        if connection.mux.is_quiet() {
+            return;
         }
         self.conns.encode_for(id, &mut self.env);
         let Some(connection) = self.conns.table.get_mut(id) else { return };

@@ -4,6 +4,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
+use crate::exchange::tunnel::Passage;
 use crate::ids::{PoolKey, ResetReason, StreamIndex};
 use crate::upstream::cluster::Resource;
 
@@ -47,6 +48,12 @@ impl Exchange {
             // Its SETTINGS may have come since it was made.
             pool.carries = Some(connection.mux.capacity() + connection.streams.len());
         }
+        let streams = &self.streams;
+        let is_unknown = |waiting: &StreamIndex| {
+            let stream = streams.get(*waiting);
+            stream.is_some_and(|stream| stream.passage(connection) == Passage::Unknown)
+        };
+        let awaits_settings = pool.pending.iter().any(is_unknown);
         if room && let Some(next) = next {
             let next = pool.pending.remove(next);
             cluster.left_queue(pool_key);
@@ -54,6 +61,13 @@ impl Exchange {
                 self.give_room(next, id, pool_key, now);
             }
             return Offer::Again;
+        }
+        if awaits_settings {
+            if room {
+                pool.list(connection);
+            }
+            self.bound_settings(id, now);
+            return Offer::Done;
         }
         let alone = connection.mux.is_alone();
         if room && !busy && alone && !pool.pending.is_empty() && pool.connecting == 0 {
@@ -78,13 +92,13 @@ impl Exchange {
         let upstream = connection.upstream()?;
         let cluster = self.upstreams.clusters.get(upstream.pool_key.cluster)?;
         let pending = &cluster.pool(upstream.pool_key)?.pending;
-        if upstream.requests == 0 {
-            return (!pending.is_empty()).then_some(0);
-        }
         pending.iter().position(|&waiting| {
+            let Some(stream) = self.streams.get(waiting) else { return true };
             let after = || cluster.races.then(|| self.fresh_after(waiting));
-            let fresh = self.streams.get(waiting).is_some_and(|it| it.retries.wants_fresh);
-            !fresh || connection.suits(false, after())
+            let serves = upstream.requests == 0
+                || !stream.retries.wants_fresh
+                || connection.suits(false, after());
+            serves && stream.passage(connection) != Passage::Unknown
         })
     }
 

@@ -1,4 +1,4 @@
-//! Ordinary exchanges: HTTP on both sides, a request without a body that no route changes, connections that go on.
+//! Ordinary exchanges: HTTP on both sides, a request that no route changes, connections that go on.
 //!
 //! Arrives: a stream with its route, or one whose response has ended. Leaves: what [`Exchange::begin_forward`] and
 //! [`Exchange::finish`] leave, with each of its parts looked up once. Whatever is not ordinary is left to those.
@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_proto::Instant;
 use towpath_proto::name::Name;
 
-use crate::conn::mux::{Mux, ONLY, Part, Released};
+use crate::conn::mux::{Mux, Part, Released};
 use crate::conn::{Connection, ConnectionTimer, Connections, Reading, Role};
 use crate::env::Env;
 use crate::exchange::Exchange;
@@ -32,20 +32,27 @@ impl Exchange {
         }
         let waiting = self.conns.waiting_for(leg.connection);
         let Some(connection) = self.conns.table.get_mut(leg.connection) else { return false };
-        let Some(pool_key) = rests(connection) else { return false };
+        let Some(pool_key) = goes_on(connection) else { return false };
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return false };
         let idle_timeout = cluster.config.idle_timeout;
         let Some(pool) = cluster.pool_mut(pool_key) else { return false };
         if pool.host.is_none() || !pool.pending.is_empty() {
             return false;
         }
+        if connection.mux.is_alone() {
+            let sent = connection.encoded + waiting;
+            stream.weigh_attempt(connection.bytes_received, sent);
+        }
+        connection.release(leg.number);
         connection.rested = now;
-        pool.list(connection);
-        pool.rest(connection, idle_timeout, &mut self.env, now);
+        if connection.capacity() > 0 {
+            pool.list(connection);
+        }
+        if !connection.is_busy() {
+            pool.rest(connection, idle_timeout, &mut self.env, now);
+        }
         cluster.request_over(pool_key, stream.outcome());
-        let sent = connection.encoded + waiting;
-        stream.weigh_attempt(connection.bytes_received, sent);
-        connection.streams.unbind(leg.number);
+        let is_quiet = connection.mux.is_quiet();
         let downstream = stream.downstream;
         let waiting = self.conns.waiting_for(downstream.connection);
         let connection = self.conns.table.get_mut(downstream.connection);
@@ -54,6 +61,9 @@ impl Exchange {
             connection.release(downstream.number)
         });
         self.close_record(index, now);
+        if !is_quiet {
+            self.open_windows(leg.connection);
+        }
         let id = downstream.connection;
         match released {
             Released::KeepAlive => self.rest_downstream(id, now),
@@ -91,7 +101,9 @@ impl Exchange {
         stream.response_timeout = forward.timeout.into();
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout).into();
         timeouts_from_headers(stream, origin);
-        if let Some(timeout) = stream.response_timeout.get() {
+        if stream.request_end != Direction::Ended {
+            stream.bound_kept_body();
+        } else if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
         let Some(pool_key) = choose_own_host(stream, cluster, &mut self.env) else {
@@ -120,32 +132,42 @@ fn attach_plain(
         return false;
     }
     let Some(pool) = cluster.pool_mut(pool_key) else { return false };
+    let is_only = pool.ready.len() == 1;
     let Some(id) = pool.ready.last().copied() else { return false };
     let Some(connection) = conns.table.get_mut(id) else { return false };
     let idle = connection.idle_since(now);
     let lasts = |known: Duration| idle + PEER_IDLE_MARGIN < known;
-    if !matches!(connection.mux, Mux::Http1Client(_))
-        || connection.capacity() == 0
-        || !(stream.retries.repeatable || pool.peer_idle.is_none_or(lasts))
+    let may_be_closing = !connection.is_busy() && !pool.peer_idle.is_none_or(lasts);
+    let capacity = connection.capacity();
+    let end = stream.request_end == Direction::Ended;
+    // Of several that carry many streams the one with the fewest is looked for.
+    if !(is_client_of_http1(connection) || (connection.mux.is_http2() && is_only))
+        || capacity == 0
+        // The head of a large upload leaves by itself as the first of its connection.
+        || (connection.encoded == 0 && !end)
+        || (may_be_closing && !stream.retries.repeatable)
     {
         return false;
     }
-    pool.unlist(connection);
+    let Some(number) = connection.mux.open() else { return false };
+    if capacity == 1 {
+        pool.unlist(connection);
+    }
     let Role::Upstream(upstream) = &mut connection.role else { return false };
     stream.retries.reused = upstream.requests > 0 || connection.opened < now;
     stream.retries.sent_before = connection.bytes_sent;
     upstream.requests += 1;
-    stream.upstream = UpstreamState::Active(Leg { connection: id, number: ONLY });
+    stream.upstream = UpstreamState::Active(Leg { connection: id, number });
     stream.begin_attempt(connection, now);
-    connection.streams.bind(ONLY, index);
+    connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
     cluster.request_began(pool_key);
     env.name_try(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
-        connection.mux.send(ONLY, Part::Head(&stream.request, true), &mut conns.out);
+        connection.mux.send(number, Part::Head(&stream.request, end), &mut conns.out);
     }
-    if let Some(per_try) = stream.per_try_timeout.get() {
+    if let Some(per_try) = stream.per_try_timeout.get().filter(|_| end) {
         stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut env.timers);
     }
     true
@@ -170,9 +192,10 @@ impl Env {
     }
 }
 
-/// Whether a request is all there, asks for nothing but an answer, and is not traced.
+/// Whether a request asks for nothing but an answer, and is not traced; of its content nothing has come, nor does a
+/// filter look at it.
 fn is_plain_request(stream: &Stream) -> bool {
-    stream.request_end == Direction::Ended
+    (stream.request_end == Direction::Ended || stream.filters.is_none())
         && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
         && stream.recorder.trail().is_none()
@@ -202,12 +225,17 @@ fn is_plain(stream: &Stream) -> bool {
         && matches!(stream.kind, Kind::Http(_))
 }
 
-/// Where an upstream connection rests that its only stream leaves and that can carry another.
-fn rests(connection: &Connection) -> Option<PoolKey> {
+/// The pool of an upstream connection that goes on, or rests, when a stream leaves it.
+fn goes_on(connection: &Connection) -> Option<PoolKey> {
     let Role::Upstream(upstream) = &connection.role else { return None };
-    let rests = matches!(connection.mux, Mux::Http1Client(_))
-        && connection.mux.capacity() > 0
+    let mux = &connection.mux;
+    let goes_on = ((is_client_of_http1(connection) && mux.capacity() > 0)
+        || (mux.is_http2() && !mux.is_exhausted()))
         && connection.reading == Reading::On
         && !(connection.congested || upstream.retired || connection.is_spent());
-    rests.then_some(upstream.pool_key)
+    goes_on.then_some(upstream.pool_key)
+}
+
+const fn is_client_of_http1(connection: &Connection) -> bool {
+    matches!(connection.mux, Mux::Http1Client(_))
 }

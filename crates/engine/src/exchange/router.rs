@@ -280,11 +280,7 @@ impl Exchange {
         }
         http.stats.rq_total.inc();
         stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
-        let buffer_limit = stream.routed().and_then(|routed| routed.route.retry_buffer_limit);
-        stream.retries.buffer_limit = buffer_limit.unwrap_or(match stream.retries.remaining {
-            0 => context.listener.buffer_limit.bytes,
-            _ => context.listener.retry_buffer_limit,
-        });
+        stream.bound_kept_body();
         stream.response_timeout = grpc::response_timeout(forward, &stream.request).into();
         let per_try = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         stream.per_try_timeout = per_try.into();
@@ -507,6 +503,18 @@ impl Exchange {
         if let Some(idle) = idle {
             self.set_timer(index, HttpTimer::PerTryIdle, now + idle);
         }
+    }
+}
+
+impl Stream {
+    /// Settles how much of its request is kept for another try.
+    pub(crate) fn bound_kept_body(&mut self) {
+        let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
+        let listener = &self.context.listener;
+        self.retries.buffer_limit = limit.unwrap_or(match self.retries.remaining {
+            0 => listener.buffer_limit.bytes,
+            _ => listener.retry_buffer_limit,
+        });
     }
 }
 

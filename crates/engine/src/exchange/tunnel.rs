@@ -7,17 +7,18 @@
 
 use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
-use towpath_proto::{Instant, websocket};
+use towpath_proto::{ConnectionId, Instant, websocket};
 
-use crate::conn::Connection;
 use crate::conn::spans::Part;
+use crate::conn::{Connection, ConnectionTimer};
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
-use crate::exchange::stream::{Direction, Stream, Upgrade};
+use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
-use crate::ids::{Leg, Side, StreamIndex};
+use crate::ids::{Leg, ResetReason, Side, StreamIndex};
 use crate::random::Random;
+use crate::upstream::cluster::Resource;
 
 impl Exchange {
     /// The response to a request for a tunnel has gone down; `ended` if the server's direction was over with it.
@@ -56,6 +57,71 @@ impl Exchange {
     }
 }
 
+/// Requests that wait for a server's SETTINGS (RFC 8441 §3): whether it takes them is not known before.
+impl Exchange {
+    /// Puts a stream back into the queue of the pool whose connection it was given.
+    pub(crate) fn await_settings(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) {
+        let pool_key =
+            self.conns.table.get(id).and_then(Connection::upstream).map(|it| it.pool_key);
+        let Some(pool_key) = pool_key else { return };
+        let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
+        if cluster.is_full(pool_key, Resource::Pending) {
+            cluster.stats.upstream_rq_pending_overflow.inc();
+            return self.reset_upstream(index, ResetReason::Overflow, now);
+        }
+        cluster.joined_queue(pool_key);
+        if let Some(pool) = cluster.pool_mut(pool_key) {
+            pool.pending.push_back(index);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.upstream = UpstreamState::Pending(pool_key);
+        }
+        self.bound_settings(id, now);
+    }
+
+    /// A server has as long for its SETTINGS as for the connect.
+    pub(crate) fn bound_settings(&mut self, id: ConnectionId, now: Instant) {
+        let Some(cluster) = self.upstreams.cluster_of(id, &mut self.conns) else { return };
+        let timeout = cluster.config.connect_timeout;
+        let timer = ConnectionTimer::RequestHead;
+        if self.conns.table.get(id).is_some_and(|it| !it.deadlines.is_set(timer as usize)) {
+            self.conns.set_connection_timer(id, timer, now + timeout, &mut self.env);
+        }
+    }
+
+    /// A connection is over, or too late, before its server's SETTINGS have come: who waits for them fails.
+    pub(crate) fn fail_unsettled(&mut self, id: ConnectionId, reason: ResetReason, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(upstream) = connection.upstream() else { return };
+        if connection.mux.takes_upgrades().is_some() {
+            return;
+        }
+        let pool_key = upstream.pool_key;
+        let Some(pool) = self.upstreams.clusters.pool(pool_key) else { return };
+        let waits = |index: &StreamIndex| {
+            let stream = self.streams.get(*index);
+            stream.is_some_and(|stream| stream.passage(connection) == Passage::Unknown)
+        };
+        let waiting: Vec<StreamIndex> = pool.pending.iter().copied().filter(waits).collect();
+        for index in waiting {
+            self.upstreams.leave_queue(index, pool_key);
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.upstream = UpstreamState::None;
+                self.reset_upstream(index, reason, now);
+            }
+        }
+    }
+}
+
+/// Whether a connection can carry what a stream asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    Free,
+    /// Its server has not said what it takes.
+    Unknown,
+    Closed,
+}
+
 impl Stream {
     /// Whether what comes from the client is for a tunnel that is not open yet.
     pub(crate) fn awaits_tunnel(&self) -> bool {
@@ -71,14 +137,19 @@ impl Stream {
     }
 
     /// Whether a connection can carry what the stream asks for.
-    pub(crate) fn may_go_over(&self, connection: &Connection) -> bool {
+    pub(crate) fn passage(&self, connection: &Connection) -> Passage {
         if self.upgrade != Upgrade::Requested || !connection.mux.is_http2() {
-            return true;
+            return Passage::Free;
         }
         // RFC 8441 §4: all content is the tunnel's, so that a request that has its own cannot be said.
         let has_content = self.request.version() != Version::Http2
             && (self.request_end != Direction::Ended || self.body.len() > 0);
-        connection.mux.takes_upgrades() && !has_content
+        match connection.mux.takes_upgrades() {
+            _ if has_content => Passage::Closed,
+            Some(true) => Passage::Free,
+            Some(false) => Passage::Closed,
+            None => Passage::Unknown,
+        }
     }
 
     /// A request for WebSocket goes to a server of HTTP/1, which wants a key that HTTP/2 does not have.

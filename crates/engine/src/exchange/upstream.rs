@@ -14,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::tunnel::Passage;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details;
@@ -34,10 +35,14 @@ impl Exchange {
             self.sever(index, before, Close::Abort, now);
             return self.attach(index, id, now);
         }
-        if !stream.may_go_over(connection) {
-            stream.upstream = UpstreamState::None;
-            self.env.offer_soon(id);
-            return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
+        match stream.passage(connection) {
+            Passage::Free => {}
+            Passage::Unknown => return self.await_settings(index, id, now),
+            Passage::Closed => {
+                stream.upstream = UpstreamState::None;
+                self.env.offer_soon(id);
+                return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
+            }
         }
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
@@ -319,6 +324,7 @@ impl Exchange {
     pub(crate) fn on_upstream_end(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         if !connection.is_busy() {
+            self.fail_unsettled(id, ResetReason::Terminated, now);
             self.upstreams.learn_peer_idle(id, &mut self.conns, now);
             self.close_upstream(id, Close::Flush, now);
             return;
@@ -340,6 +346,7 @@ impl Exchange {
         how: Close,
         now: Instant,
     ) {
+        self.fail_unsettled(id, reason, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.mux.lose();
         let (by_peer, alone) = (connection.is_ended_by_peer(), connection.mux.is_alone());
@@ -399,6 +406,10 @@ impl Exchange {
             }
             ConnectionTimer::Heartbeat => self.on_heartbeat_deadline(id, now),
             ConnectionTimer::Idle if !busy => {
+                let limit = self.upstreams.idle_limit(pool_key);
+                if self.conns.settle(id, limit, &mut self.env, now) {
+                    return;
+                }
                 if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
                     cluster.stats.upstream_cx_idle_timeout.inc();
                 }
@@ -413,10 +424,10 @@ impl Exchange {
                     self.close_upstream(id, Close::Flush, now);
                 }
             }
-            ConnectionTimer::Idle
-            | ConnectionTimer::RequestHead
-            | ConnectionTimer::DelayedClose
-            | ConnectionTimer::Flush => {}
+            ConnectionTimer::RequestHead => {
+                self.fail_unsettled(id, ResetReason::ConnectTimeout, now);
+            }
+            ConnectionTimer::Idle | ConnectionTimer::DelayedClose | ConnectionTimer::Flush => {}
         }
     }
 

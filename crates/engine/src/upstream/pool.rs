@@ -157,15 +157,19 @@ impl Pool {
         env: &mut Env,
         now: Instant,
     ) {
-        let peer_idle = self.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN));
-        let limit = match (idle_timeout, peer_idle) {
-            (Some(one), Some(other)) => one.min(other),
-            (Some(limit), None) | (None, Some(limit)) => limit,
-            (None, None) => return,
-        };
+        let Some(look) = connection.next_look(self.idle_limit(idle_timeout), now) else { return };
         let (idle, slot) =
             (ConnectionTimer::Idle as usize, TimerSlot::of_connection(connection.id));
-        connection.deadlines.set(idle, now + limit, slot, &mut env.timers);
+        connection.deadlines.set(idle, look, slot, &mut env.timers);
+    }
+
+    /// How long a connection may have no stream.
+    fn idle_limit(&self, idle_timeout: Option<Duration>) -> Option<Duration> {
+        let peer_idle = self.peer_idle.map(|idle| idle.saturating_sub(PEER_IDLE_MARGIN));
+        match (idle_timeout, peer_idle) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// What `/clusters` tells of it.
@@ -186,6 +190,12 @@ impl Pool {
 }
 
 impl Upstreams {
+    /// How long a connection of that pool may have no stream.
+    pub(crate) fn idle_limit(&self, pool_key: PoolKey) -> Option<Duration> {
+        let cluster = self.clusters.get(pool_key.cluster)?;
+        self.clusters.pool(pool_key)?.idle_limit(cluster.config.idle_timeout)
+    }
+
     /// A connection for an HTTP stream to a host.
     pub(crate) fn lease(
         &mut self,

@@ -56,7 +56,7 @@ pub fn http1(
                     }
                 }
                 let opens = got.head.ends_with("\r\n\r\n") && !was_open;
-                if opens && !got.head.contains(" 403 ") {
+                if opens && [" 101 ", " 200 "].iter().any(|status| got.head.contains(status)) {
                     if plot != Plot::Ahead {
                         orders.send(connection, up.clone());
                     }

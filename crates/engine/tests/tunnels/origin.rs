@@ -1,9 +1,12 @@
 //! Origins that open tunnels and send back what comes, or refuse.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use towpath_engine::message::Message;
 use towpath_proto::head::{Head, HeadPool, Method};
-use towpath_proto::http2::{Arrival, Code, Connection};
+use towpath_proto::http2::{Arrival, Code, Connection, Options};
 use towpath_proto::{Address, Close, ConnectionId, Event, Input, Instant, Machine, Name, Out};
 use towpath_sim::{Orders, Script};
 
@@ -18,7 +21,18 @@ pub enum Answer {
     Refuses,
     /// Opens it, and cuts it when something has come.
     Cuts,
+    /// Of HTTP/2: as the first, and says what it takes only after [`LATE`].
+    EchoesLate,
+    /// Of HTTP/2: takes no extended CONNECT, and says so only after [`LATE`].
+    TakesNoneLate,
+    /// Of HTTP/2: never says a word.
+    IsSilent,
+    /// Closes every connection at once.
+    Closes,
 }
+
+/// When SETTINGS come that come late.
+pub const LATE: Duration = Duration::from_millis(700);
 
 /// One that speaks HTTP/1, or nothing of it.
 pub fn http1(
@@ -36,11 +50,13 @@ pub fn http1(
 
 /// One that speaks HTTP/2.
 pub fn http2(at: Address, answer: Answer, got: Shared) -> impl Machine<Message = Message> {
-    let http2 = Connection::server(options());
-    let mut origin = Http2 { http2, heads: HeadPool::default(), answer, got, number: None };
+    let allow_connect = answer != Answer::TakesNoneLate;
+    let http2 = Connection::server(Arc::new(Options { allow_connect, ..(*options()).clone() }));
+    let heads = HeadPool::default();
+    let mut origin = Http2 { http2, heads, answer, got, number: None, late: None };
     Script::new(
         move |orders: &mut Orders<Message>| orders.listen(at),
-        move |input, orders: &mut Orders<Message>, _: Instant| origin.act(input, orders),
+        move |input, orders: &mut Orders<Message>, now: Instant| origin.act(input, orders, now),
     )
 }
 
@@ -105,13 +121,32 @@ struct Http2 {
     answer: Answer,
     got: Shared,
     number: Option<u32>,
+    /// The connection that has not heard of its SETTINGS.
+    late: Option<ConnectionId>,
 }
 
 impl Http2 {
-    fn act(&mut self, input: Input<Message>, orders: &mut Orders<Message>) {
+    fn act(&mut self, input: Input<Message>, orders: &mut Orders<Message>, now: Instant) {
         let connection = match input {
-            Input::Accepted { connection, .. } => connection,
+            Input::Accepted { connection, .. } => match self.answer {
+                Answer::Closes => return orders.close(connection, Close::Abort),
+                Answer::EchoesLate | Answer::TakesNoneLate | Answer::IsSilent => {
+                    self.late = Some(connection);
+                    return orders.wake_at(now + LATE);
+                }
+                Answer::Echoes | Answer::Refuses | Answer::Cuts => connection,
+            },
+            Input::Timeout if self.answer != Answer::IsSilent => match self.late.take() {
+                Some(connection) => connection,
+                None => return,
+            },
             Input::Sent { .. } => return self.http2.sent(0),
+            // Nothing but its own SETTINGS may come before ours.
+            Input::Received { chunk, .. } if self.late.is_some() => {
+                self.http2.receive(chunk);
+                assert!(self.http2.poll(&mut self.heads).unwrap().is_none());
+                return;
+            }
             Input::Received { connection, chunk } => {
                 self.http2.receive(chunk);
                 let mut out = Out::new();

@@ -244,7 +244,7 @@ impl Field {
         self.flags = 0;
     }
 
-    pub(super) const fn is_never_indexed(&self) -> bool {
+    pub(crate) const fn is_never_indexed(&self) -> bool {
         self.flags & NEVER_INDEXED != 0
     }
 

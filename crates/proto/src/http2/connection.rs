@@ -15,6 +15,7 @@ use super::input::Input;
 use super::options::Options;
 use super::settings::{self, INITIAL_WINDOW, Settings};
 use super::stream::{Gone, Progress, Stream, Streams};
+use super::traces::Shown;
 
 /// A connection with many streams.
 ///
@@ -62,6 +63,30 @@ pub struct Connection {
     pub(super) lost: bool,
     pub(super) ping: Ping,
     pub(super) counts: Counts,
+    /// Requests that were refused while their heads were read, and of which nothing was told yet: those that were too
+    /// large, and those that were malformed.
+    pub(super) unread: [u32; 2],
+    pub(super) shown: Shown,
+}
+
+/// Why a request was refused whose head was read: no stream begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The head is larger than [`Options::max_head_bytes`], or has more fields than [`Options::max_fields`].
+    TooLarge,
+    /// It is malformed (RFC 9113 §8.1.1).
+    Malformed,
+}
+
+impl Unread {
+    /// Envoy's words for it.
+    #[must_use]
+    pub const fn details(self) -> &'static str {
+        match self {
+            Self::TooLarge => "http2.too_many_headers",
+            Self::Malformed => "http2.violation.of.messaging.rule",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +209,8 @@ impl Connection {
             lost: false,
             ping: Ping::None,
             counts: Counts::default(),
+            unread: [0; 2],
+            shown: Shown::default(),
             options,
         }
     }
@@ -373,9 +400,32 @@ impl Connection {
         self.budget.sent(outstanding);
     }
 
+    /// Gives back memory that only traffic needs; without streams. What the peer's next blocks refer to stays, what ours
+    /// would is told anew.
+    pub fn rest(&mut self) {
+        if self.streams.len() > 0 || self.has_output() {
+            return;
+        }
+        self.decoder.shrink();
+        self.encoder.forget();
+        self.streams.shrink();
+        self.events.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.opened.shrink_to_fit();
+        self.control = BytesMut::new();
+    }
+
     /// What happened since this was last asked.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
+    }
+
+    /// The next request that was refused while its head was read; its client is told by what is flushed.
+    pub fn take_unread(&mut self) -> Option<Unread> {
+        let why = [Unread::TooLarge, Unread::Malformed];
+        let (left, why) = self.unread.iter_mut().zip(why).find(|(left, _)| **left > 0)?;
+        *left -= 1;
+        Some(why)
     }
 
     /// Streams that had no room and have some again.
@@ -466,6 +516,15 @@ impl Connection {
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.control.is_empty() || !self.ready.is_empty() || self.all_ready
+    }
+
+    /// Whether [`Connection::flush`] has nothing to do, no stream has room again and nothing was counted.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        !self.has_output()
+            && self.opened.is_empty()
+            && !self.all_opened
+            && self.counts == Counts::default()
     }
 
     /// Streams that there are, those included that only wait to be sent.

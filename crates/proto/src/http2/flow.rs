@@ -85,6 +85,11 @@ impl ReceiveWindow {
         self.owed += bytes;
     }
 
+    /// What may still come.
+    pub(super) const fn left(self) -> u32 {
+        self.left
+    }
+
     /// What came and has no place.
     pub(super) const fn held(self) -> u32 {
         self.held

@@ -30,6 +30,25 @@ pub(super) enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// As RFC 9113 §6 has it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "DATA",
+            Self::Headers => "HEADERS",
+            Self::Priority => "PRIORITY",
+            Self::Reset => "RST_STREAM",
+            Self::Settings => "SETTINGS",
+            Self::Push => "PUSH_PROMISE",
+            Self::Ping => "PING",
+            Self::GoAway => "GOAWAY",
+            Self::WindowUpdate => "WINDOW_UPDATE",
+            Self::Continuation => "CONTINUATION",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 const KINDS: [Kind; 10] = [
     Kind::Data,
     Kind::Headers,

@@ -12,6 +12,7 @@ use bytes::BytesMut;
 
 use super::hpack::{Encoder, Field, FieldName, Pseudo};
 use super::options::Options;
+use crate::block;
 use crate::chars::{decimal, is_connect_authority};
 use crate::head::{Head, HeadPool, Method, Version};
 use crate::http1::Underscores;
@@ -163,12 +164,18 @@ impl<'a> Builder<'a> {
                     && self.head.set_scheme(if http { b"http" } else { b"https" })
             }
             (Section::Request, Pseudo::Authority) => {
-                self.head.set_authority(value);
-                self.pool.is_authority(value)
+                let valid = self.pool.is_authority(value);
+                if valid {
+                    self.head.set_valid_authority(value);
+                }
+                valid
             }
             (Section::Request, Pseudo::Path) => {
-                self.head.set_path(value);
-                value.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#')
+                let valid = is_target(value);
+                if valid {
+                    self.head.set_valid_path(value);
+                }
+                valid
             }
             (Section::Request, Pseudo::Protocol) => {
                 self.protocol = Some(value.to_vec());
@@ -225,7 +232,9 @@ impl<'a> Builder<'a> {
             }
             _ => {}
         }
-        self.head.append(name, value)
+        // No line of it could end for any reader: it is well formed.
+        self.head.append_valid(name, value);
+        true
     }
 
     /// RFC 9113 §8.3.1: it says the same as `:authority`, or stands in for it.
@@ -277,24 +286,46 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Whether no byte stands there that no request target has (RFC 9112 §3.2).
+fn is_target(bytes: &[u8]) -> bool {
+    let (blocks, left) = bytes.as_chunks::<16>();
+    let mut last = [b'a'; 16];
+    block::copy_few(&mut last, left);
+    blocks.iter().chain([&last]).all(|block| block::outside_target(block) == 0)
+}
+
 /// Writes the block of a request. `upgrade`: as an extended CONNECT.
 pub(super) fn put_request(encoder: &mut Encoder, head: &Head, upgrade: bool, out: &mut BytesMut) {
     encoder.begin(out);
-    let mut pseudo = |name, value: &[u8]| encoder.field(FieldName::Pseudo(name), value, false, out);
-    let method = if upgrade { b"CONNECT" } else { head.method_bytes() };
-    pseudo(Pseudo::Method, method);
-    if upgrade || head.method() != Method::Connect {
-        pseudo(Pseudo::Scheme, scheme_of(head));
+    match head.method() {
+        _ if upgrade => put_pseudo(encoder, Pseudo::Method, b"CONNECT", out),
+        Method::Get => Encoder::indexed(2, out),
+        Method::Post => Encoder::indexed(3, out),
+        _ => put_pseudo(encoder, Pseudo::Method, head.method_bytes(), out),
     }
-    pseudo(Pseudo::Authority, head.authority());
-    if upgrade || head.method() != Method::Connect {
+    let has_target = upgrade || head.method() != Method::Connect;
+    if has_target {
+        match scheme_of(head) {
+            b"http" => Encoder::indexed(6, out),
+            b"https" => Encoder::indexed(7, out),
+            other => put_pseudo(encoder, Pseudo::Scheme, other, out),
+        }
+    }
+    put_pseudo(encoder, Pseudo::Authority, head.authority(), out);
+    if has_target {
         let path = head.path();
-        pseudo(Pseudo::Path, if path.is_empty() { b"/" } else { path });
+        Encoder::path(if path.is_empty() { b"/" } else { path }, out);
     }
     if upgrade {
-        pseudo(Pseudo::Protocol, head.get(Name::Upgrade).unwrap_or_default());
+        let protocol = head.get(Name::Upgrade).unwrap_or_default();
+        put_pseudo(encoder, Pseudo::Protocol, protocol, out);
     }
     put_fields(encoder, head, Section::Request, out);
+}
+
+#[inline]
+fn put_pseudo(encoder: &mut Encoder, name: Pseudo, value: &[u8], out: &mut BytesMut) {
+    encoder.field(FieldName::Pseudo(name), value, false, out);
 }
 
 /// What came without a scheme, as by HTTP/1, came by what is said of its client.
@@ -311,9 +342,17 @@ pub(super) fn put_response(encoder: &mut Encoder, head: &Head, status: u16, out:
     encoder.begin(out);
     // A status is three digits (RFC 9110 §15); what is none is our own fault and becomes a 500.
     let status = if (100..1000).contains(&status) { status } else { 500 };
-    let digit = |value: u16| b'0' + (value % 10) as u8;
-    let digits = [digit(status / 100), digit(status / 10), digit(status)];
-    encoder.field(FieldName::Pseudo(Pseudo::Status), &digits, false, out);
+    match status {
+        200 => Encoder::indexed(8, out),
+        204 => Encoder::indexed(9, out),
+        304 => Encoder::indexed(11, out),
+        404 => Encoder::indexed(13, out),
+        _ => {
+            let digit = |value: u16| b'0' + (value % 10) as u8;
+            let digits = [digit(status / 100), digit(status / 10), digit(status)];
+            put_pseudo(encoder, Pseudo::Status, &digits, out);
+        }
+    }
     put_fields(encoder, head, Section::Response, out);
 }
 
@@ -325,7 +364,8 @@ pub(super) fn put_trailers(encoder: &mut Encoder, head: &Head, out: &mut BytesMu
 
 /// Every field that may leave: what belongs to a connection of HTTP/1 does not.
 fn put_fields(encoder: &mut Encoder, head: &Head, section: Section, out: &mut BytesMut) {
-    for field in head.iter() {
+    for field in head.fields() {
+        let value = head.value_of(field);
         let leaves = match field.name {
             Name::Host
             | Name::Connection
@@ -334,14 +374,16 @@ fn put_fields(encoder: &mut Encoder, head: &Head, section: Section, out: &mut By
             | Name::TransferEncoding
             | Name::Upgrade
             | Name::Http2Settings => false,
-            Name::Te => {
-                section == Section::Request && field.value.eq_ignore_ascii_case(b"trailers")
-            }
+            Name::Te => section == Section::Request && value.eq_ignore_ascii_case(b"trailers"),
             Name::ContentLength | Name::Trailer | Name::Expect => section != Section::Trailers,
             _ => true,
         };
         if leaves {
-            encoder.field(FieldName::from(&field), field.value, field.never_indexed, out);
+            let name = match field.name {
+                Name::Custom => FieldName::Other(head.name_of(field)),
+                known => FieldName::Known(known),
+            };
+            encoder.field(name, value, field.is_never_indexed(), out);
         }
     }
 }

@@ -30,6 +30,8 @@ struct Body {
 pub(super) enum Piece {
     /// A whole frame of any type but DATA.
     Frame(FrameHeader, Bytes),
+    /// A whole DATA frame without padding; its content is not empty.
+    WholeData(FrameHeader, Bytes),
     /// A DATA frame with so many bytes of content begins.
     DataBegins(FrameHeader, usize),
     /// Content of it; never empty.
@@ -121,6 +123,11 @@ impl Input {
 
     fn begin_data(&mut self, header: FrameHeader) -> Result<Option<Piece>, Error> {
         let padded = usize::from(header.has(PADDED));
+        let is_whole = self.partial.is_empty() && self.chunk.len() >= HEADER + header.length;
+        if is_whole && padded == 0 && header.length > 0 {
+            self.chunk.advance(HEADER);
+            return Ok(Some(Piece::WholeData(header, self.chunk.split_to(header.length))));
+        }
         if header.length < padded {
             return Err(Error::BadFrameSize);
         }
@@ -181,10 +188,14 @@ mod tests {
         for chunk in chunks {
             input.receive(Bytes::copy_from_slice(chunk));
             while let Some(piece) = input.next(16_384)? {
-                // Content that came in parts is put together to be compared.
+                // Content that came in parts is put together to be compared, a whole frame is taken apart.
                 match (pieces.last_mut(), piece) {
                     (Some(Piece::Data(before)), Piece::Data(more)) => {
                         *before = [&before[..], &more[..]].concat().into();
+                    }
+                    (_, Piece::WholeData(header, data)) => {
+                        let begins = Piece::DataBegins(header, data.len());
+                        pieces.extend([begins, Piece::Data(data), Piece::DataEnds]);
                     }
                     (_, piece) => pieces.push(piece),
                 }
@@ -201,11 +212,13 @@ mod tests {
         put_header(&mut bytes, 10, Kind::Data, PADDED, 3);
         bytes.extend_from_slice(b"\x04hello\0\0\0\0");
         put_header(&mut bytes, 0, Kind::Data, 1, 5);
+        put_header(&mut bytes, 3, Kind::Data, 1, 5);
+        bytes.extend_from_slice(b"abc");
         put_header(&mut bytes, 3, Kind::Unknown, 0xff, 7);
         bytes.extend_from_slice(b"abc");
         let (whole, left) = all(&[&bytes]).unwrap();
         assert_eq!(left, 0);
-        assert_eq!(whole.len(), 7, "{whole:?}");
+        assert_eq!(whole.len(), 10, "{whole:?}");
         assert_eq!(whole[2], Piece::Data(Bytes::from_static(b"hello")));
         for at in 0..bytes.len() {
             for next in at..bytes.len() {
@@ -218,6 +231,7 @@ mod tests {
     fn pieces_of(pieces: &[Piece]) -> Vec<Piece> {
         let copy = |piece: &Piece| match piece {
             Piece::Frame(header, payload) => Piece::Frame(*header, payload.clone()),
+            Piece::WholeData(header, data) => Piece::WholeData(*header, data.clone()),
             Piece::DataBegins(header, content) => Piece::DataBegins(*header, *content),
             Piece::Data(data) => Piece::Data(data.clone()),
             Piece::DataEnds => Piece::DataEnds,

@@ -26,8 +26,9 @@ mod receive;
 mod send;
 mod settings;
 mod stream;
+mod traces;
 
-pub use connection::{Connection, Counts};
+pub use connection::{Connection, Counts, Unread};
 pub use error::{Code, Error};
 pub use options::Options;
 

@@ -6,7 +6,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::Arrival;
 use super::connection::is_of_stream;
-use super::connection::{Block, Body, Connection, FAREWELL, Going, LIVENESS, Opening, Ping, Side};
+use super::connection::{
+    Block, Body, Connection, FAREWELL, Going, LIVENESS, Opening, Ping, Side, Unread,
+};
 use super::error::{Code, Error};
 use super::frame::{self, ACK, END_HEADERS, END_STREAM, FrameHeader, Kind, PADDED, PRIORITY};
 use super::head::{Builder, Built, Section};
@@ -38,6 +40,16 @@ impl Connection {
         }
     }
 
+    /// After a piece of a body: whether it was the last, so that no end is reported.
+    pub fn take_end(&mut self) -> bool {
+        // Nothing else comes with a piece of a body.
+        let ends = matches!(self.events.front(), Some((_, Arrival::Part(Event::End))));
+        if ends {
+            self.events.pop_front();
+        }
+        ends
+    }
+
     /// Takes one piece of what was received; false if there is none.
     fn step(&mut self, heads: &mut HeadPool) -> Result<bool, Error> {
         if self.opening == Opening::Preface {
@@ -49,11 +61,27 @@ impl Connection {
         let Some(piece) = self.input.next(self.options.max_frame_size as usize)? else {
             return Ok(false);
         };
+        if let Piece::Frame(header, _)
+        | Piece::WholeData(header, _)
+        | Piece::DataBegins(header, _) = &piece
+        {
+            self.shown.received(*header);
+        }
         match piece {
             Piece::Frame(header, payload) => self.on_frame(header, payload, heads)?,
-            Piece::DataBegins(header, content) => self.on_data_begins(header, content)?,
-            Piece::Data(data) => self.on_data(data),
-            Piece::DataEnds => self.on_data_ends()?,
+            Piece::WholeData(header, data) => self.on_whole_data(header, data)?,
+            Piece::DataBegins(header, content) => {
+                self.body = Some(Body { id: header.stream, end_stream: header.has(END_STREAM) });
+                self.on_data_begins(header, content)?;
+            }
+            Piece::Data(data) => {
+                let number = self.body.and_then(|body| self.streams.number_of(body.id));
+                self.on_data(number, data);
+            }
+            Piece::DataEnds => {
+                let Some(body) = self.body.take() else { return Ok(true) };
+                self.on_data_ends(self.streams.number_of(body.id), body.end_stream)?;
+            }
         }
         self.budget.check_waiting(&self.options)?;
         Ok(true)
@@ -217,6 +245,7 @@ impl Connection {
         let expected = built.content_length.filter(|_| built.head.method() != Method::Connect);
         if end_stream && expected.is_some_and(|length| length > 0) {
             heads.give(built.head);
+            self.unread[Unread::Malformed as usize] += 1;
             self.check_malformed()?;
             return self.refuse(id, Code::PROTOCOL_ERROR);
         }
@@ -335,19 +364,25 @@ impl Connection {
         let mut builder = Builder::new(section, &self.options, heads);
         let read =
             self.decoder.decode(block, &limits(&self.options), &mut |field| builder.add(&field));
+        let is_request = u32::from(section == Section::Request);
         match check_decoded(read) {
             Err(error) => {
                 builder.discard();
+                if error == Error::BlockTooLarge {
+                    self.unread[Unread::TooLarge as usize] += is_request;
+                }
                 Err(error)
             }
             Ok(false) => {
                 builder.discard();
                 self.counts.header_overflows += 1;
+                self.unread[Unread::TooLarge as usize] += is_request;
                 Ok(Err(Code::ENHANCE_YOUR_CALM))
             }
             Ok(true) => match builder.finish() {
                 Ok(built) => Ok(Ok(built)),
                 Err(_) => {
+                    self.unread[Unread::Malformed as usize] += is_request;
                     self.check_malformed()?;
                     Ok(Err(Code::PROTOCOL_ERROR))
                 }
@@ -364,42 +399,50 @@ impl Connection {
 
 /// DATA (RFC 9113 §6.1).
 impl Connection {
-    fn on_data_begins(&mut self, header: FrameHeader, content: usize) -> Result<(), Error> {
+    fn on_whole_data(&mut self, header: FrameHeader, data: Bytes) -> Result<(), Error> {
+        let number = self.on_data_begins(header, data.len())?;
+        self.on_data(number, data);
+        self.on_data_ends(number, header.has(END_STREAM))
+    }
+
+    /// Answers which stream's it is. What follows for one that is over is dropped.
+    fn on_data_begins(
+        &mut self,
+        header: FrameHeader,
+        content: usize,
+    ) -> Result<Option<u32>, Error> {
         self.check_order(header)?;
         let (id, end_stream) = (header.stream, header.has(END_STREAM));
         if !self.receive_window.receive(header.length) {
             return Err(Error::WindowExceeded);
         }
         // Padding is of no use to a stream.
-        self.give_back((header.length - content) as u32);
+        if header.length > content {
+            self.give_back((header.length - content) as u32);
+        }
         self.budget.content(content == 0 && !end_stream, &self.options)?;
-        self.body = Some(Body { id, end_stream });
-        let Some(number) = self.streams.number_of(id) else { return self.on_stray_data(id) };
-        let Some(stream) = self.streams.get_mut(number) else { return Ok(()) };
+        let number = self.streams.number_of(id);
+        let stream = number.and_then(|number| self.streams.get_mut(number));
+        let (Some(number), Some(stream)) = (number, stream) else {
+            self.on_stray_data(id)?;
+            return Ok(None);
+        };
         if stream.reset {
-            return Ok(());
+            return Ok(Some(number));
         }
-        match stream.receiving {
-            Progress::Body => {}
-            Progress::Ended => return self.stream_error(number, Code::STREAM_CLOSED),
+        let refused = match stream.receiving {
+            Progress::Body => stream.admit(header.length, content),
+            Progress::Ended => Some(Code::STREAM_CLOSED),
             // RFC 9113 §8.1: a response begins with its head.
-            Progress::Head => {
+            Progress::Head => Some(Code::PROTOCOL_ERROR),
+        };
+        if let Some(code) = refused {
+            if code == Code::PROTOCOL_ERROR {
                 self.check_malformed()?;
-                return self.stream_error(number, Code::PROTOCOL_ERROR);
             }
+            self.stream_error(number, code)?;
         }
-        if !stream.receive_window.receive(header.length) {
-            return self.stream_error(number, Code::FLOW_CONTROL_ERROR);
-        }
-        stream.receive_window.release((header.length - content) as u32);
-        if let Some(expected) = &mut stream.expected {
-            let Some(left) = expected.checked_sub(content as u64) else {
-                self.check_malformed()?;
-                return self.stream_error(number, Code::PROTOCOL_ERROR);
-            };
-            *expected = left;
-        }
-        Ok(())
+        Ok(Some(number))
     }
 
     /// DATA for a stream that is not there.
@@ -417,36 +460,32 @@ impl Connection {
         }
     }
 
-    fn on_data(&mut self, data: Bytes) {
-        let number = self.body.and_then(|body| self.streams.number_of(body.id));
-        let wanted = number.filter(|number| {
-            let stream = self.streams.get(*number);
-            stream.is_some_and(|stream| !stream.reset && !stream.released)
-        });
-        match wanted {
-            Some(number) => self.report(number, Event::Data(data)),
-            None => {
+    fn on_data(&mut self, number: Option<u32>, data: Bytes) {
+        let stream = number.and_then(|number| self.streams.get_mut(number));
+        match (number, stream) {
+            (Some(number), Some(stream)) if !stream.reset && !stream.released => {
+                self.events.push_back((number, Arrival::Part(Event::Data(data))));
+            }
+            (_, stream) => {
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.give_back(length);
-                let stream = number.and_then(|number| self.streams.get_mut(number));
                 if let Some(stream) = stream.filter(|stream| !stream.reset) {
                     stream.receive_window.release(length);
                 }
+                self.give_back(length);
             }
         }
     }
 
-    fn on_data_ends(&mut self) -> Result<(), Error> {
-        let Some(body) = self.body.take() else { return Ok(()) };
-        let Some(number) = self.streams.number_of(body.id) else { return Ok(()) };
+    fn on_data_ends(&mut self, number: Option<u32>, end_stream: bool) -> Result<(), Error> {
+        let Some(number) = number.filter(|_| end_stream) else { return Ok(()) };
         let Some(stream) = self.streams.get(number).filter(|stream| !stream.reset) else {
             return Ok(());
         };
-        if body.end_stream && stream.expected.is_some_and(|left| left > 0) {
+        if stream.expected.is_some_and(|left| left > 0) {
             self.check_malformed()?;
             return self.stream_error(number, Code::PROTOCOL_ERROR);
         }
-        self.end_if(number, body.end_stream)
+        self.end_if(number, true)
     }
 }
 

@@ -111,6 +111,7 @@ impl Connection {
         }
         // A stream that was just forgotten may have left something to say.
         self.put_control(out);
+        self.shown.windows(self.send_window, self.receive_window);
     }
 
     /// Whether a stream stands among those that have something to send, it does now if it has.
@@ -128,6 +129,7 @@ impl Connection {
         if self.control.is_empty() {
             return;
         }
+        self.shown.sent(&self.control);
         out.buffer().extend_from_slice(&self.control);
         self.budget.wrote(self.control.len());
         self.control.clear();
@@ -157,7 +159,9 @@ impl Connection {
             stream.stalled = false;
             let ends = stream.queued == length && stream.ending && stream.trailers.is_none();
             let flags = if ends { END_STREAM } else { 0 };
-            frame::put_header(out.buffer(), length, Kind::Data, flags, id);
+            let header = frame::header(length, Kind::Data, flags, id);
+            out.buffer().extend_from_slice(&header);
+            self.shown.sent(&header);
             let mut left = length;
             while left > 0 && stream.queued > 0 {
                 let piece = stream.dequeue(left);
@@ -177,7 +181,9 @@ impl Connection {
                 head::put_trailers(&mut connection.encoder, &trailers, block);
             }),
             None => {
-                frame::put_header(out.buffer(), 0, Kind::Data, END_STREAM, id);
+                let header = frame::header(0, Kind::Data, END_STREAM, id);
+                out.buffer().extend_from_slice(&header);
+                self.shown.sent(&header);
                 self.budget.data_frame_sent();
                 self.budget.wrote(HEADER);
             }
@@ -217,6 +223,7 @@ impl Connection {
             }
         }
         let written = buffer.len() - start;
+        self.shown.sent(buffer.get(start..).unwrap_or_default());
         self.budget.wrote(written);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::error::Code;
 use super::flow::{ReceiveWindow, StreamWindow};
 use crate::head::Head;
 
@@ -112,6 +113,23 @@ impl Stream {
         if self.queued > 0 { self.send_window.available(initial_window) > 0 } else { self.ending }
     }
 
+    /// Takes a DATA frame of `length` bytes, `content` of which are no padding; otherwise why not.
+    pub(super) fn admit(&mut self, length: usize, content: usize) -> Option<Code> {
+        if !self.receive_window.receive(length) {
+            return Some(Code::FLOW_CONTROL_ERROR);
+        }
+        if length > content {
+            self.receive_window.release((length - content) as u32);
+        }
+        if let Some(expected) = &mut self.expected {
+            let Some(left) = expected.checked_sub(content as u64) else {
+                return Some(Code::PROTOCOL_ERROR);
+            };
+            *expected = left;
+        }
+        None
+    }
+
     /// Nothing more leaves and nothing more is reported.
     pub(super) fn cut(&mut self) {
         self.reset = true;
@@ -171,9 +189,12 @@ impl Streams {
         number
     }
 
-    pub(super) fn remove(&mut self, number: u32) -> Option<Stream> {
-        let stream = self.slots.get_mut(number as usize)?.take()?;
-        if let Ok(at) = self.ids.binary_search_by_key(&stream.id, |(id, _)| *id) {
+    /// Forgets one; its identifier.
+    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
+        let slot = self.slots.get_mut(number as usize)?;
+        let gone = slot.as_ref()?.id;
+        *slot = None;
+        if let Ok(at) = self.ids.binary_search_by_key(&gone, |(id, _)| *id) {
             self.ids.remove(at);
         }
         if self.ids.is_empty() && self.slots.capacity() > KEPT {
@@ -181,7 +202,7 @@ impl Streams {
         } else {
             self.free.push(number);
         }
-        Some(stream)
+        Some(gone)
     }
 
     /// Remembers how one ended that is not there any more.
@@ -193,6 +214,14 @@ impl Streams {
             closed.forgotten_to = closed.forgotten_to.max(oldest);
         }
         closed.recent.push_back((id, gone));
+    }
+
+    /// Gives back the room of streams that are over.
+    pub(super) fn shrink(&mut self) {
+        if self.ids.is_empty() {
+            (self.slots, self.free, self.ids) = Default::default();
+        }
+        self.closed.recent.shrink_to_fit();
     }
 
     /// What became of a stream below the latest that is not there.
@@ -254,7 +283,7 @@ mod tests {
         let numbers: Vec<u32> = [1, 5, 7].map(|id| streams.insert(stream(id))).to_vec();
         assert_eq!(streams.number_of(5), Some(numbers[1]));
         assert_eq!(streams.number_of(3), None);
-        assert_eq!(streams.remove(numbers[1]).unwrap().id, 5);
+        assert_eq!(streams.remove(numbers[1]), Some(5));
         assert!(streams.remove(numbers[1]).is_none());
         assert_eq!(streams.insert(stream(9)), numbers[1], "numbers are used again");
         assert_eq!(streams.numbers().collect::<Vec<_>>(), [0, 2, 1]);
@@ -277,7 +306,7 @@ mod tests {
     fn an_idle_connection_keeps_little_and_a_stream_is_small() {
         let mut streams = Streams::default();
         let numbers: Vec<u32> = (0..100).map(|at| streams.insert(stream(2 * at + 1))).collect();
-        numbers.into_iter().for_each(|number| drop(streams.remove(number)));
+        assert_eq!(numbers.into_iter().filter_map(|number| streams.remove(number)).count(), 100);
         assert_eq!(streams.slots.capacity(), 0);
         assert!(size_of::<Stream>() <= 160, "{}", size_of::<Stream>());
     }

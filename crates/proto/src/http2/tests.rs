@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::frame::{self, Kind, put_header};
 use super::hpack::{Decoder, Encoder, FieldName, Limits};
-use super::{Arrival, Code, Connection, Error, Options, PREFACE};
+use super::{Arrival, Code, Connection, Error, Options, PREFACE, Unread};
 use crate::event::Event;
 use crate::head::{Head, HeadPool};
 use crate::name::Name;

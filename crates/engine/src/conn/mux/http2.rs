@@ -12,8 +12,9 @@ use bytes::Bytes;
 use towpath_proto::head::HeadPool;
 use towpath_proto::http2::{self, Code, Connection, Error};
 use towpath_proto::{Instant, Out};
+use towpath_trace::Track;
 
-use super::{Arrival, Liveness, Part};
+use super::{Arrival, Liveness, ONLY, Part};
 use crate::snapshot::Http2 as Config;
 use crate::stats::Http2Stats;
 
@@ -62,6 +63,11 @@ impl Http2 {
         }
     }
 
+    /// Shows its frames on a track.
+    pub(crate) fn show_on(&mut self, track: Track, number: u64) {
+        self.connection.show_on(track, number);
+    }
+
     pub(crate) fn receive(&mut self, chunk: Bytes) {
         self.connection.receive(chunk);
     }
@@ -69,7 +75,10 @@ impl Http2 {
     /// What arrived next, and the number of its stream.
     pub(crate) fn poll(&mut self, heads: &mut HeadPool) -> Result<Option<(u32, Arrival)>, Error> {
         let polled = self.connection.poll(heads).inspect_err(|error| self.stats.count(*error))?;
-        let Some((number, arrival)) = polled else { return Ok(None) };
+        let Some((number, arrival)) = polled else {
+            let unread = self.connection.take_unread();
+            return Ok(unread.map(|unread| (ONLY, Arrival::Unread(unread))));
+        };
         let arrival = match arrival {
             http2::Arrival::Part(event) => {
                 if self.code == Code::INTERNAL_ERROR
@@ -83,6 +92,11 @@ impl Http2 {
             http2::Arrival::Refused => Arrival::Refused,
         };
         Ok(Some((number, arrival)))
+    }
+
+    /// After a piece of a body: whether it was the last, so that no end follows.
+    pub(crate) fn take_end(&mut self) -> bool {
+        self.connection.take_end()
     }
 
     fn begin(&mut self) {
@@ -123,9 +137,9 @@ impl Http2 {
         self.connection.reset(number, code);
     }
 
-    /// Before its SETTINGS have come a server is taken for one that takes extended CONNECT.
-    pub(crate) fn takes_upgrades(&self) -> bool {
-        !self.connection.is_open() || self.connection.takes_extended_connect()
+    /// Whether a server takes extended CONNECT; unknown until its SETTINGS have come.
+    pub(crate) fn takes_upgrades(&self) -> Option<bool> {
+        self.connection.is_open().then(|| self.connection.takes_extended_connect())
     }
 
     /// Ends the answers that wait for windows and got nowhere since the last look.
@@ -133,6 +147,14 @@ impl Http2 {
         let stalled = self.connection.reset_stalled(self.code);
         self.stats.tx_flush_timeout.add(stalled.into());
         self.flush(out);
+    }
+
+    pub(crate) fn take_unread(&mut self) -> Option<http2::Unread> {
+        self.connection.take_unread()
+    }
+
+    pub(crate) fn rest(&mut self) {
+        self.connection.rest();
     }
 
     pub(crate) fn is_amid_head(&self) -> bool {
@@ -158,6 +180,11 @@ impl Http2 {
         if counts != http2::Counts::default() {
             self.stats.add(&counts);
         }
+    }
+
+    /// Whether there is nothing to flush.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.connection.is_quiet()
     }
 
     pub(crate) fn take_opened(&mut self) -> Vec<u32> {

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use towpath_proto::bolt::{self, Frame, Message};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::{Event, Instant, Next, Out, http1};
+use towpath_trace::Track;
 
 use crate::conn::mux::reply::Reply;
 use crate::local::Call;
@@ -57,6 +58,8 @@ pub(crate) enum Arrival {
     Reset,
     /// The peer has done nothing for a stream of ours, and never will.
     Refused,
+    /// A request was refused while its head was read: no stream begins, and the number means nothing.
+    Unread(towpath_proto::http2::Unread),
 }
 
 /// What leaves for a stream.
@@ -195,8 +198,9 @@ impl Mux {
         match self {
             Self::Http1Server(server) => server.take_end(),
             Self::Http1Client(client) => client.take_end(),
+            Self::Http2(http2) => http2.take_end(),
             Self::Raw(_) | Self::App(_) | Self::BoltServer(_) | Self::BoltClient(_) => false,
-            Self::Http2(_) | Self::Undecided(_) => false,
+            Self::Undecided(_) => false,
             #[cfg(test)]
             Self::Toy(_) => false,
         }
@@ -443,6 +447,17 @@ impl Mux {
         }
     }
 
+    /// Whether [`Mux::flush`] has nothing to do.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => true,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => true,
+            Self::Http2(http2) => http2.is_quiet(),
+            #[cfg(test)]
+            Self::Toy(_) => false,
+        }
+    }
+
     /// Writes what can go out by itself, and names the streams that have room again.
     pub(crate) fn flush(&mut self, out: &mut Out) -> Vec<u32> {
         match self {
@@ -458,6 +473,26 @@ impl Mux {
                 toy.take_opened()
             }
         }
+    }
+
+    /// Shows what passes on a track, while a recording wants that.
+    pub(crate) fn show_on(&mut self, track: Track, number: u64) {
+        if let Self::Http2(http2) = self {
+            http2.show_on(track, number);
+        }
+    }
+
+    /// Gives back memory that only traffic needs; where there is little of it, nothing.
+    pub(crate) fn rest(&mut self) {
+        if let Self::Http2(http2) = self {
+            http2.rest();
+        }
+    }
+
+    /// A request that was refused while its head was read, on a connection that is over.
+    pub(crate) fn take_unread(&mut self) -> Option<towpath_proto::http2::Unread> {
+        let Self::Http2(http2) = self else { return None };
+        http2.take_unread()
     }
 
     /// Writes what was kept so that parts of many streams leave together.
@@ -547,14 +582,16 @@ impl Mux {
         }
     }
 
-    /// Whether the peer takes extended CONNECT, as far as it has said so (RFC 8441 §3).
-    pub(crate) fn takes_upgrades(&self) -> bool {
+    /// Whether the peer takes extended CONNECT (RFC 8441 §3); none as long as it has not said so.
+    pub(crate) fn takes_upgrades(&self) -> Option<bool> {
         match self {
             Self::Http2(http2) => http2.takes_upgrades(),
-            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => false,
-            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => false,
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {
+                Some(false)
+            }
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => Some(false),
             #[cfg(test)]
-            Self::Toy(_) => false,
+            Self::Toy(_) => Some(false),
         }
     }
 

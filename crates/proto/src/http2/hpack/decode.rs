@@ -73,6 +73,11 @@ impl Decoder {
         if tally.is_exceeded() { Err(Error::TooLarge) } else { Ok(()) }
     }
 
+    /// Gives back room that its fields do not need.
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
     /// Bytes of memory that it holds.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -43,6 +43,15 @@ impl Encoder {
         self.updates = Some((smallest, size));
     }
 
+    /// Forgets all fields, so that it holds next to nothing. The next block tells the peer.
+    pub fn forget(&mut self) {
+        if self.places.take().is_some() {
+            let size = self.table.max();
+            self.table = Table::new(size);
+            self.updates = Some((0, size));
+        }
+    }
+
     /// Begins a block.
     pub fn begin(&mut self, out: &mut BytesMut) {
         let Some((smallest, last)) = self.updates.take() else { return };
@@ -65,8 +74,34 @@ impl Encoder {
         if let FieldName::Other(bytes) = name {
             return self.other_field(bytes, value, sensitive, out);
         }
+        // What entered our table may be referred to, and is in no other.
+        if !sensitive
+            && let Some(places) = &mut self.places
+            && let Some(index) = places.last(name, value, &self.table)
+        {
+            return put_integer::<7>(index as usize, 0x80, out);
+        }
         let indexing = if sensitive { Indexing::Never } else { Indexing::of(name, value) };
         self.write(name, value, indexing, out);
+    }
+
+    /// Adds the field of the static table with this index, which is below 62.
+    #[inline]
+    pub(in crate::http2) fn indexed(index: u8, out: &mut BytesMut) {
+        out.extend_from_slice(&[0x80 | index]);
+    }
+
+    /// Adds `:path`, which enters no table: most are new.
+    #[inline]
+    pub(in crate::http2) fn path(path: &[u8], out: &mut BytesMut) {
+        match path {
+            b"/" => Self::indexed(4, out),
+            b"/index.html" => Self::indexed(5, out),
+            _ => {
+                out.extend_from_slice(&[4]);
+                put_plain_text(path, out);
+            }
+        }
     }
 
     /// Bytes of memory that it holds.

@@ -15,6 +15,18 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// The index of a field that is the last of its name to have entered the table: most names come with one value
+    /// again and again.
+    #[inline(always)]
+    pub(super) fn last(&mut self, name: FieldName<'_>, value: &[u8], table: &Table) -> Option<u32> {
+        let place = name_place(name);
+        let (entry, index) = table.numbered(self.names[place])?;
+        table.is(entry, name, value).then(|| {
+            self.misses[place] = 0;
+            index
+        })
+    }
+
     /// The index of a field that the table has.
     #[inline]
     pub(super) fn field(
@@ -23,15 +35,7 @@ impl Places {
         value: &[u8],
         table: &Table,
     ) -> Option<u32> {
-        let place = name_place(name);
-        // Most names come with one value again and again.
-        if let Some((entry, index)) = table.numbered(self.names[place])
-            && table.is(entry, name, value)
-        {
-            self.misses[place] = 0;
-            return Some(index);
-        }
-        self.other_field(name, value, table)
+        self.last(name, value, table).or_else(|| self.other_field(name, value, table))
     }
 
     /// As [`Places::field`], of a field that is not the last of its name.

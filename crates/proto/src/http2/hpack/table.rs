@@ -154,7 +154,7 @@ impl Table {
     /// The field with this number and its index, unless it has left. Its number is how many entered before it, in
     /// sixteen bits: no table that we write with has so many fields, and in a larger one the answer may be another
     /// field.
-    #[inline]
+    #[inline(always)]
     pub(super) fn numbered(&self, number: u16) -> Option<(&Entry, u32)> {
         let back = self.inserted.wrapping_sub(1).wrapping_sub(number);
         let at = self.entries.len().checked_sub(usize::from(back) + 1)?;
@@ -162,14 +162,14 @@ impl Table {
     }
 
     /// Whether a field has this name.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_name(&self, entry: &Entry, name: FieldName<'_>) -> bool {
         let (key, bytes) = key_of(name);
         entry.key == key && (key != Key::Other || &self.room[entry.at..entry.value_at()] == bytes)
     }
 
     /// Whether a field has this name and this value.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is(&self, entry: &Entry, name: FieldName<'_>, value: &[u8]) -> bool {
         entry.value_len as usize == value.len() && self.has_name(entry, name) && {
             let own = &self.room[entry.value_at()..entry.end()];
@@ -222,6 +222,15 @@ impl Table {
         if self.room.len() > 2 * self.max + MOST_SLACK {
             self.relocate(self.end - self.start());
         }
+    }
+
+    /// Gives back all room that is not in use.
+    pub(super) fn shrink(&mut self) {
+        let used = self.end - self.start();
+        if self.room.len() > used {
+            self.relocate(used);
+        }
+        self.entries.shrink_to_fit();
     }
 
     fn evict(&mut self, most: usize) {

@@ -296,6 +296,46 @@ fn a_head_that_is_too_large_ends_its_stream_alone() {
 }
 
 #[test]
+fn a_request_that_is_refused_while_its_head_is_read_is_told_once() {
+    let mut scene = Scene::server(Options { max_fields: 4, ..lenient() });
+    let many = [GET, &[("a", "1")]].concat();
+    assert_eq!(scene.feed_headers(1, END, &many), Ok(vec![]));
+    assert_eq!(scene.feed_headers(3, END, &GET[..3]), Ok(vec![]));
+    assert_eq!(scene.feed_headers(5, END, GET).unwrap().len(), 1);
+    assert_eq!(scene.connection.take_unread(), Some(Unread::TooLarge));
+    assert_eq!(scene.connection.take_unread(), Some(Unread::Malformed));
+    assert_eq!(scene.connection.take_unread(), None);
+    let mut scene = Scene::server(Options::default());
+    assert_eq!(scene.feed_headers(1, END, &GET[..3]), Err(Error::Malformed));
+    assert_eq!(scene.connection.take_unread(), Some(Unread::Malformed));
+}
+
+#[test]
+fn connections_that_have_rested_understand_each_other() {
+    let mut client = Scene::client(Options::default());
+    let mut server = Encoder::new(4096);
+    let mut head = Head::request(b"GET", b"http", b"a.test", b"/");
+    head.append_bytes(b"x-own", b"one");
+    for id in [1, 3, 5] {
+        let number = client.connection.open().unwrap();
+        let mut out = Out::new();
+        client.connection.send_head(number, &head, true, &mut out);
+        let frames = client.frames(&mut out);
+        let block = frames.last().map(|(.., payload)| payload.clone()).unwrap();
+        assert!(client.fields(&block).contains(&"x-own=one".to_owned()), "{id}");
+        let mut block = BytesMut::new();
+        server.begin(&mut block);
+        for (name, value) in [(":status", "200"), ("x-theirs", "two")] {
+            server.field(FieldName::resolve(name.as_bytes()), value.as_bytes(), false, &mut block);
+        }
+        let answer = frame(Kind::Headers, WHOLE | END, id, &block);
+        assert_eq!(client.feed(&answer).unwrap(), ["0 200 x-theirs=two end"], "{id}");
+        client.connection.release(number);
+        client.connection.rest();
+    }
+}
+
+#[test]
 fn a_long_block_leaves_in_continuations_and_comes_back_whole() {
     let mut client = Scene::client(Options::default());
     let mut head = Head::request(b"GET", b"http", b"a.test", b"/");
