@@ -5,32 +5,19 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::{Proxy, bootstrap, until};
 
 #[test]
 #[ignore = "needs Python's grpcio"]
 fn calls_come_and_go_as_if_there_were_no_proxy() {
-    let Some(python) = python() else { return };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc/peer.py");
-    let mut peer = Command::new(python)
-        .arg(script)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(peer.stdout.take().unwrap());
-    let mut port = String::new();
-    said.read_line(&mut port).unwrap();
-    let proxy = Proxy::start(&front(port.trim().parse().unwrap()), &[]);
+    let Some(mut peer) = Peer::start("peer.py") else { return };
+    let proxy = Proxy::start(&front(peer.port), &[]);
     until("the server was checked", || {
         proxy.stat("cluster.origin.health_check.success").is_some_and(|count| count > 0)
     });
-    writeln!(peer.stdin.take().unwrap(), "{}", proxy.listener("ingress")).unwrap();
-    let mut stories = String::new();
-    said.read_to_string(&mut stories).unwrap();
-    assert!(peer.wait().unwrap().success(), "after {stories}");
+    let stories = peer.call_through(&proxy);
     let told: Vec<&str> = stories.lines().collect();
     let all = [
         "unary",
@@ -49,6 +36,76 @@ fn calls_come_and_go_as_if_there_were_no_proxy() {
     assert_eq!(proxy.stat("cluster.origin.grpc.test.Calls.fail.9"), Some(1));
     assert_eq!(proxy.stat("cluster.origin.grpc.test.Calls.each.response_message_count"), Some(220));
     assert_eq!(proxy.stat("cluster.origin.upstream_rq_retry"), Some(2));
+}
+
+/// gRPC's interoperability cases, as far as both ends have them.
+#[test]
+#[ignore = "needs Python's grpcio"]
+fn the_cases_of_interoperability_pass() {
+    let Some(mut peer) = Peer::start("interop.py") else { return };
+    let proxy = Proxy::start(&front(peer.port), &[]);
+    let passed = peer.call_through(&proxy);
+    let passed: Vec<&str> = passed.lines().collect();
+    let all = [
+        "empty_unary",
+        "large_unary",
+        "client_streaming",
+        "server_streaming",
+        "ping_pong",
+        "empty_stream",
+        "timeout_on_sleeping_server",
+        "cancel_after_begin",
+        "cancel_after_first_response",
+        "status_code_and_message",
+        "special_status_message",
+        "custom_metadata",
+        "unimplemented_method",
+        "unimplemented_service",
+    ];
+    assert_eq!(passed, all);
+    assert!(proxy.stat("cluster.origin.upstream_cx_http2_total").is_some_and(|count| count > 0));
+    assert_eq!(proxy.stat("cluster.origin.upstream_cx_http1_total"), Some(0));
+}
+
+/// A server of gRPC and a client of it, in one process.
+struct Peer {
+    process: Child,
+    said: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Peer {
+    /// Starts its server; none where there is no Python.
+    fn start(script: &str) -> Option<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc").join(script);
+        let mut process = Command::new(python()?)
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        let mut port = String::new();
+        said.read_line(&mut port).unwrap();
+        Some(Self { process, said, port: port.trim().parse().unwrap() })
+    }
+
+    /// Has its client call its server through a proxy; what it says of that.
+    fn call_through(&mut self, proxy: &Proxy) -> String {
+        writeln!(self.process.stdin.take().unwrap(), "{}", proxy.listener("ingress")).unwrap();
+        let mut stories = String::new();
+        self.said.read_to_string(&mut stories).unwrap();
+        assert!(self.process.wait().unwrap().success(), "after {stories}");
+        stories
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It is gone already, or of no more use.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// A proxy in front of a server of gRPC on this port, which it asks whether it serves.
