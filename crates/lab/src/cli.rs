@@ -11,6 +11,7 @@ mod live;
 mod load;
 mod origin;
 mod replay;
+mod secure;
 pub mod units;
 
 use std::fmt::Write as _;

@@ -222,7 +222,7 @@ fn sweep(search: &Search, progress: &mut dyn FnMut(&str)) -> Result<Vec<(f64, f6
     {
         progress(&format!("closed loop, {connections} connections"));
         let plan = Plan { arrivals: Arrivals::Closed, connections, ..search.plan.clone() };
-        points.push((connections as f64, run(&plan)?.achieved_rps()));
+        points.push((plan.concurrency() as f64, run(&plan)?.achieved_rps()));
     }
     Ok(points)
 }

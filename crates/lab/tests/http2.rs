@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_lab::address::{Address, Target};
+use towpath_lab::knee;
 use towpath_lab::load::tls::{Tls, Trusted};
 use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, run};
 use towpath_lab::origin::{Origin, Running, spawn};
@@ -65,6 +66,25 @@ fn every_arrival_process_sends_what_it_intends() {
     assert!(refused(&|plan| plan.keep_alive = false));
     assert!(refused(&|plan| plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 }));
     assert!(refused(&|plan| plan.request.headers.push(("a b".to_owned(), String::new()))));
+}
+
+#[test]
+fn a_knee_is_sought_with_several_streams_on_each_connection() {
+    let server = spawn(&Origin::http(local(), 100)).unwrap();
+    let mut plan = plan_for(&server);
+    (plan.duration, plan.arrivals) = (Duration::from_millis(50), Arrivals::Paced { rate: 100.0 });
+    let search = knee::Search {
+        plan,
+        percentile: 0.5,
+        objective: Duration::from_secs(20),
+        from: 100.0,
+        to: 200.0,
+        precision: 0.5,
+    };
+    let found = knee::search(&search, &mut |_| {}).unwrap();
+    assert_eq!((found.rate, found.broken), (Some(200.0), None));
+    let in_flight: Vec<f64> = found.sweep.iter().map(|(in_flight, _)| *in_flight).collect();
+    assert_eq!(in_flight, [8.0, 16.0, 32.0, 64.0]);
 }
 
 #[test]

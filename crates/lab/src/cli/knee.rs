@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::load::{Protocol, check_in_flight};
+use super::secure::Secure;
 use super::units::{parse_milliseconds, parse_rate, parse_seconds, parse_size};
 use crate::address::Target;
 use crate::knee::{self, Search};
@@ -18,8 +20,16 @@ Exits with 4 when not even the lowest rate meets the objective.
 
 Example: towpath lab knee --objective 5ms --percentile 99 --pid $(pidof envoy) http://127.0.0.1:8080/")]
 pub struct Knee {
-    /// http://HOST:PORT/PATH, HOST:PORT or unix:PATH
+    /// http://HOST:PORT/PATH, https://, ws:// or wss://, HOST:PORT or unix:PATH
     target: Target,
+    #[command(flatten)]
+    secure: Secure,
+    /// What to speak [default: ws for ws:// and wss://, else h1]
+    #[arg(long, value_enum)]
+    protocol: Option<Protocol>,
+    /// Requests that each connection has in flight at most: streams of HTTP/2, calls of Bolt
+    #[arg(long, visible_aliases = ["streams", "pipeline"], value_name = "N", default_value_t = 1)]
+    in_flight: usize,
     /// What the percentile must stay below, in ms unless a unit is given
     #[arg(long, value_parser = parse_milliseconds)]
     objective: Duration,
@@ -68,7 +78,11 @@ impl Knee {
                 "the percentile is below 100, the precision between 0.1 and 100, and --from not above --to",
             ));
         }
+        let protocol = Protocol::of(self.protocol, &self.target);
+        let tls = self.secure.tls(&self.target, protocol)?;
         let mut plan = Plan::new(self.target);
+        (plan.protocol, plan.tls, plan.in_flight) = (protocol, tls, self.in_flight);
+        check_in_flight(&plan)?;
         plan.connections = self.connections;
         plan.request = Request::with_body(self.size);
         plan.duration = self.duration;

@@ -10,12 +10,12 @@ use towpath_proto::bolt::Version;
 
 use super::conditions::{self, Condition};
 use super::live::Live;
+use super::secure::Secure;
 use super::units::{
     parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns, show_quantile,
 };
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
-use crate::load::tls::{Tls, Trusted};
 use crate::load::{self, Outcome, Plan, Progress, Request, Spacing};
 
 /// Generate load and account for what it costs
@@ -51,15 +51,8 @@ pub struct Load {
     /// lines, expect = { status, contains }; {number}, {random:A-B} and {line} are filled in
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["method", "size", "data", "header"])]
     requests: Option<PathBuf>,
-    /// Trust the root certificates in FILE (PEM), instead of the platform's
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Trust any server: its certificate is not checked
-    #[arg(long, conflicts_with = "ca")]
-    insecure: bool,
-    /// Resume TLS sessions: of connections after the first, only the short handshake is measured
-    #[arg(long)]
-    tls_resume: bool,
+    #[command(flatten)]
+    secure: Secure,
     /// Requests per second on each connection
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
@@ -147,8 +140,9 @@ pub struct Load {
     fortio: Option<PathBuf>,
 }
 
+/// What to speak.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Protocol {
+pub(super) enum Protocol {
     /// HTTP/1.1
     H1,
     /// HTTP/2, by ALPN over https:// and by prior knowledge over http://
@@ -216,12 +210,7 @@ impl Load {
         let mut plan = Plan::new(self.target.clone());
         plan.protocol = match self.protocol {
             None if self.grpc.is_some() => load::Protocol::Http2,
-            Some(Protocol::H2) => load::Protocol::Http2,
-            None if self.target.is_websocket => load::Protocol::WebSocket,
-            None | Some(Protocol::H1) => load::Protocol::Http1,
-            Some(Protocol::Tcp) => load::Protocol::Tcp,
-            Some(Protocol::Ws) => load::Protocol::WebSocket,
-            Some(Protocol::Bolt) => load::Protocol::Bolt,
+            protocol => Protocol::of(protocol, &self.target),
         };
         plan.bolt.version = match self.bolt_version {
             BoltVersion::One => Version::V1,
@@ -232,12 +221,7 @@ impl Load {
         if let Some(class) = &self.bolt_class {
             plan.bolt.class.clone_from(class);
         }
-        let has_streams = matches!(plan.protocol, load::Protocol::Http2 | load::Protocol::Bolt);
-        if self.in_flight != 1 && !has_streams {
-            return Err(super::usage(
-                "only HTTP/2 and Bolt have several requests in flight on a connection",
-            ));
-        }
+        check_in_flight(&plan)?;
         let default_size = match plan.protocol {
             load::Protocol::Tcp | load::Protocol::WebSocket => 64,
             load::Protocol::Http1 | load::Protocol::Http2 | load::Protocol::Bolt => 0,
@@ -255,9 +239,7 @@ impl Load {
             plan.mix = load::Entry::read_all(path).map_err(super::usage)?;
         }
         plan.threads = self.threads;
-        if self.target.is_tls {
-            plan.tls = Some(self.tls(plan.protocol)?);
-        }
+        plan.tls = self.secure.tls(&self.target, plan.protocol)?;
         plan.request.method.clone_from(&self.method);
         plan.request.headers.clone_from(&self.header);
         if let Some(name) = &self.grpc {
@@ -299,22 +281,6 @@ impl Load {
         outcome
     }
 
-    fn tls(&self, protocol: load::Protocol) -> Result<Tls, Box<dyn std::error::Error>> {
-        let trusted = match &self.ca {
-            _ if self.insecure => Trusted::All,
-            Some(path) => Trusted::Roots(
-                std::fs::read(path)
-                    .map_err(|error| super::usage(format!("{}: {error}", path.display())))?,
-            ),
-            None => Trusted::Platform,
-        };
-        let authority = &self.target.authority;
-        let host = authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-        let host = host.map_or(authority.as_str(), |(host, _)| host).trim_matches(['[', ']']);
-        Tls::new(host, &trusted, self.tls_resume, protocol)
-            .map_err(|error| super::usage(error.to_string()))
-    }
-
     fn arrivals(&self) -> Result<load::Arrivals, Box<dyn std::error::Error>> {
         if let Some(path) = &self.arrivals_file {
             let text = std::fs::read_to_string(path)
@@ -349,6 +315,30 @@ fn parse_starts(text: &str) -> Result<Vec<Duration>, String> {
     lines
         .map(|(at, line)| parse_seconds(line).map_err(|error| format!("line {}: {error}", at + 1)))
         .collect()
+}
+
+impl Protocol {
+    /// What is spoken to a target, if nothing else is asked for.
+    pub(super) fn of(asked: Option<Self>, target: &Target) -> load::Protocol {
+        match asked {
+            None if target.is_websocket => load::Protocol::WebSocket,
+            None | Some(Self::H1) => load::Protocol::Http1,
+            Some(Self::H2) => load::Protocol::Http2,
+            Some(Self::Tcp) => load::Protocol::Tcp,
+            Some(Self::Ws) => load::Protocol::WebSocket,
+            Some(Self::Bolt) => load::Protocol::Bolt,
+        }
+    }
+}
+
+/// Whether connections can have as many requests in flight as a plan wants.
+pub(super) fn check_in_flight(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
+    let has_streams = matches!(plan.protocol, load::Protocol::Http2 | load::Protocol::Bolt);
+    if plan.in_flight != 1 && !has_streams {
+        let why = "only HTTP/2 and Bolt have several requests in flight on a connection";
+        return Err(super::usage(why));
+    }
+    Ok(())
 }
 
 /// As in `helloworld.Greeter/SayHello`.

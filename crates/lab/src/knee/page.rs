@@ -82,7 +82,7 @@ impl Knee {
                     law.lambda, law.sigma, law.kappa
                 ),
                 &Curves {
-                    x: Axis::new("connections", Scale::Linear),
+                    x: Axis::new("requests in flight", Scale::Linear),
                     y: Axis::new("requests per second", Scale::Linear),
                     series: vec![
                         Series { name: "measured".to_owned(), points: self.sweep.clone(), is_dotted: true },

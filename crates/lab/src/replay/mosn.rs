@@ -1,5 +1,5 @@
 //! SOFAMosn 0.1.0 against Envoy 1.7: TCP forwarding of 1 KB HTTP posts and of 1 KB Bolt calls over a link of 2.5 ms;
-//! and what SOFAMosn was built for, Bolt routed by its service.
+//! what SOFAMosn was built for, Bolt routed by its service; and HTTP/2, which it has learnt since.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use towpath_sim::link::{Conditions, Timeline};
 
-use super::peers::{Layer, Proxy, SERVICE};
+use super::peers::{Forward, Layer, Proxy, SERVICE, Wire};
 use super::{Options, Replay, Samples, shuffle};
 use crate::address::Address;
 use crate::experiment::{Program, Running, free_addresses};
 use crate::link::{FAR, Link, Tuning};
+use crate::load::tls::{Tls, Trusted};
 use crate::load::{self, Outcome, Plan, Request};
 use crate::random::Random;
 
@@ -34,7 +35,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
         Some(Proxy::Nginx),
         Some(Proxy::Haproxy),
     ];
-    subjects.retain(|subject| match launch(&link, *subject, Layer::Tcp, false, options) {
+    let plain = Job { table: TABLE, layer: Layer::Tcp, subjects: &[], speaks: Speaks::Http1 };
+    subjects.retain(|subject| match launch(&link, *subject, &plain, options) {
         Ok(_) => true,
         Err(error) => {
             notes.push(format!(
@@ -54,8 +56,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
                     "{concurrency} connections, round {} of {rounds}, {who}",
                     round + 1
                 ));
-                let (running, entry) = launch(&link, *subject, Layer::Tcp, false, options)
-                    .map_err(io::Error::other)?;
+                let (running, entry) =
+                    launch(&link, *subject, &plain, options).map_err(io::Error::other)?;
                 let plan = plan(&running, entry, concurrency, seconds);
                 let outcome =
                     link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
@@ -68,14 +70,14 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
             }
         }
     }
-    for job in BOLT_JOBS {
-        bolt(&job, &link, options, &mut samples, &mut notes, progress)?;
+    for job in JOBS {
+        multiplexed(&job, &link, options, &mut samples, &mut notes, progress)?;
     }
     Ok(Replay { rows: samples.into_rows(), notes })
 }
 
-/// Bolt, many requests in flight on each connection.
-fn bolt(
+/// Bolt and HTTP/2, many requests in flight on each connection.
+fn multiplexed(
     job: &Job,
     link: &Link,
     options: &Options,
@@ -85,10 +87,11 @@ fn bolt(
 ) -> io::Result<()> {
     let (rounds, seconds) = if options.is_quick { (2, 1.0) } else { (8, 2.0) };
     let mut subjects = job.subjects.to_vec();
-    subjects.retain(|subject| match launch(link, Some(*subject), job.layer, true, options) {
+    subjects.retain(|subject| match launch(link, Some(*subject), job, options) {
         Ok(_) => true,
         Err(error) => {
-            notes.push(format!("{} was not measured: {error}.", subject.name()));
+            let (who, table) = (subject.name(), job.table);
+            notes.push(format!("{table}: {who} was not measured: {error}."));
             false
         }
     });
@@ -103,12 +106,20 @@ fn bolt(
                     job.table,
                     round + 1
                 ));
-                let (running, entry) = launch(link, Some(*subject), job.layer, true, options)
-                    .map_err(io::Error::other)?;
+                let (running, entry) =
+                    launch(link, Some(*subject), job, options).map_err(io::Error::other)?;
                 let mut plan = plan(&running, entry, concurrency, seconds);
-                plan.protocol = load::Protocol::Bolt;
                 plan.in_flight = IN_FLIGHT;
-                plan.request.headers.push(("service".to_owned(), SERVICE.to_owned()));
+                if job.speaks == Speaks::Bolt {
+                    plan.protocol = load::Protocol::Bolt;
+                    plan.request.headers.push(("service".to_owned(), SERVICE.to_owned()));
+                } else {
+                    plan.protocol = load::Protocol::Http2;
+                }
+                if job.speaks == Speaks::Http2UnderTls {
+                    let tls = Tls::new("localhost", &Trusted::All, false, plan.protocol);
+                    plan.tls = Some(tls.map_err(io::Error::other)?);
+                }
                 let outcome =
                     link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
                 record(samples, job.table, concurrency, who, &outcome);
@@ -116,7 +127,8 @@ fn bolt(
         }
     }
     for (who, figures) in [("towpath", BOLT_MOSN), ("envoy", BOLT_ENVOY)] {
-        if job.subjects.iter().any(|subject| subject.name() == who) {
+        let is_bolt = job.speaks == Speaks::Bolt;
+        if is_bolt && job.subjects.iter().any(|subject| subject.name() == who) {
             for ((metric, unit), value) in BOLT_METRICS.into_iter().zip(figures) {
                 samples.publish(job.table, &case(PUBLISHED_BESIDE), who, metric, unit, value);
             }
@@ -128,8 +140,7 @@ fn bolt(
 fn launch(
     link: &Link,
     subject: Option<Proxy>,
-    layer: Layer,
-    speaks_bolt: bool,
+    job: &Job,
     options: &Options,
 ) -> Result<(Running, SocketAddr), String> {
     let addresses = free_addresses(FAR, 2).map_err(|error| error.to_string())?;
@@ -143,7 +154,7 @@ fn launch(
             "lab",
             "origin",
             "--protocol",
-            if speaks_bolt { "bolt" } else { "h1" },
+            if job.speaks == Speaks::Bolt { "bolt" } else { "h1" },
             "--size",
             "1k",
             "--listen",
@@ -155,7 +166,13 @@ fn launch(
         listens: vec![listen],
     }];
     if let Some(proxy) = subject {
-        programs.push(proxy.program(&options.peers, layer, &[(entry, vec![server])])?);
+        let (clients, servers) = match job.speaks {
+            Speaks::Http1 | Speaks::Bolt => (Wire::Http1, Wire::Http1),
+            Speaks::Http2 => (Wire::Http2, Wire::Http2),
+            Speaks::Http2UnderTls => (Wire::Secure, Wire::Http1),
+        };
+        let forward = Forward { clients, servers, ..Forward::new(entry, vec![server]) };
+        programs.push(proxy.program(&options.peers, job.layer, &[forward])?);
     }
     let running =
         Running::launch(&programs, Some(link.far())).map_err(|error| error.to_string())?;
@@ -211,23 +228,49 @@ fn case(concurrency: usize) -> String {
 
 const TABLE: &str = "TCP forwarding, HTTP/1.1, 1 KB posts";
 
-/// A table about Bolt.
+/// A table.
 struct Job {
     table: &'static str,
     layer: Layer,
     subjects: &'static [Proxy],
+    speaks: Speaks,
 }
 
-const BOLT_JOBS: [Job; 2] = [
+/// What clients speak.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Bolt,
+    /// And servers.
+    Http2,
+    /// To servers of HTTP/1.1.
+    Http2UnderTls,
+}
+
+const JOBS: [Job; 4] = [
     Job {
         table: "TCP forwarding, Bolt, 1 KB calls, 16 in flight on each connection",
         layer: Layer::Tcp,
         subjects: &[Proxy::Towpath, Proxy::Envoy, Proxy::Haproxy],
+        speaks: Speaks::Bolt,
     },
     Job {
         table: "Routed forwarding, Bolt, 1 KB calls, 16 in flight on each connection",
         layer: Layer::Bolt,
         subjects: &[Proxy::Towpath],
+        speaks: Speaks::Bolt,
+    },
+    Job {
+        table: "HTTP/2 to HTTP/2, 1 KB posts, 16 streams on each connection",
+        layer: Layer::Http,
+        subjects: &[Proxy::Towpath, Proxy::Envoy, Proxy::Haproxy],
+        speaks: Speaks::Http2,
+    },
+    Job {
+        table: "HTTP/2 under TLS to HTTP/1.1, 1 KB posts, 16 streams on each connection",
+        layer: Layer::Http,
+        subjects: &[Proxy::Towpath, Proxy::Envoy],
+        speaks: Speaks::Http2UnderTls,
     },
 ];
 

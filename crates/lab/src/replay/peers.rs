@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::experiment::Program;
 
@@ -44,7 +45,57 @@ pub(super) enum Layer {
 }
 
 /// One listener and where it forwards to.
-pub(super) type Forward = (SocketAddr, Vec<SocketAddr>);
+#[derive(Clone, Debug)]
+pub(super) struct Forward {
+    pub(super) listen: SocketAddr,
+    pub(super) targets: Vec<SocketAddr>,
+    /// How clients speak HTTP.
+    pub(super) clients: Wire,
+    /// And servers.
+    pub(super) servers: Wire,
+}
+
+/// How HTTP is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Http1,
+    Http2,
+    /// HTTP/2 under TLS.
+    Secure,
+    /// The same, and either shows a certificate.
+    Mutual,
+}
+
+impl Forward {
+    /// HTTP/1.1 in clear text, if it is HTTP.
+    pub(super) const fn new(listen: SocketAddr, targets: Vec<SocketAddr>) -> Self {
+        Self { listen, targets, clients: Wire::Http1, servers: Wire::Http1 }
+    }
+
+    /// Whether a proxy other than Envoy and Towpath is configured for it here.
+    fn is_simple(&self) -> bool {
+        matches!(self.clients, Wire::Http1 | Wire::Http2)
+            && matches!(self.servers, Wire::Http1 | Wire::Http2)
+    }
+}
+
+/// A certificate that is its own root, for all ends of a replay.
+struct Certificate {
+    chain: String,
+    key: String,
+}
+
+impl Certificate {
+    /// The same for the whole process; none if there is no randomness for a key.
+    fn get() -> Option<&'static Self> {
+        static MADE: OnceLock<Option<Certificate>> = OnceLock::new();
+        let make = || {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).ok()?;
+            Some(Self { chain: made.cert.pem(), key: made.signing_key.serialize_pem() })
+        };
+        MADE.get_or_init(make).as_ref()
+    }
+}
 
 impl Peers {
     /// Looks in the environment (`TOWPATH_ENVOY` and so on), then below `target/peers` (see `cargo xtask peers`), then
@@ -97,6 +148,18 @@ impl Proxy {
         if layer == Layer::Bolt && self != Self::Towpath {
             return Err(format!("{} does not route Bolt", self.name()));
         }
+        let is_possible = |forward: &Forward| match self {
+            Self::Towpath | Self::Envoy => true,
+            Self::Nginx => forward.is_simple() && forward.servers == Wire::Http1,
+            Self::Haproxy => forward.is_simple(),
+        };
+        if layer == Layer::Http && !forwards.iter().all(is_possible) {
+            return Err(format!("{} is not configured for HTTP/2 so here", self.name()));
+        }
+        let is_secure = |it: &Forward| it.clients.is_secure() || it.servers.is_secure();
+        if forwards.iter().any(is_secure) && Certificate::get().is_none() {
+            return Err("no certificate could be made".to_owned());
+        }
         let executable = path.display().to_string();
         let (arguments, config): (&[&str], String) = match self {
             Self::Towpath => {
@@ -116,7 +179,7 @@ impl Proxy {
                 .chain(arguments.iter().map(|&word| word.to_owned()))
                 .collect(),
             config: Some(config),
-            listens: forwards.iter().map(|(listen, _)| *listen).collect(),
+            listens: forwards.iter().map(|forward| forward.listen).collect(),
         })
     }
 }
@@ -131,7 +194,8 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         )
     };
     let (mut listeners, mut clusters) = (String::new(), String::new());
-    for (at, (listen, targets)) in forwards.iter().enumerate() {
+    for (at, Forward { listen, targets, clients, servers }) in forwards.iter().enumerate() {
+        let codec = if *clients == Wire::Http1 { "HTTP1" } else { "HTTP2" };
         let filter = match layer {
             Layer::Tcp => format!(
                 "      - name: envoy.filters.network.tcp_proxy\n        typed_config:\n          \
@@ -148,7 +212,7 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
             Layer::Http => format!(
                 "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \
                  \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
-                 stat_prefix: f{at}\n          codec_type: HTTP1\n          route_config:\n            \
+                 stat_prefix: f{at}\n          codec_type: {codec}\n          route_config:\n            \
                  virtual_hosts:\n            \
                  - name: v\n              domains: [\"*\"]\n              routes:\n              - match: \
                  {{prefix: \"/\"}}\n                \
@@ -159,14 +223,21 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         };
         let _ = write!(
             listeners,
-            "  - name: f{at}\n    address: {}\n    filter_chains:\n    - filters:\n{filter}",
-            socket(listen)
+            "  - name: f{at}\n    address: {}\n    filter_chains:\n    - filters:\n{filter}{}",
+            socket(listen),
+            tls(*clients, "Downstream"),
         );
         let endpoints: String = targets
             .iter()
             .map(|target| format!("        - endpoint: {{address: {}}}\n", socket(target)))
             .collect();
-        let options = if layer == Layer::Bolt { BOLT_CLUSTER } else { "" };
+        let options = match layer {
+            Layer::Bolt => BOLT_CLUSTER.to_owned(),
+            Layer::Http if *servers != Wire::Http1 => {
+                format!("{HTTP2_CLUSTER}{}", tls(*servers, "Upstream"))
+            }
+            Layer::Http | Layer::Tcp => String::new(),
+        };
         let _ = write!(
             clusters,
             "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{options}    \
@@ -175,6 +246,38 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         );
     }
     format!("static_resources:\n  listeners:\n{listeners}  clusters:\n{clusters}")
+}
+
+/// A transport socket of Envoy's, indented as a filter chain's; a cluster's is less.
+fn tls(wire: Wire, side: &str) -> String {
+    let Some(Certificate { chain, key }) = Certificate::get().filter(|_| wire.is_secure()) else {
+        return String::new();
+    };
+    let mutual = wire == Wire::Mutual;
+    let (indent, demand) = match side {
+        "Downstream" if mutual => ("      ", "require_client_certificate: true, "),
+        "Downstream" => ("      ", ""),
+        _ => ("    ", ""),
+    };
+    // A text in quotes is written alike in Rust and in YAML.
+    let own = format!(
+        "tls_certificates: [{{certificate_chain: {{inline_string: {chain:?}}}, private_key: {{inline_string: {key:?}}}}}], "
+    );
+    let trusts = format!("validation_context: {{trusted_ca: {{inline_string: {chain:?}}}}}, ");
+    let is_client = side == "Upstream";
+    let own = if mutual || !is_client { own } else { String::new() };
+    let trusts = if mutual || is_client { trusts } else { String::new() };
+    format!(
+        "{indent}transport_socket:\n{indent}  name: tls\n{indent}  typed_config: {{\"@type\": \
+         type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.{side}TlsContext, {demand}\
+         common_tls_context: {{{own}{trusts}alpn_protocols: [h2]}}}}\n"
+    )
+}
+
+impl Wire {
+    const fn is_secure(self) -> bool {
+        matches!(self, Self::Secure | Self::Mutual)
+    }
 }
 
 /// What the calls of a replay name.
@@ -187,6 +290,14 @@ const BOLT_CLUSTER: &str =
         \"@type\": type.googleapis.com/xds.type.v3.TypedStruct
         type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProtocolOptions
         value: {connections_per_host: 4}
+";
+
+const HTTP2_CLUSTER: &str =
+    "    circuit_breakers: {thresholds: [{max_requests: 100000, max_pending_requests: 100000}]}
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
 ";
 
 fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
@@ -203,7 +314,8 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
     let block: String = forwards
         .iter()
         .enumerate()
-        .map(|(at, (listen, targets))| {
+        .map(|(at, Forward { listen, targets, clients, .. })| {
+            let http2 = if *clients == Wire::Http2 { " http2" } else { "" };
             let servers: String =
                 targets.iter().map(|target| format!("server {target}; ")).collect();
             match layer {
@@ -213,7 +325,7 @@ fn nginx(path: &Path, layer: Layer, forwards: &[Forward]) -> String {
                 ),
                 Layer::Http => format!(
                     "  upstream u{at} {{ {servers}keepalive 512; }}\n  server \
-                     {{ listen {listen}; location / {{ proxy_pass http://u{at}; \
+                     {{ listen {listen}{http2}; location / {{ proxy_pass http://u{at}; \
                      proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}\n"
                 ),
             }
@@ -243,10 +355,12 @@ fn haproxy(layer: Layer, forwards: &[Forward]) -> String {
         "global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode {mode}\n  timeout connect 5s\n  timeout client 60s\n  \
          timeout server 60s\n"
     );
-    for (at, (listen, targets)) in forwards.iter().enumerate() {
-        let _ = writeln!(text, "listen f{at}\n  bind {listen}\n  balance roundrobin");
+    let proto = |wire: Wire| if wire == Wire::Http2 { " proto h2" } else { "" };
+    for (at, Forward { listen, targets, clients, servers }) in forwards.iter().enumerate() {
+        let (clients, servers) = (proto(*clients), proto(*servers));
+        let _ = writeln!(text, "listen f{at}\n  bind {listen}{clients}\n  balance roundrobin");
         for (number, target) in targets.iter().enumerate() {
-            let _ = writeln!(text, "  server s{number} {target}");
+            let _ = writeln!(text, "  server s{number} {target}{servers}");
         }
     }
     text

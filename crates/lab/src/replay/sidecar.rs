@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::peers::{Forward, Layer, Proxy};
+use super::peers::{Forward, Layer, Proxy, Wire};
 use super::{Options, Replay, Samples, shuffle};
 use crate::address::Address;
 use crate::experiment::{Program, Running, free_addresses};
@@ -39,13 +39,20 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     if options.is_quick {
         notes.push("Quick: the single service was not replicated.".to_owned());
     }
-    let mut subjects = vec![None, Some(Proxy::Towpath), Some(Proxy::Envoy)];
+    let sidecar = |proxy, between| Some(Sidecar { proxy, between });
+    let mut subjects = vec![
+        None,
+        sidecar(Proxy::Towpath, Wire::Http1),
+        sidecar(Proxy::Envoy, Wire::Http1),
+        sidecar(Proxy::Towpath, Wire::Mutual),
+        sidecar(Proxy::Envoy, Wire::Mutual),
+    ];
     subjects.retain(|subject| match Mesh::launch(CASES[0], *subject, options) {
         Ok(_) => true,
         Err(error) => {
             notes.push(format!(
                 "{} was not measured: {error}.",
-                subject.map_or("none", Proxy::name)
+                subject.map_or("none", Sidecar::name)
             ));
             false
         }
@@ -59,7 +66,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
         for round in 0..rounds {
             shuffle(&mut subjects, &mut random);
             for subject in &subjects {
-                let who = subject.map_or("none", Proxy::name);
+                let who = subject.map_or("none", Sidecar::name);
                 progress(&format!("{name}, round {} of {rounds}, sidecar {who}", round + 1));
                 let mesh = Mesh::launch(case, *subject, options).map_err(io::Error::other)?;
                 let outcome = mesh.measure(case, seconds)?;
@@ -71,6 +78,24 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     Ok(Replay { rows: samples.into_rows(), notes })
 }
 
+/// A proxy beside each service.
+#[derive(Clone, Copy)]
+struct Sidecar {
+    proxy: Proxy,
+    /// What sidecars speak to each other; services and the client speak HTTP/1.1 in clear text.
+    between: Wire,
+}
+
+impl Sidecar {
+    fn name(self) -> &'static str {
+        match (self.proxy, self.between) {
+            (Proxy::Towpath, Wire::Mutual) => "towpath, HTTP/2 and mTLS",
+            (Proxy::Envoy, Wire::Mutual) => "envoy, HTTP/2 and mTLS",
+            (proxy, _) => proxy.name(),
+        }
+    }
+}
+
 /// The running services and the addresses that clients use.
 struct Mesh {
     running: Running,
@@ -78,7 +103,7 @@ struct Mesh {
 }
 
 impl Mesh {
-    fn launch(case: Case, sidecar: Option<Proxy>, options: &Options) -> Result<Self, String> {
+    fn launch(case: Case, sidecar: Option<Sidecar>, options: &Options) -> Result<Self, String> {
         let pods = case.tiers * case.replicas;
         let addresses = free_addresses("127.0.0.1", 3 * pods).map_err(|error| error.to_string())?;
         let (services, rest) = addresses.split_at(pods);
@@ -99,10 +124,15 @@ impl Mesh {
                     (true, Some(_)) => vec![egress[pod]],
                 };
                 programs.push(service(services[pod], &next, options));
-                if let Some(proxy) = sidecar {
-                    let mut forwards: Vec<Forward> = vec![(ingress[pod], vec![services[pod]])];
+                if let Some(Sidecar { proxy, between }) = sidecar {
+                    let mut inward = Forward::new(ingress[pod], vec![services[pod]]);
+                    if at > 0 {
+                        inward.clients = between;
+                    }
+                    let mut forwards = vec![inward];
                     if has_next {
-                        forwards.push((egress[pod], tier(ingress, at + 1)));
+                        let outward = Forward::new(egress[pod], tier(ingress, at + 1));
+                        forwards.push(Forward { servers: between, ..outward });
                     }
                     programs.push(proxy.program(&options.peers, Layer::Http, &forwards)?);
                 }
@@ -190,9 +220,9 @@ fn record(samples: &mut Samples, case: &str, who: &str, outcome: &Outcome) {
 }
 
 /// The study's own figures: changes against no sidecar, round by round.
-fn compare(samples: &mut Samples, case: Case, name: &str, subjects: &[Option<Proxy>]) {
-    for proxy in subjects.iter().flatten() {
-        let who = proxy.name();
+fn compare(samples: &mut Samples, case: Case, name: &str, subjects: &[Option<Sidecar>]) {
+    for sidecar in subjects.iter().flatten() {
+        let who = sidecar.name();
         for (metric, change) in [
             ("p95", "p95_change"),
             ("rate", "rate_change"),
@@ -206,7 +236,7 @@ fn compare(samples: &mut Samples, case: Case, name: &str, subjects: &[Option<Pro
                 samples.add(TABLE, name, who, change, "%", (with / without - 1.0) * 100.0);
             }
         }
-        if let Some([p95, rate, cpu, memory]) = case.published {
+        if let (Wire::Http1, Some([p95, rate, cpu, memory])) = (sidecar.between, case.published) {
             samples.publish(TABLE, name, who, "p95_change", "%", p95);
             samples.publish(TABLE, name, who, "rate_change", "%", rate);
             samples.publish(TABLE, name, who, "cpu_change", "%", cpu);

@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::address::Address;
 use crate::experiment::{Running, free_addresses};
-use crate::load::{Arrivals, Plan, Request, run};
+use crate::load::tls::{Tls, Trusted};
+use crate::load::{Arrivals, Plan, Protocol, Request, run};
 use crate::origin::{Origin, spawn};
 
 fn installed() -> Peers {
@@ -18,9 +19,12 @@ fn installed() -> Peers {
 }
 
 /// Each of two origins gets its share of what is sent to the proxy.
-fn forwards(proxy: Proxy) {
+fn forwards(proxy: Proxy, further: &[(Wire, Wire)]) {
     let peers = installed();
-    for layer in [Layer::Http, Layer::Tcp] {
+    let plain = (Wire::Http1, Wire::Http1);
+    let http = [plain].into_iter().chain(further.iter().copied());
+    let all = http.map(|wires| (Layer::Http, wires)).chain([(Layer::Tcp, plain)]);
+    for (layer, (clients, servers)) in all {
         let origins =
             [0, 1].map(|_| spawn(&Origin::http("127.0.0.1:0".parse().unwrap(), 1024)).unwrap());
         let targets = origins.iter().map(|origin| match origin.address() {
@@ -28,7 +32,8 @@ fn forwards(proxy: Proxy) {
             Address::Unix(_) => unreachable!("they listen on TCP"),
         });
         let entry = free_addresses("127.0.0.1", 1).unwrap()[0];
-        let program = proxy.program(&peers, layer, &[(entry, targets.collect())]).unwrap();
+        let forward = Forward { clients, servers, ..Forward::new(entry, targets.collect()) };
+        let program = proxy.program(&peers, layer, &[forward]).unwrap();
         let running = Running::launch(&[program], None).unwrap();
         let mut plan = Plan::new(Address::Tcp(entry).into());
         plan.request = Request::with_body(1024);
@@ -36,6 +41,13 @@ fn forwards(proxy: Proxy) {
         plan.connections = 8;
         // Each connection does its part, however the processors are shared: TCP is balanced by connection.
         plan.arrivals = Arrivals::PerConnection { per_connection_rate: 100.0 };
+        if clients != Wire::Http1 {
+            // There are no schedules for connections with many streams.
+            (plan.protocol, plan.arrivals) = (Protocol::Http2, Arrivals::Paced { rate: 800.0 });
+        }
+        if clients.is_secure() {
+            plan.tls = Some(Tls::new("localhost", &Trusted::All, false, plan.protocol).unwrap());
+        }
         plan.pids = running.pids("proxy");
         let outcome = run(&plan).unwrap();
         let served = origins.each_ref().map(crate::origin::Running::served);
@@ -53,19 +65,19 @@ fn forwards(proxy: Proxy) {
 #[test]
 #[ignore = "needs Envoy"]
 fn envoy_forwards_both_layers() {
-    forwards(Proxy::Envoy);
+    forwards(Proxy::Envoy, &[(Wire::Http2, Wire::Http2), (Wire::Secure, Wire::Http1)]);
 }
 
 #[test]
 #[ignore = "needs nginx"]
 fn nginx_forwards_both_layers() {
-    forwards(Proxy::Nginx);
+    forwards(Proxy::Nginx, &[(Wire::Http2, Wire::Http1)]);
 }
 
 #[test]
 #[ignore = "needs HAProxy"]
 fn haproxy_forwards_both_layers() {
-    forwards(Proxy::Haproxy);
+    forwards(Proxy::Haproxy, &[(Wire::Http2, Wire::Http2)]);
 }
 
 #[test]
