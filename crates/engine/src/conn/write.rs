@@ -135,8 +135,8 @@ impl Connections {
         }
     }
 
-    /// Looks at a connection that rests and may be idle for so long: false if it was. Otherwise it gives back memory that
-    /// only traffic needs.
+    /// Looks at a connection that rests and may be idle for so long: false if it was. Otherwise it gives back memory
+    /// that only traffic needs.
     pub(crate) fn settle(
         &mut self,
         id: ConnectionId,

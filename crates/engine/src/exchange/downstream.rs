@@ -108,13 +108,13 @@ impl Exchange {
     }
 
     /// A request over HTTP/2 of which nothing is kept, and whose client was told: it is counted and logged as any
-    /// other.
+    /// other, with the flag that Envoy gives it.
     pub(crate) fn on_unread(&mut self, id: ConnectionId, why: http2::Unread, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
         let leg = Leg { connection: id, number: connection.streams.unused() };
         let Some(index) = self.open_unread(leg, Head::unread(), now) else { return };
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+            stream.flags.set(Flags::DOWNSTREAM_REMOTE_RESET);
             stream.recorder.note(|record| record.details = why.details());
         }
         // Its mux knows of no such stream.

@@ -117,8 +117,8 @@ impl Exchange {
     }
 }
 
-/// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing done,
-/// if there is none that serves.
+/// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing
+/// done, if there is none that serves.
 #[inline]
 fn attach_plain(
     (index, stream): (StreamIndex, &mut Stream),

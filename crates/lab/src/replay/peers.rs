@@ -261,7 +261,8 @@ fn tls(wire: Wire, side: &str) -> String {
     };
     // A text in quotes is written alike in Rust and in YAML.
     let own = format!(
-        "tls_certificates: [{{certificate_chain: {{inline_string: {chain:?}}}, private_key: {{inline_string: {key:?}}}}}], "
+        "tls_certificates: [{{certificate_chain: {{inline_string: {chain:?}}}, \
+         private_key: {{inline_string: {key:?}}}}}], "
     );
     let trusts = format!("validation_context: {{trusted_ca: {{inline_string: {chain:?}}}}}, ");
     let is_client = side == "Upstream";

@@ -63,17 +63,18 @@ pub struct Connection {
     pub(super) lost: bool,
     pub(super) ping: Ping,
     pub(super) counts: Counts,
-    /// Requests that were refused while their heads were read, and of which nothing was told yet: those that were too
-    /// large, and those that were malformed.
-    pub(super) unread: [u32; 2],
+    /// Requests that were refused while their heads were read, and of which nothing was told yet, by [`Unread`].
+    pub(super) unread: [u32; 3],
     pub(super) shown: Shown,
 }
 
 /// Why a request was refused whose head was read: no stream begins with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The head is larger than [`Options::max_head_bytes`], or has more fields than [`Options::max_fields`].
+    /// The head is larger than [`Options::max_head_bytes`].
     TooLarge,
+    /// It has more fields than [`Options::max_fields`].
+    TooManyFields,
     /// It is malformed (RFC 9113 §8.1.1).
     Malformed,
 }
@@ -83,7 +84,8 @@ impl Unread {
     #[must_use]
     pub const fn details(self) -> &'static str {
         match self {
-            Self::TooLarge => "http2.too_many_headers",
+            Self::TooLarge => "http2.header_list_size_too_large",
+            Self::TooManyFields => "http2.too_many_headers",
             Self::Malformed => "http2.violation.of.messaging.rule",
         }
     }
@@ -209,7 +211,7 @@ impl Connection {
             lost: false,
             ping: Ping::None,
             counts: Counts::default(),
-            unread: [0; 2],
+            unread: [0; 3],
             shown: Shown::default(),
             options,
         }
@@ -400,8 +402,8 @@ impl Connection {
         self.budget.sent(outstanding);
     }
 
-    /// Gives back memory that only traffic needs; without streams. What the peer's next blocks refer to stays, what ours
-    /// would is told anew.
+    /// Gives back memory that only traffic needs; without streams. What the peer's next blocks refer to stays, what
+    /// ours would is told anew.
     pub fn rest(&mut self) {
         if self.streams.len() > 0 || self.has_output() {
             return;
@@ -422,7 +424,7 @@ impl Connection {
 
     /// The next request that was refused while its head was read; its client is told by what is flushed.
     pub fn take_unread(&mut self) -> Option<Unread> {
-        let why = [Unread::TooLarge, Unread::Malformed];
+        let why = [Unread::TooLarge, Unread::TooManyFields, Unread::Malformed];
         let (left, why) = self.unread.iter_mut().zip(why).find(|(left, _)| **left > 0)?;
         *left -= 1;
         Some(why)

@@ -373,13 +373,13 @@ impl Connection {
                 }
                 Err(error)
             }
-            Ok(false) => {
+            Ok(Some(why)) => {
                 builder.discard();
                 self.counts.header_overflows += 1;
-                self.unread[Unread::TooLarge as usize] += is_request;
+                self.unread[why as usize] += is_request;
                 Ok(Err(Code::ENHANCE_YOUR_CALM))
             }
-            Ok(true) => match builder.finish() {
+            Ok(None) => match builder.finish() {
                 Ok(built) => Ok(Ok(built)),
                 Err(_) => {
                     self.unread[Unread::Malformed as usize] += is_request;
@@ -722,11 +722,12 @@ fn limits(options: &super::Options) -> Limits {
     }
 }
 
-/// Whether what was read is no larger than allowed.
-fn check_decoded(read: Result<(), hpack::Error>) -> Result<bool, Error> {
+/// What was read is larger than allowed, perhaps.
+fn check_decoded(read: Result<(), hpack::Error>) -> Result<Option<Unread>, Error> {
     match read {
-        Ok(()) => Ok(true),
-        Err(error) if !error.is_fatal() => Ok(false),
+        Ok(()) => Ok(None),
+        Err(hpack::Error::TooLarge) => Ok(Some(Unread::TooLarge)),
+        Err(hpack::Error::TooManyFields) => Ok(Some(Unread::TooManyFields)),
         Err(hpack::Error::FarTooLarge) => Err(Error::BlockTooLarge),
         Err(_) => Err(Error::BadBlock),
     }

@@ -48,8 +48,9 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] after a block that is beyond `limits`; the connection can go on, because it was read to
-    /// its end (RFC 9113 §10.5.1). All others are fatal for the connection, and the decoder is not to be used again.
+    /// [`Error::TooLarge`] or [`Error::TooManyFields`] after a block that is beyond `limits`; the connection can go on,
+    /// because it was read to its end (RFC 9113 §10.5.1). All others are fatal for the connection, and the decoder is
+    /// not to be used again.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -70,7 +71,10 @@ impl Decoder {
             }
         }
         self.table.trim();
-        if tally.is_exceeded() { Err(Error::TooLarge) } else { Ok(()) }
+        if tally.size > limits.max_list_size {
+            return Err(Error::TooLarge);
+        }
+        if tally.is_exceeded() { Err(Error::TooManyFields) } else { Ok(()) }
     }
 
     /// Gives back room that its fields do not need.

@@ -4,15 +4,18 @@ use thiserror::Error;
 
 /// What is wrong with a header block.
 ///
-/// After [`Error::TooLarge`] the connection can go on, after all others it cannot: the tables of its ends may differ
-/// (RFC 9113 §4.3, `COMPRESSION_ERROR`).
+/// After [`Error::TooLarge`] and [`Error::TooManyFields`] the connection can go on, after all others it cannot: the
+/// tables of its ends may differ (RFC 9113 §4.3, `COMPRESSION_ERROR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More fields, or larger ones, than [`Limits`](super::Limits) allow. The block was read to its end: fatal for the
-    /// stream alone.
-    #[error("more fields, or larger ones, than allowed")]
+    /// Fields that are larger together than [`Limits`](super::Limits) allow. The block was read to its end: fatal for
+    /// the stream alone.
+    #[error("larger fields than allowed")]
     TooLarge,
+    /// The same of more fields than are allowed.
+    #[error("more fields than allowed")]
+    TooManyFields,
     /// So far beyond the limits that the block was not read to its end.
     #[error("fields far beyond what is allowed")]
     FarTooLarge,
@@ -43,6 +46,6 @@ impl Error {
     /// Whether the connection cannot go on.
     #[must_use]
     pub const fn is_fatal(self) -> bool {
-        !matches!(self, Self::TooLarge)
+        !matches!(self, Self::TooLarge | Self::TooManyFields)
     }
 }

@@ -302,7 +302,7 @@ fn a_request_that_is_refused_while_its_head_is_read_is_told_once() {
     assert_eq!(scene.feed_headers(1, END, &many), Ok(vec![]));
     assert_eq!(scene.feed_headers(3, END, &GET[..3]), Ok(vec![]));
     assert_eq!(scene.feed_headers(5, END, GET).unwrap().len(), 1);
-    assert_eq!(scene.connection.take_unread(), Some(Unread::TooLarge));
+    assert_eq!(scene.connection.take_unread(), Some(Unread::TooManyFields));
     assert_eq!(scene.connection.take_unread(), Some(Unread::Malformed));
     assert_eq!(scene.connection.take_unread(), None);
     let mut scene = Scene::server(Options::default());

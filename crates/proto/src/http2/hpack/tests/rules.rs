@@ -163,7 +163,7 @@ fn limits_hold_to_the_octet_and_the_table_stays_right() {
     let limits = |max_list_size, max_fields| Limits { max_list_size, max_fields };
     assert_eq!(decode(limits(size, 3)), (Ok(()), 3));
     assert_eq!(decode(limits(size - 1, 3)), (Err(Error::TooLarge), 2));
-    assert_eq!(decode(limits(size, 2)), (Err(Error::TooLarge), 2));
+    assert_eq!(decode(limits(size, 2)), (Err(Error::TooManyFields), 2));
     assert_eq!(decode(limits(34, 3)), (Err(Error::TooLarge), 1));
     assert_eq!(decode(limits(0, 3)), (Err(Error::TooLarge), 0));
     assert!(!Error::TooLarge.is_fatal() && Error::FarTooLarge.is_fatal());
