@@ -198,7 +198,11 @@ impl Exchange {
             count_response(stream, cluster, status, now);
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
-        if let Some(hint) = kept.and_then(keep_alive_timeout)
+        let hint = kept.and_then(keep_alive_timeout);
+        if kept.is_some() {
+            stream.response.remove(Name::KeepAlive);
+        }
+        if let Some(hint) = hint
             && let Some(pool) = pool_key.and_then(|pool_key| clusters.pool_mut(pool_key))
         {
             pool.peer_idle = Some(hint);

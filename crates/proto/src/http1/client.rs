@@ -201,7 +201,7 @@ impl Client {
 
     #[inline]
     fn poll_head(&mut self, pool: &mut HeadPool) -> Result<Option<Event>, Error> {
-        let mut facts = Facts::default();
+        let mut facts = Facts { is_response: true, ..Facts::default() };
         let Some(mut head) = self.receiver.poll_head(Opening::StatusLine, &mut facts, pool)? else {
             return Ok(None);
         };

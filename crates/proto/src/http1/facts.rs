@@ -10,6 +10,8 @@ use crate::name::Name;
 pub(super) struct Facts {
     /// A trailer section: no field in it may speak about framing (RFC 9110 §6.5.1), so they are dropped.
     pub(super) trailers: bool,
+    /// A response, whose `Keep-Alive` says how long its connection lasts.
+    pub(super) is_response: bool,
     pub(super) host: Option<Span>,
     pub(super) content_length: Option<u64>,
     pub(super) coding: Coding,
@@ -77,7 +79,7 @@ impl Facts {
             self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue");
             return Ok(true);
         } else {
-            return Ok(name == Name::Trailer);
+            return Ok(name == Name::Trailer || (name == Name::KeepAlive && self.is_response));
         }
         Ok(false)
     }
