@@ -2,6 +2,7 @@
 //! the test says so.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,15 @@ use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::http::Http;
 use towpath_engine::snapshot::route::Forward;
 use towpath_engine::snapshot::{Snapshot, cluster::Endpoint};
+use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
-use towpath_proto::{Address, ConnectionId, Input, Instant, ListenerId, Machine, Output};
+use towpath_proto::{Address, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output};
 
 use super::{HTTP, Plan, address, endpoint, origin_address};
 
 pub struct Bench {
     worker: Worker,
+    registry: Arc<Registry>,
     now: Instant,
     listeners: HashMap<Address, ListenerId>,
     pub client: ConnectionId,
@@ -25,10 +28,14 @@ pub struct Bench {
     connections: u32,
     /// Connections to the origin.
     pub connects: u32,
+    /// Connects are refused.
+    pub refuses: bool,
     /// Connections that the worker has closed.
     pub closed: Vec<ConnectionId>,
     /// Access-log lines.
     pub lines: Vec<String>,
+    /// Other messages.
+    pub told: Vec<FromWorker>,
 }
 
 impl Bench {
@@ -44,19 +51,25 @@ impl Bench {
 
     /// With a client that has just connected for HTTP.
     pub fn of(snapshot: Snapshot) -> Self {
-        let (registry, hostname) = (Default::default(), "here".into());
+        let (registry, hostname) = (Arc::<Registry>::default(), "here".into());
+        let counted = Arc::clone(&registry);
         let options = WorkerOptions { index: 0, workers: 1, seed: 7, registry, hostname };
         let mut bench = Self {
             worker: Worker::new(options),
+            registry: counted,
             now: Instant::from_nanos(1_000_000),
             listeners: HashMap::new(),
             client: ConnectionId::new(0, 1),
             origin: None,
             connections: 0,
             connects: 0,
+            refuses: false,
             closed: Vec::new(),
             lines: Vec::new(),
+            told: Vec::new(),
         };
+        let epoch_unix_ns = 1_700_000_000_000_000_000;
+        bench.give(Input::Message(Message::To(ToWorker::WallClock { epoch_unix_ns })));
         bench.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot.into()))));
         bench.sent();
         bench.accept(HTTP);
@@ -65,6 +78,11 @@ impl Bench {
 
     pub fn give(&mut self, input: Input<Message>) {
         self.worker.handle(input, self.now);
+    }
+
+    /// A counter or gauge.
+    pub fn number(&self, name: &str) -> u64 {
+        self.registry.read().number(name).unwrap_or_default()
     }
 
     /// Another client connects to this address.
@@ -119,6 +137,9 @@ impl Bench {
                     self.listeners.insert(address.clone(), listener);
                     self.give(Input::Listening { listener, outcome: Ok(address) });
                 }
+                Output::Connect { attempt, .. } if self.refuses => {
+                    self.give(Input::ConnectFailed { attempt, failure: Failure::Refused });
+                }
                 Output::Connect { attempt, .. } => {
                     let connection = self.connection();
                     self.connects += 1;
@@ -135,6 +156,7 @@ impl Bench {
                     let lines = std::str::from_utf8(&lines).unwrap();
                     self.lines.extend(lines.lines().map(str::to_owned));
                 }
+                Output::Message(Message::From(message)) => self.told.push(message),
                 _ => {}
             }
         }

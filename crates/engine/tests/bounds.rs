@@ -1,0 +1,354 @@
+//! What bounds one request or one connection holds to the millisecond and to the last one, and no longer than it must.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod scene;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scene::bench::Bench;
+use scene::{Plan, TCP, retries};
+use towpath_engine::filter::csrf::CsrfPolicy;
+use towpath_engine::filter::local_ratelimit::{Limit, LocalRateLimit, Tokens};
+use towpath_engine::filter::{ChainFilter, FilterConfig};
+use towpath_engine::format::Format;
+use towpath_engine::message::{FromWorker, Message, ToWorker};
+use towpath_engine::snapshot::health::{Comparison, OutlierDetection, Rule, Run};
+use towpath_engine::snapshot::http::Http;
+use towpath_engine::snapshot::listener::Terminal;
+use towpath_engine::snapshot::log::Sink;
+use towpath_engine::snapshot::route::{Forward, Fraction, HeaderOps, RetryOn};
+use towpath_engine::snapshot::{AccessLog, SinkId, Snapshot};
+use towpath_proto::{Failure, Input};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+const BUSY: &[u8] = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+fn bench(adjust_forward: fn(&mut Forward), adjust_http: fn(&mut Http)) -> Bench {
+    let mut plan = Plan::new(1);
+    (plan.adjust_forward, plan.adjust_http) = (adjust_forward, adjust_http);
+    Bench::of(plan.snapshot())
+}
+
+fn log(format: &str) -> AccessLog {
+    AccessLog { filter: None, format: Format::parse(format).unwrap(), sink: SinkId(0) }
+}
+
+#[test]
+fn a_policy_has_so_many_retries_with_waits_that_stop_growing() {
+    let mut plan = Plan::new(1);
+    // One at a time: each gives its place back.
+    plan.cluster.limits.retries = 1;
+    plan.adjust_forward = |forward| {
+        let mut policy = retries(RetryOn::STATUS_5XX, 6);
+        policy.base_interval = Duration::from_millis(20);
+        policy.max_interval = Duration::from_millis(30);
+        forward.retry = Some(Arc::new(policy));
+    };
+    let mut bench = Bench::of(plan.snapshot());
+    assert!(!bench.ask(GET).is_empty());
+    for retry in 1..=6 {
+        assert!(bench.answer(BUSY).is_empty(), "retry {retry}");
+        assert!(bench.wait(30).starts_with(b"GET / "), "retry {retry}");
+    }
+    assert!(bench.answer(BUSY).starts_with(b"HTTP/1.1 503 "));
+    assert_eq!(bench.number("cluster.app.upstream_rq_retry"), 6);
+    assert_eq!(bench.number("cluster.app.upstream_rq_retry_limit_exceeded"), 1);
+}
+
+/// A fifth of one request is none.
+#[test]
+fn a_budget_lets_its_least_number_of_retries_through() {
+    for least in [0, 1] {
+        let mut plan = Plan::new(1);
+        plan.cluster.limits.retry_budget = Some((2000, least));
+        plan.adjust_forward =
+            |forward| forward.retry = Some(Arc::new(retries(RetryOn::STATUS_5XX, 1)));
+        let mut bench = Bench::of(plan.snapshot());
+        bench.ask(GET);
+        assert_eq!(bench.answer(BUSY).is_empty(), least == 1);
+        assert_eq!(bench.wait(25).starts_with(b"GET / "), least == 1);
+        assert_eq!(bench.number("cluster.app.upstream_rq_retry_overflow"), u64::from(1 - least));
+    }
+}
+
+/// The monitor leaves such a host out.
+#[test]
+fn answers_that_do_not_come_are_errors_of_their_host() {
+    let mut plan = Plan::new(1);
+    let rule = |threshold| Rule { threshold, enforcing: 100 };
+    let (interval, none) = (Duration::from_secs(10), Duration::ZERO);
+    plan.cluster.outliers = Some(OutlierDetection {
+        errors: rule(0),
+        gateway: rule(2),
+        local: rule(0),
+        split: false,
+        interval,
+        base_time: interval,
+        max_time: interval,
+        jitter: none,
+        max_percent: 100,
+        always_one: false,
+        returns_when_checked: true,
+        comparison: Comparison::default(),
+    });
+    plan.adjust_forward = |forward| forward.timeout = Some(Duration::from_millis(50));
+    let mut bench = Bench::of(plan.snapshot());
+    let streaks = |bench: &Bench| {
+        let told = bench.told.iter();
+        told.filter(|it| matches!(it, FromWorker::ErrorStreak { run: Run::Gateway, .. })).count()
+    };
+    for late in [0, 1] {
+        assert_eq!(streaks(&bench), 0, "{late}");
+        bench.ask(GET);
+        assert!(bench.wait(50).starts_with(b"HTTP/1.1 504 "));
+    }
+    assert_eq!(streaks(&bench), 1);
+}
+
+/// A server may end an idle connection while a request is on its way there: one that may be repeated is.
+#[test]
+fn what_met_a_closing_connection_is_sent_once_more_unless_the_policy_has_no_retries() {
+    let never: fn(&mut Forward) =
+        |forward| forward.retry = Some(Arc::new(retries(RetryOn::default(), 0)));
+    for (adjust, again) in [((|_| {}) as fn(&mut Forward), true), (never, false)] {
+        let mut bench = bench(adjust, |_| {});
+        bench.exchange(GET, OK);
+        bench.ask(GET);
+        let connection = bench.origin.unwrap();
+        bench.give(Input::Ended { connection });
+        let sent = bench.sent();
+        let wanted: &[u8] = if again { b"GET / " } else { b"HTTP/1.1 503 " };
+        assert!(sent.starts_with(wanted), "{}", sent.escape_ascii());
+        assert_eq!(bench.connects, 1 + u32::from(again));
+    }
+}
+
+#[test]
+fn the_time_for_a_request_ends_with_the_request() {
+    let limited: fn(&mut Http) = |http| http.request_timeout = Some(Duration::from_millis(50));
+    let mut in_time = bench(|_| {}, limited);
+    in_time.ask(POST);
+    in_time.wait(49);
+    in_time.ask(b"abc");
+    assert!(in_time.wait(100).is_empty());
+    assert!(in_time.answer(OK).starts_with(b"HTTP/1.1 200 "));
+    let mut late = bench(|_| {}, limited);
+    late.ask(POST);
+    assert!(late.wait(49).is_empty());
+    assert!(late.wait(1).starts_with(b"HTTP/1.1 408 "));
+}
+
+#[test]
+fn the_last_request_of_a_connection_is_told() {
+    let mut bench = bench(|_| {}, |http| http.max_requests_per_connection = 2);
+    let closes = |answer: &[u8]| answer.windows(17).any(|it| it == b"connection: close");
+    assert!(!closes(&bench.exchange(GET, OK).1));
+    assert!(closes(&bench.exchange(GET, OK).1));
+    assert_eq!(bench.closed, [bench.client]);
+    assert_eq!(bench.number("http.in.downstream_cx_max_requests_reached"), 1);
+}
+
+#[test]
+fn a_stream_under_way_is_logged_again_and_again() {
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| {
+        http.access_logs.push(log("%ACCESS_LOG_TYPE% %DURATION%\n"));
+        http.log_flush_interval = Some(Duration::from_millis(200));
+    };
+    let mut snapshot = plan.snapshot();
+    snapshot.sinks.push(Sink::Stdout);
+    let mut bench = Bench::of(snapshot);
+    bench.ask(GET);
+    (0..8).for_each(|_| drop(bench.wait(100)));
+    assert_eq!(bench.lines, [200, 400, 600].map(|ms| format!("DownstreamPeriodic {ms}")));
+}
+
+/// Lines are handed over at once where they are many, and after a while where they are few.
+#[test]
+fn lines_wait_for_company_and_not_for_ever() {
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| http.access_logs.push(log(&["x"; 1000].concat()));
+    let mut snapshot = plan.snapshot();
+    snapshot.sinks.push(Sink::Stdout);
+    let mut bench = Bench::of(snapshot);
+    (0..32).for_each(|_| drop(bench.exchange(GET, OK)));
+    assert!(bench.lines.is_empty());
+    bench.exchange(GET, OK);
+    assert_eq!(bench.lines.concat().len(), 33_000);
+    bench.exchange(GET, OK);
+    bench.wait(99);
+    assert_eq!(bench.lines.concat().len(), 33_000);
+    bench.wait(1);
+    assert_eq!(bench.lines.concat().len(), 34_000);
+}
+
+#[test]
+fn ends_before_their_time_are_counted() {
+    let number = |bench: &Bench, name: &str| bench.number(&format!("http.in.downstream_rq_{name}"));
+    let mut answered = bench(|_| {}, |_| {});
+    answered.ask(POST);
+    answered.answer(OK);
+    assert_eq!(number(&answered, "response_before_rq_complete"), 1);
+    let mut left = bench(|_| {}, |_| {});
+    left.ask(POST);
+    let connection = left.client;
+    left.give(Input::Closed { connection, failure: Failure::Reset });
+    left.sent();
+    assert_eq!((number(&left, "rx_reset"), number(&left, "active")), (1, 0));
+    let mut whole = bench(|_| {}, |_| {});
+    whole.exchange(GET, OK);
+    let names = ["response_before_rq_complete", "rx_reset", "active"];
+    assert_eq!(names.map(|name| number(&whole, name)), [0, 0, 0]);
+}
+
+/// What a server says of its patience is taken to be a second less.
+#[test]
+fn a_connection_is_let_go_before_its_server_does_that() {
+    let mut bench = bench(|_| {}, |_| {});
+    let patient = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n";
+    let (_, answer) = bench.exchange(GET, patient);
+    assert!(!answer.windows(8).any(|it| it == b"timeout="), "{}", answer.escape_ascii());
+    bench.wait(3999);
+    assert!(bench.closed.is_empty());
+    bench.wait(1);
+    assert_eq!(bench.closed, [bench.origin.unwrap()]);
+}
+
+/// Its listener's limit is that of the address, whichever configuration has it.
+#[test]
+fn a_connection_counts_once_however_often_its_listener_changes() {
+    let first = Plan::new(1).snapshot();
+    let open = Arc::clone(&first.listeners[0].open);
+    let mut bench = Bench::of(first);
+    for generation in 2..6 {
+        let mut next = Snapshot { generation, ..Plan::new(1).snapshot() };
+        Arc::get_mut(&mut next.listeners[0]).unwrap().open = Arc::clone(&open);
+        bench.give(Input::Message(Message::To(ToWorker::Snapshot(next.into()))));
+        bench.sent();
+        assert!(bench.exchange(GET, OK).1.starts_with(b"HTTP/1.1 200 "));
+        assert_eq!(open.value(), 1, "generation {generation}");
+    }
+    let connection = bench.client;
+    bench.give(Input::Closed { connection, failure: Failure::Reset });
+    bench.sent();
+    assert_eq!(open.value(), 0);
+}
+
+/// Envoy's `xff_num_trusted_hops`: the nth address from the right, one more where the connection's own is not used.
+#[test]
+fn the_client_is_who_the_trusted_hops_say() {
+    let cases: [(fn(&mut Http), &str); 5] = [
+        (|http| http.use_remote_address = true, "10.0.9.9"),
+        (|http| (http.use_remote_address, http.xff_trusted_hops) = (true, 1), "2.2.2.2"),
+        (|http| (http.use_remote_address, http.xff_trusted_hops) = (true, 2), "1.1.1.1"),
+        (|_| {}, "2.2.2.2"),
+        (|http| http.xff_trusted_hops = 1, "1.1.1.1"),
+    ];
+    for (adjust, client) in cases {
+        let mut plan = Plan::new(1);
+        plan.adjust_http = adjust;
+        let mut snapshot = plan.snapshot();
+        snapshot.sinks.push(Sink::Stdout);
+        let chain = &mut Arc::get_mut(&mut snapshot.listeners[0]).unwrap().chains[0];
+        let Terminal::Http(http) = &mut Arc::get_mut(chain).unwrap().terminal else { panic!() };
+        let line = log("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%\n");
+        Arc::get_mut(http).unwrap().access_logs.push(line);
+        let mut bench = Bench::of(snapshot);
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2\r\n\r\n";
+        bench.exchange(request, OK);
+        bench.wait(100);
+        assert_eq!(bench.lines, [client]);
+    }
+}
+
+#[test]
+fn a_proxy_that_says_it_fails_ends_connections_unless_its_listener_is_for_changes_alone() {
+    for modify_only in [false, true] {
+        let mut snapshot = Plan::new(1).snapshot();
+        Arc::get_mut(&mut snapshot.listeners[0]).unwrap().modify_only = modify_only;
+        let mut bench = Bench::of(snapshot);
+        bench.give(Input::Message(Message::To(ToWorker::FailHealth(true))));
+        bench.exchange(GET, OK);
+        assert_eq!(bench.closed.contains(&bench.client), !modify_only);
+    }
+}
+
+#[test]
+fn a_tcp_connection_without_a_host_says_that_no_attempt_is_left() {
+    let mut bench = Bench::of(logged_tcp("%RESPONSE_FLAGS%\n"));
+    bench.refuses = true;
+    bench.accept(TCP);
+    bench.wait(100);
+    assert_eq!(bench.lines, ["UF,URX"]);
+}
+
+fn logged_tcp(format: &str) -> Snapshot {
+    let mut snapshot = Plan::new(1).snapshot();
+    snapshot.sinks.push(Sink::Stdout);
+    let chain = &mut Arc::get_mut(&mut snapshot.listeners[1]).unwrap().chains[0];
+    let Terminal::Tcp(tcp) = &mut Arc::get_mut(chain).unwrap().terminal else { panic!() };
+    Arc::get_mut(tcp).unwrap().access_logs.push(log(format));
+    snapshot
+}
+
+const ALL: Option<Fraction> = Some(Fraction { numerator: 100, denominator: 100 });
+
+fn filter(config: impl FilterConfig + 'static) -> ChainFilter {
+    ChainFilter { name: "one".into(), disabled: false, config: Arc::new(config) }
+}
+
+#[test]
+fn a_request_from_elsewhere_is_refused_where_that_is_enabled_and_counted_where_it_is_shadowed() {
+    let strange = b"POST / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nContent-Length: 0\r\n\r\n";
+    for (percent, refused) in [(100, true), (0, false)] {
+        let mut plan = Plan::new(1);
+        plan.adjust_http = if refused { |http| csrf(http, 100) } else { |http| csrf(http, 0) };
+        let mut bench = Bench::of(plan.snapshot());
+        let sent = bench.ask(strange);
+        assert_eq!(sent.starts_with(b"HTTP/1.1 403 "), refused, "{percent} %");
+        assert_eq!(sent.starts_with(b"POST / "), !refused, "{percent} %");
+        assert_eq!(bench.number("http.in.csrf.request_invalid"), 1, "{percent} %");
+    }
+}
+
+fn csrf(http: &mut Http, percent: u32) {
+    let enabled = Fraction { numerator: percent, denominator: 100 };
+    http.filters.push(filter(CsrfPolicy { enabled, shadow: ALL, origins: Vec::new() }));
+}
+
+#[test]
+fn more_requests_than_there_are_tokens_are_refused_where_that_is_enforced() {
+    for enforced in [true, false] {
+        let mut plan = Plan::new(1);
+        plan.adjust_http = if enforced { |http| rate(http, ALL) } else { |http| rate(http, None) };
+        let mut bench = Bench::of(plan.snapshot());
+        (0..2).for_each(|_| assert!(bench.exchange(GET, OK).0.starts_with(b"GET / ")));
+        let third = bench.ask(GET);
+        assert_eq!(third.starts_with(b"HTTP/1.1 429 "), enforced);
+        assert_eq!(third.starts_with(b"GET / "), !enforced);
+        let count = |name| bench.number(&format!("few.http_local_rate_limit.{name}"));
+        let counts = ["enabled", "ok", "rate_limited", "enforced"].map(count);
+        assert_eq!(counts, [3, 2, 1, u64::from(enforced)]);
+    }
+}
+
+fn rate(http: &mut Http, enforced: Option<Fraction>) {
+    let tokens = Tokens { max: 2, per_fill: 1, interval: Duration::from_secs(60) };
+    http.filters.push(filter(LocalRateLimit::new(Limit {
+        stat_prefix: "few".into(),
+        tokens: Some(tokens),
+        enabled: ALL,
+        enforced,
+        status: 429,
+        response: HeaderOps::default(),
+        unenforced: HeaderOps::default(),
+        as_exhausted: false,
+    })));
+}
