@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scene::bench::Bench;
-use scene::{Plan, TCP, retries};
+use scene::{HTTP, Plan, TCP, retries};
 use towpath_engine::filter::csrf::CsrfPolicy;
 use towpath_engine::filter::local_ratelimit::{Limit, LocalRateLimit, Tokens};
 use towpath_engine::filter::{ChainFilter, FilterConfig};
@@ -206,6 +206,68 @@ fn ends_before_their_time_are_counted() {
     whole.exchange(GET, OK);
     let names = ["response_before_rq_complete", "rx_reset", "active"];
     assert_eq!(names.map(|name| number(&whole, name)), [0, 0, 0]);
+}
+
+/// A client that sends its next requests ahead is read as far as its listener's limit.
+#[test]
+fn what_comes_behind_a_request_is_not_read_without_end() {
+    let mut bench = bench(|_| {}, |_| {});
+    bench.ask(GET);
+    let few = GET.repeat(100);
+    let rounds = (1..100).find(|_| {
+        bench.ask(&few);
+        bench.unread.contains(&bench.client)
+    });
+    // 16 KiB.
+    assert_eq!(rounds, Some(16 * 1024 / few.len() + 1));
+    (0..200).for_each(|_| drop(bench.answer(OK)));
+    assert!(bench.unread.is_empty(), "there is room again");
+}
+
+/// Behind what is not HTTP 64 KiB are taken, so that the answer is not lost to a reset.
+#[test]
+fn what_comes_behind_a_broken_request_is_not_read_without_end() {
+    let mut bench = bench(|_| {}, |_| {});
+    assert!(bench.ask(b"no request\r\n\r\n").starts_with(b"HTTP/1.1 400 "));
+    for _ in 0..63 {
+        bench.ask(&[b'x'; 1024]);
+        assert!(bench.unread.is_empty());
+    }
+    bench.ask(&[b'x'; 1024]);
+    assert!(bench.unread.contains(&bench.client));
+}
+
+#[test]
+fn one_request_too_many_is_refused_and_counted() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.requests = 1;
+    let mut bench = Bench::of(plan.snapshot());
+    bench.ask(GET);
+    bench.accept(HTTP);
+    let refusal = bench.ask(GET).escape_ascii().to_string();
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    assert!(refusal.contains("x-envoy-overloaded: true"), "{refusal}");
+    assert_eq!(bench.number("cluster.app.upstream_rq_active_overflow"), 1);
+}
+
+/// A connection that lay idle for long when its server ended it says how long others may lie; one that was ended early
+/// says nothing.
+#[test]
+fn the_patience_of_a_server_is_learnt_from_ends_that_are_not_early() {
+    for (idle, kept) in [(1400, 60_000), (3000, 2000)] {
+        let mut bench = bench(|_| {}, |_| {});
+        bench.exchange(GET, OK);
+        bench.wait(idle);
+        let connection = bench.origin.unwrap();
+        bench.give(Input::Ended { connection });
+        bench.sent();
+        bench.closed.clear();
+        bench.exchange(GET, OK);
+        bench.wait(kept - 1);
+        assert!(bench.closed.is_empty(), "{idle}");
+        bench.wait(1);
+        assert_eq!(bench.closed, [bench.origin.unwrap()], "{idle}");
+    }
 }
 
 /// What a server says of its patience is taken to be a second less.

@@ -1,7 +1,7 @@
 //! A worker between a client and an origin, driven by hand: what it sends is taken at once, and time passes only where
 //! the test says so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use towpath_engine::snapshot::route::Forward;
 use towpath_engine::snapshot::{Snapshot, cluster::Endpoint};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
-use towpath_proto::{Address, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output};
+use towpath_proto::{
+    Address, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output, ReadInterest,
+};
 
 use super::{HTTP, Plan, address, endpoint, origin_address};
 
@@ -32,6 +34,8 @@ pub struct Bench {
     pub refuses: bool,
     /// Connections that the worker has closed.
     pub closed: Vec<ConnectionId>,
+    /// Connections that are not read.
+    pub unread: HashSet<ConnectionId>,
     /// Access-log lines.
     pub lines: Vec<String>,
     /// Other messages.
@@ -65,6 +69,7 @@ impl Bench {
             connects: 0,
             refuses: false,
             closed: Vec::new(),
+            unread: HashSet::new(),
             lines: Vec::new(),
             told: Vec::new(),
         };
@@ -152,6 +157,12 @@ impl Bench {
                     self.give(Input::Sent { connection, bytes: chunk.len() });
                 }
                 Output::Close { connection, .. } => self.closed.push(connection),
+                Output::ReadInterest { connection, interest: ReadInterest::Off } => {
+                    self.unread.insert(connection);
+                }
+                Output::ReadInterest { connection, interest: ReadInterest::On } => {
+                    self.unread.remove(&connection);
+                }
                 Output::Message(Message::From(FromWorker::Log { lines, .. })) => {
                     let lines = std::str::from_utf8(&lines).unwrap();
                     self.lines.extend(lines.lines().map(str::to_owned));
