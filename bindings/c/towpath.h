@@ -7,35 +7,35 @@
  *   towpath_request *request;
  *   towpath_request_start(engine, &options, &request);
  *
- * An engine carries all requests on one thread of its own. What happens to a request is a sequence of events, told in one of two
- * ways: to a function (on_event), which the engine's thread calls; or through a queue, from which any thread takes them when it
- * likes: at once, waiting, or from a loop of its own that watches the queue's descriptor. examples/get.c and examples/poll.c
- * show one each.
+ * An engine carries all requests on one thread of its own. What happens to a request is a sequence of events, told in
+ * one of two ways: to a function (on_event), which the engine's thread calls; or through a queue, from which any thread
+ * takes them when it likes: at once, waiting, or from a loop of its own that watches the queue's descriptor.
+ * examples/get.c and examples/poll.c show one each.
  *
- * ONE END. A request that was started gets its events in this order: at most one HEAD, any number of DATA, at most one TRAILERS,
- * and exactly one END, whatever happens: also when it is cancelled, and when the engine is freed. ROOM may come anywhere before
- * END. A start that fails gets no event.
+ * ONE END. A request that was started gets its events in this order: at most one HEAD, any number of DATA, at most one
+ * TRAILERS, and exactly one END, whatever happens: also when it is cancelled, and when the engine is freed. ROOM may
+ * come anywhere before END. A start that fails gets no event.
  *
- * OWNERSHIP. Engines, queues, requests and chunks are handles; each kind has one function that gives a handle back, which may be
- * called once for each handle and takes NULL. All that a function is given is copied before it returns. Pointers that come out of
- * a request (fields, texts, the record) are valid until the request is freed; those of a chunk until it is released. Nothing of
- * this library is to be given to free().
+ * OWNERSHIP. Engines, queues, requests and chunks are handles; each kind has one function that gives a handle back,
+ * which may be called once for each handle and takes NULL. All that a function is given is copied before it returns.
+ * Pointers that come out of a request (fields, texts, the record) are valid until the request is freed; those of a
+ * chunk until it is released. Nothing of this library is to be given to free().
  *
- * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a handle
- * while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw, and must not
- * free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0. The same holds for
- * on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer on the link's thread. A runner belongs to the thread that made it. Engines do not survive
- * fork() in the child.
+ * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a
+ * handle while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw,
+ * and must not free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0.
+ * The same holds for on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer
+ * on the link's thread. A runner belongs to the thread that made it. Engines do not survive fork() in the child.
  *
- * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the request's window
- * (window_bytes); when it is full, the server is kept from sending more, and only what had been read by then still comes: no more
- * than 128 KiB. A request's body is written in pieces as long as there is room; after a write that took less than all a ROOM event
- * tells when to go on.
+ * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the
+ * request's window (window_bytes); when it is full, the server is kept from sending more, and only what had been read
+ * by then still comes: no more than 128 KiB. A request's body is written in pieces as long as there is room; after a
+ * write that took less than all a ROOM event tells when to go on.
  *
- * GROWING. Structures begin with their size as the caller knows it, and grow at their end: a library that is older than the
- * header refuses what it does not know, unless it is zero; one that is newer takes what is missing for zero. Zero always means
- * the default. TOWPATH_ABI_VERSION has the major version above bit 16 and the minor below: libraries with the same major version
- * can stand in for older ones.
+ * GROWING. Structures begin with their size as the caller knows it, and grow at their end: a library that is older than
+ * the header refuses what it does not know, unless it is zero; one that is newer takes what is missing for zero. Zero
+ * always means the default. TOWPATH_ABI_VERSION has the major version above bit 16 and the minor below: libraries with
+ * the same major version can stand in for older ones.
  */
 #ifndef TOWPATH_H
 #define TOWPATH_H
@@ -172,8 +172,8 @@ typedef struct towpath_engine_options {
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
 /* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no function is
- * called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests
- * when that is freed. */
+ * called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests, chunks and
+ * queues stay valid, and still have to be given back. One that has a runner ends its requests when that is freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
 
 /* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to be
@@ -195,8 +195,8 @@ towpath_error towpath_runner_free(towpath_runner *runner);
 const char *towpath_question_name(const towpath_question *question);
 
 /* Answers, and gives the question back. With TOWPATH_OK come the addresses as text, the best first; none means that the name has
- * none, and ends requests that wait for it. Any other outcome means that it cannot be told now: it is asked again half a second later.
- * When an address is none, TOWPATH_ERROR_ARGUMENT, and the question is not given back. Since 1.1. */
+ * none, and ends requests that wait for it. Any other outcome means that it cannot be told now: it is asked again half
+ * a second later. When an address is none, TOWPATH_ERROR_ARGUMENT, and the question is not given back. Since 1.1. */
 towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses, size_t count);
 
 enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
@@ -407,9 +407,9 @@ typedef struct towpath_outbox_options {
 towpath_error towpath_outbox_open(towpath_engine *engine, const towpath_outbox_options *options, towpath_outbox **outbox);
 
 /* Puts a request on the disk, and returns when it is there; from then on it will be sent. Of the options count url, method, fields,
- * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those with one ordering key are
- * sent one after the other; NULL for those that have none. TOWPATH_ERROR_RESOURCE when there is no room, or the file cannot be
- * written: then it will not be sent. entry may be NULL. */
+ * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those
+ * with one ordering key are sent one after the other; NULL for those that have none. TOWPATH_ERROR_RESOURCE when there
+ * is no room, or the file cannot be written: then it will not be sent. entry may be NULL. */
 towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char *ordering_key, uint64_t *entry);
 
 /* Takes a request out and gives it up, without an end. One that is under way may have been processed. TOWPATH_ERROR_ABSENT when it has

@@ -12,8 +12,8 @@ import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 
 /**
- * A server and a client of sofa-bolt: `server PORT`, `client ADDRESS…`, `echo ADDRESS…`, `loss ADDRESS`, `leave ADDRESS`,
- * `named ADDRESS METHOD…`.
+ * A server and a client of sofa-bolt: `server PORT`, `client ADDRESS…`, `echo ADDRESS…`, `loss ADDRESS`, `leave
+ * ADDRESS`, `named ADDRESS METHOD…`.
  */
 public class Peer {
     static RpcServer server;

@@ -1,9 +1,9 @@
 //! What a release promises beyond this machine: the oldest compiler that manifests name, and the tracing crate on other
 //! systems.
 //!
-//! Where that compiler is not installed Debian's older one stands in, with the previews that it has of what the promised
-//! one is sure of; where a system's standard library is not, it is built from Debian's source. What cannot be had is
-//! named, and how to install it; with `--all` that is a failure.
+//! Where that compiler is not installed Debian's older one stands in, with the previews that it has of what the
+//! promised one is sure of; where a system's standard library is not, it is built from Debian's source. What cannot be
+//! had is named, and how to install it; with `--all` that is a failure.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -96,8 +96,8 @@ pub(crate) fn check(share: Share) -> Result<usize> {
 
 const CRATE: [&str; 5] = ["--quiet", "-p", "towpath-trace", "--features", "attribute,layer"];
 
-/// What became stable between Debian's older compiler and the promised one, as far as the crate uses it. What came later
-/// than the promised one is found by clippy (`incompatible_msrv`).
+/// What became stable between Debian's older compiler and the promised one, as far as the crate uses it. What came
+/// later than the promised one is found by clippy (`incompatible_msrv`).
 const PREVIEWS: &str = "-Zcrate-attr=feature(integer_sign_cast,os_str_display,round_char_boundary,\
     slice_as_chunks,vec_pop_if)";
 

@@ -1,5 +1,6 @@
 /*
- * get URL: makes one request and writes the response's body to the standard output; what happened goes to the standard error.
+ * get URL: makes one request and writes the response's body to the standard output; what happened goes to the standard
+ * error.
  *
  *   cc -I bindings/c bindings/c/examples/get.c -L target/small -ltowpath_c -o get
  */

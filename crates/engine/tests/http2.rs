@@ -1,5 +1,5 @@
-//! HTTP/2 towards clients and towards origins, beside HTTP/1: every pair, streams under flow control, resets, and ends that
-//! are said before they come.
+//! HTTP/2 towards clients and towards origins, beside HTTP/1: every pair, streams under flow control, resets, and ends
+//! that are said before they come.
 #![allow(
     clippy::unwrap_used,
     unreachable_pub,

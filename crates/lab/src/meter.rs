@@ -173,8 +173,8 @@ pub fn thread_times_us() -> (u64, u64) {
 
 /// Time in user mode and in the kernel of `cpu_ns`, where samples tell it.
 ///
-/// Where the kernel samples at every tick (1 to 10 ms), a share of a quarter of a second of CPU is right to some 3 to 10
-/// points in a hundred; of less it may be 0 or 100 % by chance.
+/// Where the kernel samples at every tick (1 to 10 ms), a share of a quarter of a second of CPU is right to some 3 to
+/// 10 points in a hundred; of less it may be 0 or 100 % by chance.
 pub fn told(cpu_ns: u64, user_ns: u64, system_ns: u64) -> Option<(u64, u64)> {
     (cpu_ns >= TOLD_NS).then_some((user_ns, system_ns))
 }

@@ -1,8 +1,8 @@
 /*
  * cost URL COUNT IDLE_MS: what an engine costs the program that it is in, as one line of numbers:
  *
- *   microseconds to start the engine, and from before that to the first byte of a response;
- *   KiB resident (all, and not of files) before the engine, after the first request, after COUNT; wake-ups in IDLE_MS of idleness.
+ *   microseconds to start the engine, and from before that to the first byte of a response; KiB resident (all, and not
+ *   of files) before the engine, after the first request, after COUNT; wake-ups in IDLE_MS of idleness.
  *
  * With EMPTY defined it is the program without the library.
  */

@@ -34,8 +34,8 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// What a `SdsSecretConfig` names, which has to be of this kind. One that says where to ask for it is refused by the
-    /// table of support.
+    /// What a `SdsSecretConfig` names, which has to be of this kind. One that says where to ask for it is refused by
+    /// the table of support.
     pub(super) fn secret(&mut self, named: &Message, kind: &str) -> Option<&'a Message> {
         if named.has("sds_config") {
             return None;
@@ -62,8 +62,8 @@ impl<'a> Converter<'a> {
         named.map(|named| self.secret(named, CERTIFICATE).map(|it| it as &Message)).collect()
     }
 
-    /// What peers' certificates are judged by: a context of its own or one that is named; or both, of which the named one
-    /// says more.
+    /// What peers' certificates are judged by: a context of its own or one that is named; or both, of which the named
+    /// one says more.
     pub(super) fn validation_contexts<'m>(
         &mut self,
         common: Option<&'m Message>,

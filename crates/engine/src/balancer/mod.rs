@@ -1,8 +1,9 @@
 //! Chooses a host of a cluster.
 //!
-//! A priority takes its share of the traffic by how healthy it is (with Envoy's overprovisioning factor of 1.4);
-//! within it the policy decides among healthy hosts, degraded ones, or all of them when too few are healthy
-//! (*panic*); where localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All randomness comes from the caller.
+//! A priority takes its share of the traffic by how healthy it is (with Envoy's overprovisioning factor of 1.4); within
+//! it the policy decides among healthy hosts, degraded ones, or all of them when too few are healthy (*panic*); where
+//! localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All
+//! randomness comes from the caller.
 
 mod group;
 pub(crate) mod hash;

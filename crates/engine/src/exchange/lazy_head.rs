@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::name::Name;
 
-/// A head, or none: read as one of which nothing is known, whose method is none that may be repeated. To change it makes
-/// it.
+/// A head, or none: read as one of which nothing is known, whose method is none that may be repeated. To change it
+/// makes it.
 #[derive(Debug, Default)]
 pub(crate) struct LazyHead(Option<Head>);
 

@@ -1,8 +1,8 @@
 //! Which hosts are left out for their answers, and when they come back.
 //!
 //! Arrives: hosts whose errors in a row reached a threshold, and how the tries on all of them ended, as workers count
-//! them. Leaves: who is ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a host lasts longer than its last one, never too
-//! many are out at once, and who may come back is decided once in an interval.
+//! them. Leaves: who is ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a host lasts
+//! longer than its last one, never too many are out at once, and who may come back is decided once in an interval.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -86,9 +86,9 @@ pub struct Settings {
     pub app_resolves: bool,
     /// Bytes of either body that may wait for the slower side, for each request: default 256 KiB.
     pub window_bytes: usize,
-    /// Bytes of each response over HTTP/2 that may be under way, where the path bears that many (its bandwidth times its
-    /// round trip): default 4 MiB. It begins with [`Settings::window_bytes`], and does not grow where this is less. All
-    /// responses of a connection have 16 MiB at most.
+    /// Bytes of each response over HTTP/2 that may be under way, where the path bears that many (its bandwidth times
+    /// its round trip): default 4 MiB. It begins with [`Settings::window_bytes`], and does not grow where this is less.
+    /// All responses of a connection have 16 MiB at most.
     pub max_stream_window: usize,
     /// Requests under way at the same time; one more is refused: default 1024.
     pub max_calls: usize,

@@ -46,8 +46,8 @@ pub struct Cluster {
     pub idle_timeout: Option<Duration>,
     /// `max_connection_duration`.
     pub max_connection_duration: Option<Duration>,
-    /// `preconnect_policy.per_upstream_preconnect_ratio` in thousandths, 1000 to 3000: for how many streams a healthy host
-    /// has connections, for each thousand that are under way or wait.
+    /// `preconnect_policy.per_upstream_preconnect_ratio` in thousandths, 1000 to 3000: for how many streams a healthy
+    /// host has connections, for each thousand that are under way or wait.
     pub preconnect_milli: u32,
     /// `max_requests_per_connection`: 0 means no limit.
     pub max_requests_per_connection: u32,

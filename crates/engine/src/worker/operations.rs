@@ -1,7 +1,7 @@
 //! Random operations at the worker's door, in any order, against a model of its driver: clients that open, send, end
 //! and reset, hosts that answer or do not, configurations that are replaced, and a drain at the end. Clients and hosts
-//! speak HTTP/1, Bolt, opaque bytes, and the toy protocol of many streams. Every fourth worker is an app's: no worker is
-//! both, and the two number their clusters alike.
+//! speak HTTP/1, Bolt, opaque bytes, and the toy protocol of many streams. Every fourth worker is an app's: no worker
+//! is both, and the two number their clusters alike.
 //!
 //! What must hold: nothing is said of a connection that is gone, no limit or window is passed, each stream ends once,
 //! and nothing is left over.

@@ -1,4 +1,5 @@
-//! Frame by frame against either role, section by section of RFC 9113; both roles against one another in `tests/pair.rs`.
+//! Frame by frame against either role, section by section of RFC 9113; both roles against one another in
+//! `tests/pair.rs`.
 
 use std::sync::Arc;
 

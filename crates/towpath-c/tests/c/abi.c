@@ -1,7 +1,7 @@
 /*
- * abi ORIGIN OUTBOX LINK: what towpath.h promises, held against the library. The origin is that of tests/programs.rs; its paths say what it does; the outbox is
- * a file that need not be there; the link is a URL of a server of tests/programs.rs, which does what the content of a request says.
- * Stops at the first promise that is broken.
+ * abi ORIGIN OUTBOX LINK: what towpath.h promises, held against the library. The origin is that of tests/programs.rs;
+ * its paths say what it does; the outbox is a file that need not be there; the link is a URL of a server of
+ * tests/programs.rs, which does what the content of a request says. Stops at the first promise that is broken.
  */
 #include <pthread.h>
 #include <stddef.h>

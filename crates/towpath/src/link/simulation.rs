@@ -2,8 +2,8 @@
 //! wrong.
 //!
 //! What has to hold: the interval that is learned lies below the translator's timeout, and no further below than the
-//! settings allow; a link is never dead for longer than an interval and a heartbeat's time without being found so; and each
-//! request ends once. `TOWPATH_SIM_SEEDS=5000` in the environment tries more seeds than a usual run.
+//! settings allow; a link is never dead for longer than an interval and a heartbeat's time without being found so; and
+//! each request ends once. `TOWPATH_SIM_SEEDS=5000` in the environment tries more seeds than a usual run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

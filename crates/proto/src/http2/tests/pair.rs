@@ -1,5 +1,5 @@
-//! A client and a server, joined by pipes that cut as they like, under random operations: what one sends the other gets,
-//! in order and whole, or is told that it does not.
+//! A client and a server, joined by pipes that cut as they like, under random operations: what one sends the other
+//! gets, in order and whole, or is told that it does not.
 
 use std::collections::HashMap;
 
