@@ -73,7 +73,7 @@ typedef struct towpath_bytes {
     size_t length;
 } towpath_bytes;
 
-/* ---- Errors ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
 /* What came of a call, or of a request. */
 typedef int32_t towpath_error;
@@ -109,27 +109,32 @@ enum {
     TOWPATH_ERROR_PROTOCOL = 50,     /* what came was not HTTP */
     TOWPATH_ERROR_OVERFLOW = 51,     /* too many requests are under way */
     TOWPATH_ERROR_OTHER = 52,        /* newer than this list */
-    TOWPATH_ERROR_RESTING = 53,      /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
+    /* the origin answered 429 or 503 lately, and is left alone for longer than the request waits */
+    TOWPATH_ERROR_RESTING = 53,
     TOWPATH_ERROR_IDENTICAL_LIMIT = 54, /* max_identical */
     TOWPATH_ERROR_FLOW_LIMIT = 55,   /* max_flow_bytes */
-    TOWPATH_ERROR_NOT_CONNECTED = 56, /* since 1.2: the link has no connection, or had none in time: the request was not sent */
-    TOWPATH_ERROR_DECODING = 57       /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
+    /* since 1.2: the link has no connection, or had none in time: the request was not sent */
+    TOWPATH_ERROR_NOT_CONNECTED = 56,
+    /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
+    TOWPATH_ERROR_DECODING = 57
 };
 
 /* What an error means, in a few words. Never NULL. */
 const char *towpath_error_text(towpath_error error);
 
-/* What the last call on this thread that failed had to say, in more words. Valid until the next one fails. Never NULL. */
+/* What the last call on this thread that failed had to say, in more words. Valid until the next one fails. Never NULL.
+ */
 const char *towpath_last_error(void);
 
-/* ---- Engine ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Engine ------------------------------------------------------------------------------------------------------ */
 
 typedef struct towpath_engine_options {
     size_t size; /* sizeof(towpath_engine_options) */
 
     const char *memory_path;        /* begin with what towpath_engine_save saved there, if it did */
     const char *roots_pem;          /* certificates to believe, in place of the platform's */
-    const uint8_t *pins;            /* SHA-256 of public keys (SubjectPublicKeyInfo), 32 bytes each, of which a server must have one */
+    /* SHA-256 of public keys (SubjectPublicKeyInfo), 32 bytes each, of which a server must have one */
+    const uint8_t *pins;
     size_t pin_count;               /* how many */
     const char *identity_chain_pem; /* who we are, to servers that ask: a certificate and its chain … */
     const char *identity_key_pem;   /* … and its key */
@@ -139,9 +144,11 @@ typedef struct towpath_engine_options {
     uint32_t max_requests;    /* under way; one more fails: 1024 */
     uint32_t max_connections; /* to one origin: 16 */
     uint32_t idle_timeout_ms; /* how long a connection may have no request: 60000 */
-    uint32_t max_rest_ms;     /* the longest that an origin is left alone after it answered 429 or 503: 300000; TOWPATH_NONE: never */
+    /* the longest that an origin is left alone after it answered 429 or 503: 300000; TOWPATH_NONE: never */
+    uint32_t max_rest_ms;
 
-    uint64_t max_flow_bytes;      /* that leave within flow_window_ms, heads and bodies; what would be more is refused: no limit */
+    /* that leave within flow_window_ms, heads and bodies; what would be more is refused: no limit */
+    uint64_t max_flow_bytes;
     uint32_t flow_window_ms;      /* 3600000 */
     uint32_t max_identical;       /* requests of the same method, URL and body within identical_window_ms: no limit */
     uint32_t identical_window_ms; /* 3600000 */
@@ -151,72 +158,82 @@ typedef struct towpath_engine_options {
     void (*on_question)(towpath_question *question, void *user);
     void *question_user; /* comes back in on_question */
 
-    uint32_t watch_network; /* since 1.1: not 0: the kernel tells what network there is, not towpath_engine_network (Linux) */
+    /* since 1.1: not 0: the kernel tells what network there is, not towpath_engine_network (Linux) */
+    uint32_t watch_network;
 
-    /* Since 1.3: DNS servers to ask for names with a dot, as "192.0.2.1,[2001:db8::1]:53" (Linux): those of resolv.conf(5). */
+    /* Since 1.3: DNS servers to ask for names with a dot, as "192.0.2.1,[2001:db8::1]:53" (Linux): those of
+     * resolv.conf(5). */
     const char *dns_servers;
-    uint32_t system_resolver; /* since 1.3: not 0: every name is asked of the system (getaddrinfo), which may wait for much longer */
+    /* since 1.3: not 0: every name is asked of the system (getaddrinfo), which may wait for much longer */
+    uint32_t system_resolver;
     uint32_t reserved;        /* 0 */
 
-    /* Since 1.4: what is kept over requests, each in a file or folder of its own, which need not be there yet. A library that was built
-     * without it (cargo features cookies, hsts, cache) refuses it with TOWPATH_ERROR_ARGUMENT. */
-    const char *cookies_path; /* cookies (RFC 6265bis), as curl writes them; read here, written by towpath_engine_keep */
+    /* Since 1.4: what is kept over requests, each in a file or folder of its own, which need not be there yet. A
+     * library that was built without it (cargo features cookies, hsts, cache) refuses it with TOWPATH_ERROR_ARGUMENT.
+     */
+    /* cookies (RFC 6265bis), as curl writes them; read here, written by towpath_engine_keep */
+    const char *cookies_path;
     const char *hsts_path;    /* hosts that want TLS alone (RFC 6797), as curl writes them; likewise */
     const char *cache_path;   /* a folder of responses (RFC 9111); TOWPATH_ERROR_RESOURCE where another engine has it */
     uint64_t cache_bytes;     /* that it takes at most: 67108864 */
-    uint32_t cache_stale_s;   /* by so much a response may be stale that stands in for a server which does not answer: 0 */
+    /* by so much a response may be stale that stands in for a server which does not answer: 0 */
+    uint32_t cache_stale_s;
     uint32_t reserved_too;    /* 0 */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
-/* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no function is
- * called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests, chunks and
- * queues stay valid, and still have to be given back. One that has a runner ends its requests when that is freed. */
+/* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no
+ * function is called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests,
+ * chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests when that is
+ * freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
 
-/* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to be
- * called. Nothing happens to requests but in there, and on_event is called from there. Since 1.1. */
-towpath_error towpath_engine_lend(const towpath_engine_options *options, towpath_engine **engine, towpath_runner **runner);
+/* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to
+ * be called. Nothing happens to requests but in there, and on_event is called from there. Since 1.1. */
+towpath_error towpath_engine_lend(const towpath_engine_options *options, towpath_engine **engine,
+    towpath_runner **runner);
 
-/* Does what there is to do, and waits up to timeout_ms for something to do: 0 does not wait, a negative one waits as long as it
- * takes. TOWPATH_ERROR_STATE on another thread, and in on_event. Since 1.1. */
+/* Does what there is to do, and waits up to timeout_ms for something to do: 0 does not wait, a negative one waits as
+ * long as it takes. TOWPATH_ERROR_STATE on another thread, and in on_event. Since 1.1. */
 towpath_error towpath_runner_turn(towpath_runner *runner, int32_t timeout_ms);
 
 /* Turns until the engine is freed, by another thread. Since 1.1. */
 towpath_error towpath_runner_run(towpath_runner *runner);
 
-/* Ends every request that is left, which get their END before this returns. The engine is to be freed as well, before or after.
- * TOWPATH_ERROR_STATE, and nothing is freed, on another thread and in on_event. Since 1.1. */
+/* Ends every request that is left, which get their END before this returns. The engine is to be freed as well, before
+ * or after. TOWPATH_ERROR_STATE, and nothing is freed, on another thread and in on_event. Since 1.1. */
 towpath_error towpath_runner_free(towpath_runner *runner);
 
 /* The name that is asked for, in lower case; valid until the question is answered. Since 1.1. */
 const char *towpath_question_name(const towpath_question *question);
 
-/* Answers, and gives the question back. With TOWPATH_OK come the addresses as text, the best first; none means that the name has
- * none, and ends requests that wait for it. Any other outcome means that it cannot be told now: it is asked again half
- * a second later. When an address is none, TOWPATH_ERROR_ARGUMENT, and the question is not given back. Since 1.1. */
-towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses, size_t count);
+/* Answers, and gives the question back. With TOWPATH_OK come the addresses as text, the best first; none means that the
+ * name has none, and ends requests that wait for it. Any other outcome means that it cannot be told now: it is asked
+ * again half a second later. When an address is none, TOWPATH_ERROR_ARGUMENT, and the question is not given back. Since
+ * 1.1. */
+towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses,
+    size_t count);
 
 enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
 
-/* The platform says what network there is. The label is a name by which it is known again. Idle connections are let go, names are
- * asked for anew, requests that may be repeated move; without a network (online = 0) no attempt is made. */
+/* The platform says what network there is. The label is a name by which it is known again. Idle connections are let go,
+ * names are asked for anew, requests that may be repeated move; without a network (online = 0) no attempt is made. */
 towpath_error towpath_engine_network(towpath_engine *engine, const char *label, uint32_t kind, int32_t online);
 
-/* Saves what is remembered of addresses and names, for memory_path in the next life. A crash leaves the old file or the new one. Blocks while
- * the file is written, and is refused in on_event and on the thread of the engine's runner. */
+/* Saves what is remembered of addresses and names, for memory_path in the next life. A crash leaves the old file or the
+ * new one. Blocks while the file is written, and is refused in on_event and on the thread of the engine's runner. */
 towpath_error towpath_engine_save(towpath_engine *engine, const char *path);
 
-/* Writes cookies_path and hsts_path, and waits until cache_path is as the engine has it. A crash leaves old files or new ones. Blocks, and is
- * refused in callbacks. Since 1.4. */
+/* Writes cookies_path and hsts_path, and waits until cache_path is as the engine has it. A crash leaves old files or
+ * new ones. Blocks, and is refused in callbacks. Since 1.4. */
 towpath_error towpath_engine_keep(const towpath_engine *engine);
 
 /* How often the engine's thread has woken up. With nothing to do this does not grow. */
 uint64_t towpath_engine_wakeups(const towpath_engine *engine);
 
-/* ---- Events ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
 
 enum {
     TOWPATH_EVENT_NONE = 0,     /* only from queues: nothing happened within the timeout */
@@ -242,23 +259,23 @@ typedef struct towpath_event {
 /* Gives a chunk's memory back, and its bytes to the window. Also after the request has ended or was freed. */
 void towpath_chunk_release(towpath_chunk *chunk);
 
-/* ---- Queues ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Queues ------------------------------------------------------------------------------------------------------ */
 
 /* Makes a queue for the events of any number of requests, of any engines. */
 towpath_error towpath_queue_new(towpath_queue **queue);
 
-/* Takes the next event. Waits for it up to timeout_ms: 0 does not wait, a negative one waits as long as it takes. When there was
- * none, the event's kind is NONE. Set event->size before. */
+/* Takes the next event. Waits for it up to timeout_ms: 0 does not wait, a negative one waits as long as it takes. When
+ * there was none, the event's kind is NONE. Set event->size before. */
 towpath_error towpath_queue_next(towpath_queue *queue, towpath_event *event, int32_t timeout_ms);
 
-/* A descriptor that is readable as long as events wait: for poll, select, epoll, kqueue. Only to be watched: not to be read, and not
- * to be closed. -1 on platforms without such descriptors. */
+/* A descriptor that is readable as long as events wait: for poll, select, epoll, kqueue. Only to be watched: not to be
+ * read, and not to be closed. -1 on platforms without such descriptors. */
 int32_t towpath_queue_fd(const towpath_queue *queue);
 
 /* Drops what waits. Requests that have not ended are given up; their events are dropped, and they may be freed. */
 void towpath_queue_free(towpath_queue *queue);
 
-/* ---- Requests -------------------------------------------------------------------------------------------------------------- */
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
 typedef struct towpath_field {
     const char *name;
@@ -303,39 +320,48 @@ typedef struct towpath_request_options {
     uint64_t content_length; /* … and is so long, or TOWPATH_LENGTH_UNKNOWN */
 
     const char *idempotency_key;    /* the server knows a repetition by it: it may always be repeated */
-    uint32_t timeout_ms;            /* for everything, body included, or TOWPATH_NONE; 0: only until the response begins, 60000 */
+    /* for everything, body included, or TOWPATH_NONE; 0: only until the response begins, 60000 */
+    uint32_t timeout_ms;
     uint32_t first_byte_timeout_ms; /* from the request's last byte to the response's first: by formula and history */
     uint32_t gap_timeout_ms;        /* between two pieces of the response: 8000, on mobile networks 12000 */
     uint32_t retries;               /* after a failure, where that is allowed: 2, or TOWPATH_NONE */
     uint32_t wait_for_network;      /* not 0: wait where it would end with TOWPATH_ERROR_OFFLINE */
-    uint32_t fail_at_rest;          /* not 0: end with TOWPATH_ERROR_RESTING where it would wait for its origin's rest to be over */
+    /* not 0: end with TOWPATH_ERROR_RESTING where it would wait for its origin's rest to be over */
+    uint32_t fail_at_rest;
     uint32_t unlimited;             /* not 0: max_identical and max_flow_bytes do not hold for it */
     uint32_t priority;              /* among those that wait for a connection to the same origin */
-    uint32_t no_resume;             /* not 0: a response that breaks off fails, where the rest could be asked for elsewhere */
-    uint32_t hedge;                 /* not 0: send it a second time when it is late for its origin and may be repeated */
+    /* not 0: a response that breaks off fails, where the rest could be asked for elsewhere */
+    uint32_t no_resume;
+    /* not 0: send it a second time when it is late for its origin and may be repeated */
+    uint32_t hedge;
 
     /* Since 1.3. */
-    uint32_t attempt_timeout_ms; /* for one attempt until the response begins, counted anew while its body makes progress: by formula */
+    /* for one attempt until the response begins, counted anew while its body makes progress: by formula */
+    uint32_t attempt_timeout_ms;
     uint32_t answer_timeout_ms;  /* until the response begins, with all repetitions, counted likewise: 60000 */
-    uint32_t redirects;          /* answers that name another place (301, 302, 303, 307, 308) which are followed: none; not with body_follows */
-    uint32_t decode;             /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
+    /* answers that name another place (301, 302, 303, 307, 308) which are followed: none; not with body_follows */
+    uint32_t redirects;
+    /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
+    uint32_t decode;
 
-    /* Since 1.4: who asks, told to the origin of the URL once it wants to know (401), by Basic, or by Digest where the library was built with it
-     * (cargo feature digest; without auth it refuses). Not in an outbox, nor with body_follows. */
+    /* Since 1.4: who asks, told to the origin of the URL once it wants to know (401), by Basic, or by Digest where the
+     * library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
+     * body_follows. */
     const char *auth_user;
     const char *auth_password; /* empty */
 
-    /* Since 1.5: which versions of HTTP are spoken. A library that was built without HTTP/2 (cargo feature http2) speaks HTTP/1.1, and refuses to
-     * speak HTTP/2 alone: TOWPATH_ERROR_PROTOCOL. */
+    /* Since 1.5: which versions of HTTP are spoken. A library that was built without HTTP/2 (cargo feature http2)
+     * speaks HTTP/1.1, and refuses to speak HTTP/2 alone: TOWPATH_ERROR_PROTOCOL. */
     uint32_t http_versions;
     uint32_t reserved; /* 0 */
 } towpath_request_options;
 
 /* Starts a request. *request is set before the first event can come; when the start fails it is NULL and none comes. */
-towpath_error towpath_request_start(towpath_engine *engine, const towpath_request_options *options, towpath_request **request);
+towpath_error towpath_request_start(towpath_engine *engine, const towpath_request_options *options, towpath_request
+    **request);
 
-/* Sends as much of a piece of the body as there is room for; *taken is how much that was. Where it is less than length, a ROOM event
- * follows. Fails once the request has ended. */
+/* Sends as much of a piece of the body as there is room for; *taken is how much that was. Where it is less than length,
+ * a ROOM event follows. Fails once the request has ended. */
 towpath_error towpath_request_write(towpath_request *request, const void *data, size_t length, size_t *taken);
 
 /* The body is complete. */
@@ -352,21 +378,24 @@ const char *towpath_request_http_version(const towpath_request *request);
 
 enum { TOWPATH_FIELDS_HEAD = 0, TOWPATH_FIELDS_TRAILERS = 1 };
 
-/* The field at this place of head or trailers, from 0, names as the server wrote them. TOWPATH_ERROR_ABSENT behind the last one. name
- * or value may be NULL. */
-towpath_error towpath_request_field(const towpath_request *request, uint32_t where, size_t index, towpath_bytes *name, towpath_bytes *value);
+/* The field at this place of head or trailers, from 0, names as the server wrote them. TOWPATH_ERROR_ABSENT behind the
+ * last one. name or value may be NULL. */
+towpath_error towpath_request_field(const towpath_request *request, uint32_t where, size_t index, towpath_bytes *name,
+    towpath_bytes *value);
 
 /* The value of the first field of this name in the head, whatever its case; TOWPATH_ERROR_ABSENT without one. */
 towpath_error towpath_request_header(const towpath_request *request, const char *name, towpath_bytes *value);
 
-/* Everything that happened to the request, as JSON: every question, attempt and try, with times. After END, for requests that were
- * made; TOWPATH_ERROR_ABSENT for others. The keys are told in docs/client-c.md. Also ended by a NUL. */
+/* Everything that happened to the request, as JSON: every question, attempt and try, with times. After END, for
+ * requests that were made; TOWPATH_ERROR_ABSENT for others. The keys are told in docs/client-c.md. Also ended by a NUL.
+ */
 towpath_error towpath_request_record(const towpath_request *request, towpath_bytes *json);
 
-/* Gives a request back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told: cancel it and wait for that. */
+/* Gives a request back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told: cancel it and wait for
+ * that. */
 towpath_error towpath_request_free(towpath_request *request);
 
-/* ---- Outbox: requests that survive the process. Since 1.1 ------------------------------------------------------------------- */
+/* ---- Outbox: requests that survive the process. Since 1.1 -------------------------------------------------------- */
 
 enum { TOWPATH_OUTCOME_ANSWERED = 1, TOWPATH_OUTCOME_EXPIRED = 2 };
 
@@ -388,8 +417,8 @@ typedef struct towpath_outbox_options {
 
     const char *path; /* of the file, which need not be there yet */
 
-    /* Is told each end, on the outbox's own thread: at least once, again in the next life if the process died in it. It may block, and
-     * put new requests; it must not free the outbox. May be NULL. */
+    /* Is told each end, on the outbox's own thread: at least once, again in the next life if the process died in it. It
+     * may block, and put new requests; it must not free the outbox. May be NULL. */
     void (*on_end)(const towpath_outbox_end *end);
     void *user; /* comes back in every end */
 
@@ -402,38 +431,43 @@ typedef struct towpath_outbox_options {
     uint32_t response_bytes;  /* of a final answer that are kept for on_end: 4096, at most 65536, or TOWPATH_NONE */
 } towpath_outbox_options;
 
-/* Opens an outbox, and begins to send what is in it. It does not keep its engine running: without it, it takes requests and sends
- * none. What ends a request, and everything else, is told in docs/client.md. */
-towpath_error towpath_outbox_open(towpath_engine *engine, const towpath_outbox_options *options, towpath_outbox **outbox);
+/* Opens an outbox, and begins to send what is in it. It does not keep its engine running: without it, it takes requests
+ * and sends none. What ends a request, and everything else, is told in docs/client.md. */
+towpath_error towpath_outbox_open(towpath_engine *engine, const towpath_outbox_options *options, towpath_outbox
+    **outbox);
 
-/* Puts a request on the disk, and returns when it is there; from then on it will be sent. Of the options count url, method, fields,
- * body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0 or NULL. Those
- * with one ordering key are sent one after the other; NULL for those that have none. TOWPATH_ERROR_RESOURCE when there
- * is no room, or the file cannot be written: then it will not be sent. entry may be NULL. */
-towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char *ordering_key, uint64_t *entry);
+/* Puts a request on the disk, and returns when it is there; from then on it will be sent. Of the options count url,
+ * method, fields, body, idempotency_key, timeout_ms, first_byte_timeout_ms and gap_timeout_ms; the others have to be 0
+ * or NULL. Those with one ordering key are sent one after the other; NULL for those that have none.
+ * TOWPATH_ERROR_RESOURCE when there is no room, or the file cannot be written: then it will not be sent. entry may be
+ * NULL. */
+towpath_error towpath_outbox_put(towpath_outbox *outbox, const towpath_request_options *request, const char
+    *ordering_key, uint64_t *entry);
 
-/* Takes a request out and gives it up, without an end. One that is under way may have been processed. TOWPATH_ERROR_ABSENT when it has
- * ended. */
+/* Takes a request out and gives it up, without an end. One that is under way may have been processed.
+ * TOWPATH_ERROR_ABSENT when it has ended. */
 towpath_error towpath_outbox_remove(towpath_outbox *outbox, uint64_t entry);
 
 /* How many have not ended, or their end was not told. */
 uint64_t towpath_outbox_count(const towpath_outbox *outbox);
 
-/* Waits until that is none: TOWPATH_OK; or up to timeout_ms, a negative one as long as it takes: TOWPATH_ERROR_ABSENT. Refused in on_end. */
+/* Waits until that is none: TOWPATH_OK; or up to timeout_ms, a negative one as long as it takes: TOWPATH_ERROR_ABSENT.
+ * Refused in on_end. */
 towpath_error towpath_outbox_wait(towpath_outbox *outbox, int32_t timeout_ms);
 
 /* Closes it; on_end is not called any more. What has not ended stays in the file. Refused in on_end. */
 towpath_error towpath_outbox_free(towpath_outbox *outbox);
 
-/* ---- Links: one long-lived connection, on which both sides may ask. Since 1.2 ------------------------------------------------- */
+/* ---- Links: one long-lived connection, on which both sides may ask. Since 1.2 ------------------------------------ */
 
 typedef struct towpath_link_options {
     size_t size; /* sizeof(towpath_link_options) */
 
     const char *url; /* tcp://host:port, or tls://host:port as the engine's options say */
 
-    /* Is given what the server sends on its own, on the link's thread. The push is to be given back by towpath_push_answer: in there, or
-     * later by any thread. NULL: the server is told that there is no processor (status 6). */
+    /* Is given what the server sends on its own, on the link's thread. The push is to be given back by
+     * towpath_push_answer: in there, or later by any thread. NULL: the server is told that there is no processor
+     * (status 6). */
     void (*on_push)(towpath_push *push, void *user);
     void *user; /* comes back in on_push */
 
@@ -444,7 +478,8 @@ typedef struct towpath_link_options {
     uint32_t max_asks;           /* under way: 1024, at most 65536 */
     uint32_t max_bytes;          /* of them: 4194304 */
     uint32_t max_frame;          /* bytes of the longest frame that the server may send: 4194304 */
-    uint32_t shortest_silence_s; /* heartbeats are sent after a silence that is learned, and is no shorter than this: 45, ... */
+    /* heartbeats are sent after a silence that is learned, and is no shorter than this: 45, ... */
+    uint32_t shortest_silence_s;
     uint32_t first_silence_s;    /* ... begins with this: 210, ... */
     uint32_t longest_silence_s;  /* ... and is no longer than this: 600 */
 } towpath_link_options;
@@ -495,14 +530,17 @@ typedef struct towpath_link_state {
 /* Opens a link. The connection comes on its own, and again when it is lost. */
 towpath_error towpath_link_open(towpath_engine *engine, const towpath_link_options *options, towpath_link **link);
 
-/* Sends a request. When this fails on_answer is not called. *ask is the number by which it can be given up, and may be NULL. A request
- * whose connection is lost ends with TOWPATH_ERROR_DISCONNECTED: it may have been processed. Nothing is sent twice. */
+/* Sends a request. When this fails on_answer is not called. *ask is the number by which it can be given up, and may be
+ * NULL. A request whose connection is lost ends with TOWPATH_ERROR_DISCONNECTED: it may have been processed. Nothing is
+ * sent twice. */
 towpath_error towpath_link_ask(towpath_link *link, const towpath_ask_options *options, uint64_t *ask);
 
-/* Sends what wants no answer. on_answer may be NULL; else it is called when this is on its way, where it may be lost. */
+/* Sends what wants no answer. on_answer may be NULL; else it is called when this is on its way, where it may be lost.
+ */
 towpath_error towpath_link_tell(towpath_link *link, const towpath_ask_options *options);
 
-/* Gives a request up: it ends with TOWPATH_ERROR_CANCELLED before this returns. TOWPATH_ERROR_ABSENT when it has ended. */
+/* Gives a request up: it ends with TOWPATH_ERROR_CANCELLED before this returns. TOWPATH_ERROR_ABSENT when it has ended.
+ */
 towpath_error towpath_link_cancel(towpath_link *link, uint64_t ask);
 
 /* Whether a user looks on: heartbeats come more often then, so that a dead link is found sooner. */
@@ -511,12 +549,12 @@ towpath_error towpath_link_foreground(towpath_link *link, int32_t in_foreground)
 /* Tells how it is. Set state->size before. */
 towpath_error towpath_link_look(towpath_link *link, towpath_link_state *state);
 
-/* Waits until it is connected (or, with 0, until it is not): TOWPATH_OK; or up to timeout_ms, a negative one as long as it takes:
- * TOWPATH_ERROR_ABSENT. Refused in callbacks and on the thread of the engine's runner. */
+/* Waits until it is connected (or, with 0, until it is not): TOWPATH_OK; or up to timeout_ms, a negative one as long as
+ * it takes: TOWPATH_ERROR_ABSENT. Refused in callbacks and on the thread of the engine's runner. */
 towpath_error towpath_link_wait(towpath_link *link, int32_t connected, int32_t timeout_ms);
 
-/* Closes it. What has not ended ends with TOWPATH_ERROR_STOPPED before this returns. Pushes still have to be given back. Refused in
- * callbacks. */
+/* Closes it. What has not ended ends with TOWPATH_ERROR_STOPPED before this returns. Pushes still have to be given
+ * back. Refused in callbacks. */
 towpath_error towpath_link_free(towpath_link *link);
 
 /* The first value of a header of an answer; TOWPATH_ERROR_ABSENT without one. */
@@ -530,8 +568,8 @@ towpath_error towpath_push_header(const towpath_push *push, const char *name, to
 /* Not 0 if the server waits for an answer. */
 uint32_t towpath_push_wants_answer(const towpath_push *push);
 
-/* Answers a push and gives it back, unless this fails. Only status 0 (success) has content. It goes nowhere if no answer is wanted, or
- * the connection is gone. */
+/* Answers a push and gives it back, unless this fails. Only status 0 (success) has content. It goes nowhere if no
+ * answer is wanted, or the connection is gone. */
 towpath_error towpath_push_answer(towpath_push *push, uint32_t status, const void *content, size_t length);
 
 #ifdef __cplusplus

@@ -185,8 +185,8 @@ fn one_whose_client_goes_away() {
     assert_eq!(
         line(&mut bench),
         format!(
-            "10.0.9.9:999 HTTP/1.1 HTTP/1.1 DownstreamEnd: 0 DC downstream_remote_disconnect; 1 to 10.0.1.1:8080 of app; \
-             bytes 3 0, wire {received} 0, upstream {up} 0; ms - - - - 8"
+            "10.0.9.9:999 HTTP/1.1 HTTP/1.1 DownstreamEnd: 0 DC downstream_remote_disconnect; 1 to 10.0.1.1:8080 of \
+             app; bytes 3 0, wire {received} 0, upstream {up} 0; ms - - - - 8"
         )
     );
 }

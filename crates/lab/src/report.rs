@@ -252,15 +252,27 @@ pub fn escape(text: &str) -> String {
 }
 
 const STYLE: &str = "\
-:root{--ink:#1b2733;--soft:#5c6b7a;--line:#d5dce3;--paper:#fff;--wash:#f3f6f9;--c0:#0b6fb8;--c1:#d1600a;--c2:#2f8f4e;--c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
-@media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;--c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
-@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}th,td{white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}table{font-size:.65rem!important}}\
+:root{--ink:#1b2733;--soft:#5c6b7a;--line:#d5dce3;--paper:#fff;--wash:#f3f6f9;--c0:#0b6fb8;--c1:#d1600a;--c2:#2f8f4e;\
+--c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
+@media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;\
+--c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{\
+break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}th,td{\
+white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}table{font-size:.65rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
-main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
+main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;\
+margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
-.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:normal}.i{white-space:nowrap}\
-.won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}\
-figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{display:block}th,td{padding:.28rem .4rem}td:first-child{white-space:normal;min-width:7rem}}figcaption{color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
+.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;\
+text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;\
+white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;\
+white-space:normal}.i{white-space:nowrap}\
+.won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;\
+color:var(--soft)}\
+figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{\
+display:block}th,td{padding:.28rem .4rem}td:first-child{white-space:normal;min-width:7rem}}figcaption{\
+color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;\
+font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
 pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";
 
 /// Clicking a series' name hides it; without a script everything is shown.

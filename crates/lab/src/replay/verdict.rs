@@ -69,7 +69,8 @@ fn beside_published(rows: &[Row]) -> Option<String> {
     };
     let better = pairs.iter().filter(is_better).count();
     Some(format!(
-        "{name}: no peer was run; {better} of {} figures are better than the published ones, which another machine gave.",
+        "{name}: no peer was run; {better} of {} figures are better than the published ones, which \
+         another machine gave.",
         pairs.len()
     ))
 }
