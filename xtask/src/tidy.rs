@@ -94,6 +94,13 @@ const FLOORS: &[Floor] = &[
         unsafety: Unsafety::Forbidden,
     },
     Floor {
+        name: "towpath-xds",
+        may: &["towpath-proto"],
+        tests_may: &[],
+        runtime: Runtime::None,
+        unsafety: Unsafety::Forbidden,
+    },
+    Floor {
         name: "towpath-config",
         may: &["towpath-engine", "towpath-proto", "towpath-trace"],
         tests_may: &[],

@@ -1,0 +1,458 @@
+//! One kind of resource on a stream.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+use towpath_proto::Instant;
+
+use super::{
+    DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Output, Rejected, Resource,
+    Status, Type, Update, Wanted, wire,
+};
+use crate::wire::{Any, Wrapped};
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) kind: Type,
+    /// What was accepted last, in the state of the world.
+    pub(super) version: String,
+    wish: Wish,
+    /// What the control plane knows of it on this connection.
+    told: Option<Told>,
+    /// The last response on this connection that was answered.
+    nonce: String,
+    /// Updates that are being judged, the oldest first.
+    judging: VecDeque<Judging>,
+    answers: VecDeque<Answer>,
+    known: BTreeMap<String, Known>,
+}
+
+/// What is wanted, and until when an answer is waited for.
+#[derive(Debug)]
+enum Wish {
+    All(Option<Instant>),
+    Names(BTreeMap<String, Option<Instant>>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    All,
+    Names(BTreeSet<String>),
+}
+
+/// A resource that was accepted.
+#[derive(Debug)]
+struct Known {
+    version: String,
+    expires: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Judging {
+    /// `None` when its connection is gone.
+    nonce: Option<String>,
+    version: String,
+    entries: Vec<(String, Known)>,
+    removed: Vec<String>,
+    rejected: Vec<Rejected>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    nonce: String,
+    error: Option<Status>,
+}
+
+impl Subscription {
+    pub(super) const fn new(kind: Type) -> Self {
+        Self {
+            kind,
+            version: String::new(),
+            wish: Wish::Names(BTreeMap::new()),
+            told: None,
+            nonce: String::new(),
+            judging: VecDeque::new(),
+            answers: VecDeque::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn want(&mut self, wanted: Wanted, now: Instant) {
+        let until = |timeout: Option<Duration>| timeout.map(|timeout| now + timeout);
+        self.wish = match (std::mem::replace(&mut self.wish, Wish::All(None)), wanted) {
+            (Wish::All(deadline), Wanted::All(_)) => Wish::All(deadline),
+            (Wish::Names(_), Wanted::All(timeout)) => Wish::All(until(timeout)),
+            (before, Wanted::Names(names)) => {
+                let before = match before {
+                    Wish::All(_) => BTreeMap::new(),
+                    Wish::Names(before) => before,
+                };
+                let of = |(name, timeout): (String, Option<Duration>)| {
+                    let deadline = before.get(&name).copied();
+                    (name, deadline.unwrap_or_else(|| until(timeout)))
+                };
+                let names: BTreeMap<_, _> = names.into_iter().map(of).collect();
+                self.known.retain(|name, _| names.contains_key(name));
+                Wish::Names(names)
+            }
+        };
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.told = None;
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.told = None;
+        self.nonce.clear();
+        self.answers.clear();
+        self.judging.iter_mut().for_each(|update| update.nonce = None);
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        match &self.wish {
+            Wish::All(_) => true,
+            Wish::Names(names) => !names.is_empty(),
+        }
+    }
+
+    /// Whether the control plane does not know what is wanted.
+    pub(super) fn has_new_wish(&self) -> bool {
+        match (&self.told, &self.wish) {
+            (None, _) => self.is_wanted(),
+            (Some(Told::All), Wish::All(_)) => false,
+            (Some(Told::Names(told)), Wish::Names(names)) => !told.iter().eq(names.keys()),
+            (Some(Told::All), Wish::Names(_)) | (Some(Told::Names(_)), Wish::All(_)) => true,
+        }
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        let wishes = match &self.wish {
+            Wish::All(deadline) => deadline.unwrap_or(Instant::FAR_FUTURE),
+            Wish::Names(names) => earliest(names.values().copied()),
+        };
+        wishes.min(earliest(self.known.values().map(|known| known.expires)))
+    }
+
+    /// A wish that was not fulfilled in time, or resources whose time is over.
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<Output> {
+        let kind = self.kind;
+        if self.deadline() > now {
+            return None;
+        }
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        match &mut self.wish {
+            Wish::All(deadline) if is_over(*deadline) => {
+                *deadline = None;
+                return Some(Output::TimedOut { kind, names: Vec::new() });
+            }
+            Wish::All(_) => {}
+            Wish::Names(all) => {
+                let late = all.iter_mut().filter(|(_, deadline)| is_over(**deadline));
+                let late = late.map(|(name, deadline)| {
+                    *deadline = None;
+                    name.clone()
+                });
+                let names: Vec<_> = late.collect();
+                if !names.is_empty() {
+                    return Some(Output::TimedOut { kind, names });
+                }
+            }
+        }
+        let over = self.known.iter().filter(|(_, known)| is_over(known.expires));
+        let names: Vec<_> = over.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| drop(self.known.remove(name)));
+        (!names.is_empty()).then_some(Output::Expired { kind, names })
+    }
+
+    pub(super) fn received_world(
+        &mut self,
+        response: DiscoveryResponse,
+        max: usize,
+        now: Instant,
+    ) -> Option<Update> {
+        let DiscoveryResponse { version_info, resources, nonce, .. } = response;
+        let mut incoming = Incoming::new(self.kind);
+        if resources.len() > max {
+            incoming.reject("", too_many(resources.len(), max));
+        } else {
+            resources.into_iter().for_each(|any| incoming.any(any, &version_info));
+        }
+        let present = &incoming.seen;
+        let whole = self.kind.is_whole() && incoming.rejected.iter().all(|it| !it.name.is_empty());
+        let gone = self.known.keys().filter(|name| whole && !present.contains(*name));
+        let removed = gone.cloned().collect();
+        self.take(incoming, removed, version_info, nonce, now)
+    }
+
+    pub(super) fn received_delta(
+        &mut self,
+        response: DeltaResponse,
+        max: usize,
+        now: Instant,
+    ) -> Option<Update> {
+        let DeltaResponse { system_version_info, resources, nonce, removed_resources, .. } =
+            response;
+        let mut incoming = Incoming::new(self.kind);
+        let new = resources.iter().filter(|it| !self.known.contains_key(&it.name)).count();
+        let total = self.known.len() + new;
+        if total > max || removed_resources.len() > max {
+            incoming.reject("", too_many(total, max));
+            return self.take(incoming, Vec::new(), system_version_info, nonce, now);
+        }
+        resources.into_iter().for_each(|wrapped| incoming.wrapped(wrapped, ""));
+        let mut removed = removed_resources;
+        removed.retain(|name| !incoming.seen.contains(name));
+        self.take(incoming, removed, system_version_info, nonce, now)
+    }
+
+    /// Keeps what an answer needs, and hands the rest on.
+    fn take(
+        &mut self,
+        incoming: Incoming,
+        removed: Vec<String>,
+        version: String,
+        nonce: String,
+        now: Instant,
+    ) -> Option<Update> {
+        let Incoming { mut found, rejected, .. } = incoming;
+        match &mut self.wish {
+            Wish::All(deadline) => *deadline = None,
+            Wish::Names(names) => {
+                // A control plane may send what was not asked for, or is not wanted any more.
+                found.retain(|(resource, ..)| names.contains_key(&resource.name));
+                let answered = found.iter().map(|(resource, ..)| &resource.name);
+                for name in answered.chain(&removed).chain(rejected.iter().map(|it| &it.name)) {
+                    if let Some(deadline) = names.get_mut(name) {
+                        *deadline = None;
+                    }
+                }
+            }
+        }
+        let (mut entries, mut resources) = (Vec::new(), Vec::new());
+        for (resource, ttl, is_heartbeat) in found {
+            let expires = ttl.map(|ttl| now + ttl);
+            let before = self.known.get_mut(&resource.name);
+            match before {
+                // A heartbeat that is of another version says nothing of what is here.
+                Some(known) if is_heartbeat && known.version == resource.version => {
+                    known.expires = expires
+                }
+                _ if is_heartbeat => {}
+                _ => {
+                    entries.push((
+                        resource.name.clone(),
+                        Known { version: resource.version.clone(), expires },
+                    ));
+                    resources.push(resource);
+                }
+            }
+        }
+        let update = Update {
+            kind: self.kind,
+            version: version.clone(),
+            resources,
+            removed: removed.clone(),
+            rejected: rejected.clone(),
+        };
+        self.judging.push_back(Judging { nonce: Some(nonce), version, entries, removed, rejected });
+        Some(update)
+    }
+
+    pub(super) fn answer(&mut self, rejected: &[Rejected]) {
+        let Some(judged) = self.judging.pop_front() else { return };
+        let all: Vec<&Rejected> = judged.rejected.iter().chain(rejected).collect();
+        let is_bad = |name: &str| all.iter().any(|it| it.name.is_empty() || it.name == name);
+        for (name, known) in judged.entries.into_iter().filter(|(name, _)| !is_bad(name)) {
+            let is_wanted = match &self.wish {
+                Wish::All(_) => true,
+                Wish::Names(names) => names.contains_key(&name),
+            };
+            if is_wanted {
+                self.known.insert(name, known);
+            }
+        }
+        for name in judged.removed.iter().filter(|name| !is_bad(name)) {
+            self.known.remove(name);
+        }
+        if all.is_empty() {
+            self.version = judged.version;
+        }
+        if let Some(nonce) = judged.nonce {
+            self.answers.push_back(Answer { nonce, error: error_detail(&all) });
+        }
+    }
+
+    pub(super) fn world_request(&mut self, node: Option<Bytes>) -> DiscoveryRequest {
+        let error_detail = self.next_answer();
+        self.tell();
+        let resource_names = match &self.told {
+            Some(Told::Names(names)) => names.iter().cloned().collect(),
+            Some(Told::All) | None => Vec::new(),
+        };
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node,
+            resource_names,
+            type_url: self.kind.url(),
+            response_nonce: self.nonce.clone(),
+            error_detail,
+        }
+    }
+
+    pub(super) fn delta_request(&mut self, node: Option<Bytes>) -> DeltaRequest {
+        let is_first = self.told.is_none();
+        let before = self.told.take();
+        let has_answer = self.owes();
+        let error_detail = self.next_answer();
+        self.tell();
+        let (before, after) = (names(before.as_ref()), names(self.told.as_ref()));
+        let mut subscribe: Vec<String> =
+            after.difference(&before).map(|it| (*it).to_owned()).collect();
+        if is_first && self.told == Some(Told::All) {
+            // A first request without names is the wildcard; older control planes do not know the star.
+            subscribe.clear();
+        }
+        let known = self.known.iter().filter(|_| is_first);
+        DeltaRequest {
+            node,
+            type_url: self.kind.url(),
+            resource_names_unsubscribe: before
+                .difference(&after)
+                .map(|it| (*it).to_owned())
+                .collect(),
+            resource_names_subscribe: subscribe,
+            initial_resource_versions: known
+                .map(|(name, known)| (name.clone(), known.version.clone()))
+                .collect(),
+            // A request that answers nothing has none.
+            response_nonce: if has_answer { self.nonce.clone() } else { String::new() },
+            error_detail,
+        }
+    }
+
+    /// Takes the oldest answer that is owed.
+    fn next_answer(&mut self) -> Option<Status> {
+        let answer = self.answers.pop_front()?;
+        self.nonce = answer.nonce;
+        answer.error
+    }
+
+    fn tell(&mut self) {
+        self.told = Some(match &self.wish {
+            Wish::All(_) => Told::All,
+            Wish::Names(names) => Told::Names(names.keys().cloned().collect()),
+        });
+    }
+}
+
+/// The names that a control plane was told, as delta writes them.
+fn names(told: Option<&Told>) -> BTreeSet<&str> {
+    match told {
+        None => BTreeSet::new(),
+        Some(Told::All) => BTreeSet::from(["*"]),
+        Some(Told::Names(names)) => names.iter().map(String::as_str).collect(),
+    }
+}
+
+fn earliest(deadlines: impl Iterator<Item = Option<Instant>>) -> Instant {
+    deadlines.flatten().min().unwrap_or(Instant::FAR_FUTURE)
+}
+
+fn too_many(count: usize, max: usize) -> String {
+    format!("{count} resources; the limit is {max}")
+}
+
+/// What Envoy's status code is.
+const INTERNAL: i32 = 13;
+/// A longer error is cut: it goes out with every retry of the control plane.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
+
+fn error_detail(rejected: &[&Rejected]) -> Option<Status> {
+    if rejected.is_empty() {
+        return None;
+    }
+    let lines = rejected.iter().map(|Rejected { name, reason }| match name.as_str() {
+        "" => reason.clone(),
+        name => format!("{name}: {reason}"),
+    });
+    let mut message = lines.collect::<Vec<_>>().join("\n");
+    message.truncate(message.floor_char_boundary(MAX_ERROR_BYTES));
+    Some(Status { code: INTERNAL, message })
+}
+
+/// A resource, how long it is good for, and whether it says only that it is still good.
+type Found = (Resource, Option<Duration>, bool);
+
+/// The resources of one response.
+struct Incoming {
+    kind: Type,
+    found: Vec<Found>,
+    seen: HashSet<String>,
+    rejected: Vec<Rejected>,
+}
+
+impl Incoming {
+    fn new(kind: Type) -> Self {
+        Self { kind, found: Vec::new(), seen: HashSet::new(), rejected: Vec::new() }
+    }
+
+    fn any(&mut self, any: Any, version: &str) {
+        if any.type_url.ends_with(wire::WRAPPED) {
+            match Wrapped::decode(any.value) {
+                Ok(wrapped) => self.wrapped(wrapped, version),
+                Err(error) => self.reject("", format!("a resource that cannot be read: {error}")),
+            }
+        } else if let Some(name) = self.name(&any) {
+            let resource = Resource { name, version: version.to_owned(), body: any.value };
+            self.found(resource, None, false);
+        }
+    }
+
+    fn wrapped(&mut self, wrapped: Wrapped, version: &str) {
+        let Wrapped { version: own, resource, name, ttl } = wrapped;
+        let version = if own.is_empty() { version.to_owned() } else { own };
+        let ttl = ttl.map(wire::Duration::duration);
+        let Some(any) = resource else {
+            return self.found(Resource { name, version, body: Bytes::new() }, ttl, true);
+        };
+        let Some(inner) = self.name(&any) else { return };
+        let name = if name.is_empty() { inner } else { name };
+        self.found(Resource { name, version, body: any.value }, ttl, false);
+    }
+
+    fn name(&mut self, any: &Any) -> Option<String> {
+        let kind = self.kind.message();
+        if any.type_url.rsplit_once('/').is_none_or(|(_, name)| name != kind) {
+            self.reject("", format!("a resource of type `{}` among those of {kind}", any.type_url));
+            return None;
+        }
+        let name = wire::name_of(&any.value);
+        if name.is_none() {
+            self.reject("", "a resource that is no protobuf message".to_owned());
+        }
+        name
+    }
+
+    fn found(&mut self, resource: Resource, ttl: Option<Duration>, is_heartbeat: bool) {
+        if resource.name.is_empty() {
+            self.reject("", "a resource without a name".to_owned());
+        } else if !self.seen.insert(resource.name.clone()) {
+            // Envoy: "duplicate cluster … found".
+            self.found.retain(|(other, ..)| other.name != resource.name);
+            self.reject(&resource.name, "is there twice in one response".to_owned());
+        } else {
+            self.found.push((resource, ttl, is_heartbeat));
+        }
+    }
+
+    fn reject(&mut self, name: &str, reason: String) {
+        self.rejected.push(Rejected { name: name.to_owned(), reason });
+    }
+}
