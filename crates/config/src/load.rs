@@ -7,13 +7,13 @@ use towpath_engine::snapshot::Snapshot;
 
 use crate::base::{Base, Prints};
 use crate::convert::{Bootstrap, Converter, Runtime};
-use crate::error::{Error, Finding, Note, Problem};
+use crate::error::{Error, Finding, Note, Problem, Rank};
 use crate::message::{At, Message, UnknownFields, decode, merge, to_json, types_for};
 use crate::report::Report;
 use crate::rules::Rules;
 use crate::schema::{BOOTSTRAP, Schema};
 use crate::source::{Source, Sources};
-use crate::tree::{self, Node, SyntaxError, Value as Tree};
+use crate::tree::{self, Node, Parsed, SyntaxError, Value as Tree};
 
 /// How to load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,10 +127,20 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
     for source in texts {
         let text = report.text(&source.name);
         match tree::parse(source) {
-            Ok(Node { value: Tree::Null, .. }) => {
+            Ok(Parsed { root: Node { value: Tree::Null, .. }, .. }) => {
                 report.problem(&At::root(text), "there is nothing in it")
             }
-            Ok(tree) => trees.push((text, tree)),
+            Ok(Parsed { root, repeated }) => {
+                for (key, line) in repeated {
+                    let at = At { pos: key.pos, ..At::root(text) };
+                    let reason = format!(
+                        "`{}` stands here again: that of line {line} is left out",
+                        key.name
+                    );
+                    report.finding(&at, Rank::Harmless, reason);
+                }
+                trees.push((text, root));
+            }
             Err(SyntaxError { pos, message }) => {
                 report.problem(&At { pos, ..At::root(text) }, message)
             }

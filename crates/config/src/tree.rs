@@ -10,6 +10,7 @@ mod scalar;
 mod tests;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
@@ -111,8 +112,16 @@ fn refuse<T>(pos: Pos, message: impl Into<String>) -> Result<T, SyntaxError> {
     Err(SyntaxError { pos, message: message.into() })
 }
 
+/// A whole text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Parsed {
+    pub(crate) root: Node,
+    /// Keys that a map has again, and the line of the one that is left out for that.
+    pub(crate) repeated: Vec<(Key, u32)>,
+}
+
 /// Reads a whole text.
-pub(crate) fn parse(source: &Source) -> Result<Node, SyntaxError> {
+pub(crate) fn parse(source: &Source) -> Result<Parsed, SyntaxError> {
     let text = std::str::from_utf8(&source.bytes).or_else(|error| {
         let before = &source.bytes[..error.valid_up_to()];
         refuse(position_after(before), "not UTF-8")
@@ -127,9 +136,16 @@ pub(crate) fn parse(source: &Source) -> Result<Node, SyntaxError> {
         block_nesting_limit: MAX_DEPTH,
     };
     let parser = Parser::new_from_str_with_options(text, options);
-    let mut reader =
-        Reader { parser, format: source.format, anchors: HashMap::new(), nodes: 0, depth: 0 };
-    reader.document()
+    let mut reader = Reader {
+        parser,
+        format: source.format,
+        anchors: HashMap::new(),
+        repeated: Vec::new(),
+        nodes: 0,
+        depth: 0,
+    };
+    let root = reader.document()?;
+    Ok(Parsed { root, repeated: reader.repeated })
 }
 
 /// JSON is a subset of the YAML that the tree is read from; this refuses the rest of YAML.
@@ -162,6 +178,7 @@ struct Reader<'a> {
     format: Format,
     /// Finished anchors with their number of nodes. A kept copy counts as nodes too.
     anchors: HashMap<usize, (Node, usize)>,
+    repeated: Vec<(Key, u32)>,
     nodes: usize,
     depth: usize,
 }
@@ -286,13 +303,19 @@ impl<'a> Reader<'a> {
             if ignored {
                 continue;
             }
-            if let Some(first) = seen.insert(name.clone(), key_pos) {
-                return refuse(
-                    key_pos,
-                    format!("`{name}` is already in this map, in line {}", first.line),
-                );
+            let key = Key { pos: key_pos, name };
+            // Envoy takes the last one.
+            match seen.entry(key.name.clone()) {
+                Entry::Occupied(place) => {
+                    let entry: &mut (Key, Node) = &mut entries[*place.get()];
+                    self.repeated.push((key.clone(), entry.0.pos.line));
+                    *entry = (key, node);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(entries.len());
+                    entries.push((key, node));
+                }
             }
-            entries.push((Key { pos: key_pos, name }, node));
         }
     }
 }

@@ -106,8 +106,8 @@ impl Converter<'_> {
             StatsTag { name: Arc::from(tag.text("tag_name")), regex: None, fixed: None };
         let Some(field) = tag.oneof("tag_value") else { return Some(result) };
         match (field.descriptor.name(), &field.value) {
-            ("regex", Value::String(text)) => match regex::Regex::new(text) {
-                Ok(regex) => result.regex = Some(regex),
+            ("regex", Value::String(text)) => match regex::Regex::new(&without_look_ahead(text)) {
+                Ok(regex) => result.regex = Some(regex).filter(|regex| regex.as_str() == text),
                 Err(error) => {
                     self.report.problem(
                         &field.at,
@@ -147,6 +147,11 @@ impl Converter<'_> {
         buckets.sort_by(f64::total_cmp);
         Some((matcher, buckets))
     }
+}
+
+/// Envoy reads the expressions of tags as ECMAScript has them, which may look ahead; all else of them can be checked.
+fn without_look_ahead(regex: &str) -> String {
+    regex.replace("(?=", "(?:").replace("(?!", "(?:")
 }
 
 fn node(message: &Message) -> Node {

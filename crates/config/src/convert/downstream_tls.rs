@@ -134,9 +134,10 @@ impl Converter<'_> {
         let is_particular = pins > 0 || !matches!(trust.names, Names::Any);
         let is_asked = trust.roots.is_some() || is_particular || trust.accept_untrusted;
         if is_required && trust.roots.is_none() && !is_particular {
-            self.report.unsupported(
+            self.report.finding(
                 config.at("require_client_certificate"),
-                "without a `trusted_ca` Envoy serves clients that have no certificate; write one",
+                Rank::Harmless,
+                "as in Envoy, clients are not asked for a certificate without a `trusted_ca`",
             );
         }
         let are_required =

@@ -71,7 +71,7 @@ pub struct Stats {
 pub struct StatsTag {
     /// `tag_name`.
     pub name: Arc<str>,
-    /// `regex`: the first group is cut from the name, the second is the value.
+    /// `regex`: the first group is cut from the name, the second is the value. `None` also where it looks ahead.
     pub regex: Option<regex::Regex>,
     /// `fixed_value`.
     pub fixed: Option<Arc<str>>,

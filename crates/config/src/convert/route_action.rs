@@ -238,8 +238,13 @@ impl Converter<'_> {
         for (upgrade, config) in upgrades.iter_mut().zip(action.messages("upgrade_configs")) {
             upgrade.ends_connect = config.message("connect_config").is_some();
             if upgrade.ends_connect && &*upgrade.kind != "connect" {
+                let at = config.at("connect_config");
+                if &*upgrade.kind == "connect-udp" {
+                    self.report.unsupported(at, "UDP is not carried over HTTP");
+                    continue;
+                }
                 let text = format!("upgrade `{}` is not CONNECT", upgrade.kind);
-                self.report.problem(config.at("connect_config"), text);
+                self.report.problem(at, text);
             }
         }
         upgrades

@@ -20,6 +20,7 @@ use crate::message::{At, Message, Value};
 
 pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+const UPSTREAM_QUIC: &str = "envoy.extensions.transport_sockets.quic.v3.QuicUpstreamTransport";
 /// A file of trusted certificates: that of a platform has 200 KiB.
 pub(super) const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
 
@@ -329,9 +330,19 @@ fn upstream_alpn(common: Option<&Message>, http2: Option<&Http2>) -> Vec<Vec<u8>
 }
 
 /// Whether all hosts of a cluster are spoken to under TLS, as far as that can be told before it is converted.
-pub(super) fn is_under_tls(cluster: &Message) -> bool {
+fn is_under_tls(cluster: &Message) -> bool {
     let mut matches = cluster.messages("transport_socket_matches");
     is_tls(cluster) && matches.all(is_tls)
+}
+
+/// The same, or under what is not there and is reported as that.
+pub(super) fn may_negotiate(cluster: &Message) -> bool {
+    let is_quic = |holder: &Message| {
+        let socket = holder.message("transport_socket");
+        let config = socket.and_then(|socket| socket.any("typed_config"));
+        config.is_some_and(|(any, _)| any.name == UPSTREAM_QUIC)
+    };
+    is_under_tls(cluster) || is_quic(cluster)
 }
 
 /// Whether a cluster may have hosts under TLS.

@@ -10,7 +10,7 @@ use towpath_proto::http1;
 use super::Converter;
 use super::bolt::BOLT_OPTIONS;
 use super::route_action::unless_zero;
-use super::tls::is_under_tls;
+use super::tls::may_negotiate;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 
@@ -107,7 +107,7 @@ impl Converter<'_> {
             "explicit_http_config" => self.explicit(choice),
             "use_downstream_protocol_config" => self.as_downstream(choice),
             _ => {
-                if !is_under_tls(cluster) {
+                if !may_negotiate(cluster) {
                     let text =
                         "ALPN configured for a cluster which has a non-ALPN transport socket";
                     self.report.problem(&field.at, text);

@@ -62,7 +62,8 @@ bootstrap_extensions:
 fn unknown_fields_are_notes_when_allowed() {
     let mut report = Report::default();
     let number = report.text(&"t".into());
-    let tree = tree::parse(&Source::yaml("t", "bogus: 1\nnode: {id: node, more: 2}\n")).unwrap();
+    let tree =
+        tree::parse(&Source::yaml("t", "bogus: 1\nnode: {id: node, more: 2}\n")).unwrap().root;
     let message =
         decode(&Schema::with([]), &mut report, UnknownFields::Note, BOOTSTRAP, &tree, number)
             .unwrap();
@@ -147,7 +148,7 @@ fn merged(base: &str, over: &str) -> Json {
 fn read(text: &str) -> (Option<Message>, Vec<Problem>, Vec<Note>) {
     let mut report = Report::default();
     let number = report.text(&"t".into());
-    let tree = tree::parse(&Source::yaml("t", text)).unwrap();
+    let tree = tree::parse(&Source::yaml("t", text)).unwrap().root;
     let schema = Schema::with(["envoy.extensions.regex_engines.v3.GoogleRE2"]);
     let message = decode(&schema, &mut report, UnknownFields::Refuse, BOOTSTRAP, &tree, number);
     (message, report.problems, report.notes)

@@ -61,7 +61,7 @@ fn said(text: &str) -> Vec<String> {
     let mut report = Report::default();
     let number = report.text(&"t".into());
     let schema = Schema::with([]);
-    let tree = tree::parse(&Source::yaml("t", text)).unwrap();
+    let tree = tree::parse(&Source::yaml("t", text)).unwrap().root;
     let message =
         decode(&schema, &mut report, UnknownFields::Refuse, BOOTSTRAP, &tree, number).unwrap();
     assert_eq!(report.problems, []);

@@ -61,12 +61,14 @@ fn aliases_do_not_nest_past_the_depth() {
 }
 
 #[test]
-fn duplicate_keys_are_refused() {
-    let error = error("a: 1\nb: 2\na: 3\n");
-    assert_eq!(
-        (error.pos.line, error.message.as_str()),
-        (3, "`a` is already in this map, in line 1")
-    );
+fn of_equal_keys_the_last_one_wins() {
+    let text = "a: 1\nb: 2\na: 3\na: 4\nc: {a: 5}\n";
+    let Parsed { root, repeated } = parse(&Source::yaml("t", text)).unwrap();
+    assert_eq!(root.get("a").unwrap().value, Value::Number("4".to_owned()));
+    let Value::Map(entries) = &root.value else { panic!("a map") };
+    assert_eq!(entries.len(), 3);
+    let lines: Vec<_> = repeated.iter().map(|(key, left_out)| (key.pos.line, *left_out)).collect();
+    assert_eq!(lines, [(3, 1), (4, 3)]);
 }
 
 #[test]
@@ -92,8 +94,8 @@ fn empty_text_is_null() {
 
 #[test]
 fn json_is_strict_and_keeps_positions() {
-    let root =
-        parse(&Source::json("t", "{\n\t\"a\": 1.10,\n\t\"b\": \"\\ud83d\\ude00\\/\"}")).unwrap();
+    let text = "{\n\t\"a\": 1.10,\n\t\"b\": \"\\ud83d\\ude00\\/\"}";
+    let root = parse(&Source::json("t", text)).unwrap().root;
     assert_eq!(root.get("a").unwrap().value, Value::Number("1.10".to_owned()));
     assert_eq!(root.get("b").unwrap().value, Value::String("\u{1f600}/".to_owned()));
     assert_eq!(root.get("b").unwrap().pos.line, 3);
@@ -102,7 +104,7 @@ fn json_is_strict_and_keeps_positions() {
 }
 
 fn read(text: &str) -> Node {
-    parse(&Source::yaml("t", text)).unwrap()
+    parse(&Source::yaml("t", text)).unwrap().root
 }
 
 fn error(text: &str) -> SyntaxError {

@@ -1,8 +1,14 @@
 //! Versions, cipher suites and groups by the names that OpenSSL and Envoy give them.
 
-use rustls::crypto::SupportedKxGroup;
+use aws_lc_rs::agreement::{self, ECDH_P521, EphemeralPrivateKey, UnparsedPublicKey};
+use aws_lc_rs::rand::SystemRandom;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, kx_group};
-use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::crypto::{ActiveKeyExchange, GetRandomFailed, SharedSecret, SupportedKxGroup};
+use rustls::ffdhe_groups::FfdheGroup;
+use rustls::{
+    Error, NamedGroup, PeerMisbehaved, ProtocolVersion, SupportedCipherSuite,
+    SupportedProtocolVersion,
+};
 
 /// A version of TLS. Older ones are not spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,5 +132,59 @@ const GROUPS: &[(&str, &dyn SupportedKxGroup)] = &[
     ("prime256v1", kx_group::SECP256R1),
     ("P-384", kx_group::SECP384R1),
     ("secp384r1", kx_group::SECP384R1),
+    ("P-521", &P521),
+    ("secp521r1", &P521),
     ("X25519MLKEM768", kx_group::X25519MLKEM768),
 ];
+
+/// Ephemeral ECDH on secp521r1 (RFC 8446 §4.2.8.2), which rustls does not bring along.
+#[derive(Debug)]
+struct P521;
+
+impl SupportedKxGroup for P521 {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
+        let private = EphemeralPrivateKey::generate(&ECDH_P521, &SystemRandom::new())
+            .map_err(|_| GetRandomFailed)?;
+        let public = private.compute_public_key().map_err(|_| GetRandomFailed)?;
+        Ok(Box::new(P521Exchange { private, public }))
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
+    }
+
+    fn name(&self) -> NamedGroup {
+        NamedGroup::secp521r1
+    }
+}
+
+struct P521Exchange {
+    private: EphemeralPrivateKey,
+    public: agreement::PublicKey,
+}
+
+impl ActiveKeyExchange for P521Exchange {
+    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, Error> {
+        // RFC 8446 §4.2.8.2: the uncompressed form is the only one; aws-lc-rs would take others.
+        if peer.first() != Some(&4) {
+            return Err(PeerMisbehaved::InvalidKeyShare.into());
+        }
+        let peer = UnparsedPublicKey::new(&ECDH_P521, peer);
+        let wrong = Error::from(PeerMisbehaved::InvalidKeyShare);
+        agreement::agree_ephemeral(self.private, peer, wrong, |secret| {
+            Ok(SharedSecret::from(secret))
+        })
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
+    }
+
+    fn pub_key(&self) -> &[u8] {
+        self.public.as_ref()
+    }
+
+    fn group(&self) -> NamedGroup {
+        NamedGroup::secp521r1
+    }
+}
