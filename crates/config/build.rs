@@ -25,7 +25,7 @@ fn main() {
     let bytes = fs::read(&set).unwrap_or_else(|error| panic!("{}: {error}", set.display()));
     let mut stripped =
         strip(&bytes).unwrap_or_else(|| panic!("{}: not a descriptor set", set.display()));
-    stripped.extend(own::file());
+    stripped.extend(own::files());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("envoy.bin"), stripped).expect("OUT_DIR is writable");
 }

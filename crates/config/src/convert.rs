@@ -27,6 +27,7 @@ mod http2;
 mod http_filter;
 mod listener;
 mod matcher;
+mod matcher_tree;
 mod original_dst;
 mod outlier;
 mod overload;

@@ -6,6 +6,7 @@ mod bootstrap;
 mod cluster;
 mod http;
 mod listener;
+mod matching;
 mod rbac;
 mod route;
 mod shared;
@@ -44,6 +45,9 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     [
         bootstrap::ENTRIES,
         listener::ENTRIES,
+        matching::ENTRIES,
+        matching::TREE,
+        matching::OLD_TREE,
         http::ENTRIES,
         route::ENTRIES,
         cluster::ENTRIES,

@@ -209,6 +209,7 @@ mod tests {
             name: "".into(),
             domains: Vec::new(),
             routes: Vec::new(),
+            matcher: None,
             require_tls: crate::snapshot::route::RequireTls::None,
             request_headers: HeaderOps::default(),
             response_headers: HeaderOps::default(),

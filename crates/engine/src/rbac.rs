@@ -4,18 +4,38 @@
 
 use std::ops::Range;
 
-use towpath_proto::{Address, Head};
+use towpath_proto::Address;
 
+use crate::matcher::tree::Tree;
 use crate::matcher::{HeaderMatcher, StringMatcher};
+pub use crate::matcher::{Subject, Whose};
 use crate::record::DownstreamTls;
 use crate::record::details;
 use crate::snapshot::listener::Prefix;
 
-/// An `RBAC`.
+/// An `RBAC`, or a matcher in its place.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct Rules(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Policies { action: Action, policies: Vec<Policy> },
+    Tree(Tree<Verdict>),
+}
+
+/// Where a matcher leads: an `envoy.config.rbac.v3.Action`.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
     action: Action,
-    policies: Vec<Policy>,
+    details: &'static str,
+}
+
+impl Verdict {
+    /// An action with its name.
+    #[must_use]
+    pub fn new(name: &str, action: Action) -> Self {
+        Self { action, details: details_of(name) }
+    }
 }
 
 /// What becomes of what a policy takes.
@@ -64,34 +84,6 @@ pub enum Rule {
     Authenticated(Option<StringMatcher>),
 }
 
-/// An address of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// Where the client wanted to go.
-    Local,
-    /// The peer of the socket.
-    Direct,
-    /// The client, as `x-forwarded-for` and the trusted hops make it.
-    Remote,
-}
-
-/// What rules look at.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Subject<'a> {
-    /// Where the client wanted to go.
-    pub local: Option<&'a Address>,
-    /// The peer of the socket.
-    pub direct: Option<&'a Address>,
-    /// The client, as far as it is trusted.
-    pub remote: Option<&'a Address>,
-    /// The name by which the client asked for this server, as far as a listener filter has read it.
-    pub server_name: &'a str,
-    /// How it is spoken to; `None` is plain text.
-    pub tls: Option<&'a DownstreamTls>,
-    /// The head of its request, if there is one.
-    pub request: Option<&'a Head>,
-}
-
 /// What rules say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
@@ -106,14 +98,30 @@ impl Rules {
     #[must_use]
     pub fn new(action: Action, mut policies: Vec<Policy>) -> Self {
         policies.sort_by(|one, other| one.name.cmp(&other.name));
-        Self { action, policies }
+        Self(Kind::Policies { action, policies })
     }
 
-    /// Asks the policies, until one takes the subject.
+    /// A matcher decides. What it leads nowhere is refused.
+    #[must_use]
+    pub const fn matching(tree: Tree<Verdict>) -> Self {
+        Self(Kind::Tree(tree))
+    }
+
+    /// Asks the policies, until one takes the subject; or the matcher.
     #[must_use]
     pub fn judge(&self, subject: &Subject<'_>) -> Judgement {
-        let found = self.policies.iter().find(|policy| policy.takes(subject));
-        let is_allowed = match self.action {
+        let (action, policies) = match &self.0 {
+            Kind::Policies { action, policies } => (*action, policies),
+            Kind::Tree(tree) => {
+                let found = tree.find(subject);
+                return Judgement {
+                    is_allowed: found.is_some_and(|found| found.action != Action::Deny),
+                    details: found.map_or(NO_POLICY, |found| found.details),
+                };
+            }
+        };
+        let found = policies.iter().find(|policy| policy.takes(subject));
+        let is_allowed = match action {
             Action::Allow => found.is_some(),
             Action::Deny => found.is_none(),
             Action::Log => true,
@@ -126,9 +134,7 @@ impl Policy {
     /// A policy with its name.
     #[must_use]
     pub fn new(name: &str, permissions: Vec<Rule>, principals: Vec<Rule>) -> Self {
-        let is_space = |it: char| it.is_ascii_whitespace() || it == '\x0b';
-        let details = format!("rbac_access_denied_matched_policy[{}]", name.replace(is_space, "_"));
-        Self { name: name.into(), details: details::worded(&details), permissions, principals }
+        Self { name: name.into(), details: details_of(name), permissions, principals }
     }
 
     fn takes(&self, subject: &Subject<'_>) -> bool {
@@ -168,21 +174,18 @@ impl Rule {
     }
 }
 
-impl<'a> Subject<'a> {
-    const fn address(&self, whose: Whose) -> Option<&'a Address> {
-        match whose {
-            Whose::Local => self.local,
-            Whose::Direct => self.direct,
-            Whose::Remote => self.remote,
-        }
-    }
-}
-
 /// Whether a client that has said who it is, or has not, is called so. One without a certificate has an empty subject.
 fn is_called(tls: &DownstreamTls, name: &StringMatcher) -> bool {
     let Some(peer) = &tls.peer else { return name.matches(b"") };
     peer.uris.iter().chain(&peer.domains).any(|it| name.matches(it))
         || name.matches(peer.subject.as_bytes())
+}
+
+/// The details of what is refused by this name.
+fn details_of(name: &str) -> &'static str {
+    let is_space = |it: char| it.is_ascii_whitespace() || it == '\x0b';
+    let details = format!("rbac_access_denied_matched_policy[{}]", name.replace(is_space, "_"));
+    details::worded(&details)
 }
 
 /// A path without its query and its fragment.
@@ -196,6 +199,8 @@ const NO_POLICY: &str = "rbac_access_denied_matched_policy[none]";
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::Head;
+
     use super::*;
     use crate::record::ShownCertificate;
 
@@ -221,8 +226,8 @@ mod tests {
             direct: Some(&addresses[1]),
             remote: Some(&addresses[2]),
             server_name: "a.test",
-            tls: None,
             request: Some(&head),
+            ..Subject::default()
         };
         let without_head = Subject { request: None, ..with_head };
         let header = |test| Rule::Header(HeaderMatcher::new("x", test).unwrap());

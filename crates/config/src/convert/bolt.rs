@@ -265,6 +265,7 @@ fn http(
         name: Arc::from("bolt"),
         domains: vec![Arc::from("*")],
         routes,
+        matcher: None,
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),

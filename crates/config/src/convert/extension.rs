@@ -22,10 +22,16 @@ pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
 pub(super) const HEALTH_CHECKER: Kind = kind("health checker", "envoy.extensions.health_checkers.");
 pub(super) const HTTP_FILTER: Kind = kind("HTTP filter", "envoy.extensions.filters.http.");
+pub(super) const INPUT_MATCHER: Kind =
+    kind("input matcher", "envoy.extensions.matching.input_matchers.");
 pub(super) const LISTENER_FILTER: Kind =
     kind("listener filter", "envoy.extensions.filters.listener.");
 pub(super) const LOAD_BALANCER: Kind =
     kind("load balancing policy", "envoy.extensions.load_balancing_policies.");
+/// Actions are from everywhere.
+pub(super) const MATCHING_ACTION: Kind = kind("action of a matcher", "");
+pub(super) const MATCHING_INPUT: Kind =
+    kind("input of a matcher", "envoy.extensions.matching.common_inputs.");
 pub(super) const NETWORK_FILTER: Kind = kind("network filter", "envoy.extensions.filters.network.");
 pub(super) const REGEX_ENGINE: Kind =
     kind("regular expression engine", "envoy.extensions.regex_engines.");
@@ -60,11 +66,14 @@ impl Converter<'_> {
             self.report.problem(at, format!("there is no {what} `{name}` of type `{}`", any.name));
             return None;
         };
-        if any.name.starts_with("envoy.extensions.") && !any.name.starts_with(kind.package) {
+        let is_known = known.contains(&any.name.as_str());
+        let is_another =
+            any.name.starts_with("envoy.extensions.") && !any.name.starts_with(kind.package);
+        if !is_known && is_another {
             self.report.problem(at, format!("`{}` is no {what}", any.name));
             return None;
         }
-        if !known.contains(&any.name.as_str()) {
+        if !is_known {
             self.report.unsupported(at, format!("{what} `{name}` ({}) is not there", any.name));
             return None;
         }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use towpath_engine::filter::ChainFilter;
+use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::snapshot::http::Router;
 
 use super::Converter;
 use super::extension::HTTP_FILTER;
-use super::filter::FILTERS;
+use super::filter::{FILTERS, MATCHING};
 use crate::message::Message;
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -21,7 +21,8 @@ impl Converter<'_> {
             self.report.unsupported(&message.at, "needs `http_filters`, the last of them a router");
             return None;
         };
-        let known: Vec<_> = FILTERS.iter().map(|known| known.config_type).chain([ROUTER]).collect();
+        let own: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
+        let known: Vec<_> = own.iter().copied().chain([ROUTER, MATCHING]).collect();
         let (mut filters, mut router) = (Vec::new(), None);
         for filter in &messages {
             let name = filter.text("name");
@@ -32,13 +33,24 @@ impl Converter<'_> {
             }
             let Some((config, _)) = self.extension(filter, HTTP_FILTER, &known) else { continue };
             let type_name = config.descriptor.full_name();
-            match FILTERS.iter().find(|known| known.config_type == type_name) {
-                None => router = Some(self.router(Some(config), filter, is_last)),
-                Some(known) => filters.extend((known.convert)(self, config).map(|config| {
-                    ChainFilter { name: Arc::from(name), disabled: filter.flag("disabled"), config }
-                })),
+            if type_name == ROUTER {
+                router = Some(self.router(Some(config), filter, is_last));
+                continue;
             }
-            if is_last && type_name != ROUTER {
+            let converted = match type_name {
+                MATCHING => config.message("extension_config").and_then(|holder| {
+                    let (inner, _) = self.extension(holder, HTTP_FILTER, &own)?;
+                    let inner = self.own_filter(inner)?;
+                    self.matching_filter(config, inner)
+                }),
+                _ => self.own_filter(config),
+            };
+            filters.extend(converted.map(|config| ChainFilter {
+                name: Arc::from(name),
+                disabled: filter.flag("disabled"),
+                config,
+            }));
+            if is_last {
                 self.report.problem(
                     &filter.at,
                     format!("non-terminal HTTP filter named {name} is the last filter"),
@@ -46,6 +58,12 @@ impl Converter<'_> {
             }
         }
         Some((filters, router?))
+    }
+
+    fn own_filter(&mut self, config: &Message) -> Option<Arc<dyn FilterConfig>> {
+        let type_name = config.descriptor.full_name();
+        let known = FILTERS.iter().find(|known| known.config_type == type_name)?;
+        (known.convert)(self, config)
     }
 
     fn router(&mut self, config: Option<&Message>, filter: &Message, is_last: bool) -> Router {

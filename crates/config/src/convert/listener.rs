@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Direction, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
@@ -13,8 +14,10 @@ use towpath_proto::{Address, Balance, ListenOptions, SocketState};
 use super::Converter;
 use super::address::int_option;
 use super::extension::LISTENER_FILTER;
+use super::matcher_tree::Place;
 use crate::message::{Message, Value};
 
+const CHAIN_NAME: &str = "google.protobuf.StringValue";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
 const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
@@ -48,6 +51,10 @@ impl Converter<'_> {
     fn listener(&mut self, message: &Message) -> Option<Listener> {
         let addresses = self.addresses(message);
         let chains = self.chains(message);
+        let matcher = match message.message("filter_chain_matcher") {
+            None => Some(None),
+            Some(tree) => self.chain_matcher(tree).map(Some),
+        };
         let default_chain = message
             .message("default_filter_chain")
             .and_then(|chain| self.filter_chain(chain).map(Arc::new));
@@ -75,6 +82,7 @@ impl Converter<'_> {
             options: Arc::new(options),
             filters: self.listener_filters(message),
             chains,
+            matcher: matcher?,
             default_chain,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, BufferLimit::strict),
             retry_buffer_limit: buffer_limit.unwrap_or(DEFAULT_RETRY_BUFFER_LIMIT),
@@ -121,7 +129,10 @@ impl Converter<'_> {
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
         let Some(first) = message.message("address") else {
-            self.report.problem(&message.at, "a listener needs an `address`");
+            // A listener for the inside has none, and is reported.
+            if !message.has("internal_listener") {
+                self.report.problem(&message.at, "a listener needs an `address`");
+            }
             return Vec::new();
         };
         let mut addresses = Vec::from_iter(self.address(first));
@@ -135,21 +146,43 @@ impl Converter<'_> {
 
     fn chains(&mut self, message: &Message) -> Vec<Arc<FilterChain>> {
         let messages: Vec<_> = message.messages("filter_chains").collect();
-        if messages.is_empty() && !message.has("default_filter_chain") {
+        if messages.is_empty() && !message.has("default_filter_chain") && !is_udp(message) {
             self.report.problem(
                 &message.at,
                 format!("listener '{}' has no filter chains", message.text("name")),
             );
         }
+        let has_matcher = message.has("filter_chain_matcher");
         let mut chains: Vec<Arc<FilterChain>> = Vec::new();
         for message in messages {
             let Some(chain) = self.filter_chain(message) else { continue };
-            if chains.iter().any(|other| other.matches == chain.matches) {
+            if has_matcher {
+                self.check_named(message, &chain, &chains);
+            } else if chains.iter().any(|other| other.matches == chain.matches) {
                 self.report.problem(&message.at, "two filter chains have the same matching rules");
             }
             chains.push(Arc::new(chain));
         }
         chains
+    }
+
+    /// A matcher leads to the names of chains.
+    fn check_named(&mut self, message: &Message, chain: &FilterChain, others: &[Arc<FilterChain>]) {
+        if chain.name.is_empty() {
+            let text = "\"name\" field is required when using a listener matcher";
+            self.report.problem(&message.at, text);
+        } else if others.iter().any(|other| other.name == chain.name) {
+            let text = format!("filter chain name '{}' is there twice", chain.name);
+            self.report.problem(message.at("name"), text);
+        }
+    }
+
+    fn chain_matcher(&mut self, tree: &Message) -> Option<Tree<Arc<str>>> {
+        let place =
+            Place { name: "the choice of a filter chain", allows: |input| !input.is_of_request() };
+        self.matcher_tree(tree, place, &[CHAIN_NAME], &mut |_, config| {
+            Some(Arc::from(config.text("value")))
+        })
     }
 
     fn listen_options(&mut self, message: &Message) -> ListenOptions {
@@ -196,6 +229,13 @@ fn proxy_protocol(config: &Message) -> ProxyProtocol {
         // The numbers of V1 and V2.
         disallowed: [has(0), has(1)],
     }
+}
+
+/// Whether a listener is for datagrams, which is reported with its address.
+fn is_udp(message: &Message) -> bool {
+    let address = message.message("address");
+    let socket = address.and_then(|address| address.message("socket_address"));
+    socket.is_some_and(|socket| socket.choice("protocol") == "UDP")
 }
 
 /// Whether a listener wants to know where its connections were going to.

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::rbac::{Action, Policy, Rule, Rules, Whose};
+use towpath_engine::matcher::Input;
+use towpath_engine::rbac::{Action, Policy, Rule, Rules, Verdict, Whose};
 use towpath_engine::snapshot::listener::NetworkRbac;
 
 use super::Converter;
+use super::matcher_tree::Place;
 use crate::message::{Field, Message, Value};
 
+const ACTION: &str = "envoy.config.rbac.v3.Action";
 pub(super) const NETWORK_RBAC: &str = "envoy.extensions.filters.network.rbac.v3.RBAC";
 
 impl Converter<'_> {
@@ -63,24 +66,39 @@ impl Converter<'_> {
         &mut self,
         config: &Message,
     ) -> (Option<Option<Rules>>, Option<Option<Rules>>) {
-        let mut read = |name| match config.message(name) {
-            Some(rules) => self.rules(rules).map(Some),
-            None => Some(None),
+        let is_network = config.descriptor.full_name() == NETWORK_RBAC;
+        let mut read = |rules, matcher| match (config.message(rules), config.message(matcher)) {
+            // The field's documentation: rules are ignored where there is a matcher.
+            (_, Some(matcher)) => self.matching_rules(matcher, is_network).map(Some),
+            (Some(rules), None) => self.rules(rules).map(Some),
+            (None, None) => Some(None),
         };
-        let both = (read("rules"), read("shadow_rules"));
-        if config.has("shadow_rules") && !config.text("shadow_rules_stat_prefix").is_empty() {
+        let both = (read("rules", "matcher"), read("shadow_rules", "shadow_matcher"));
+        let has_shadow = config.has("shadow_rules") || config.has("shadow_matcher");
+        if has_shadow && !config.text("shadow_rules_stat_prefix").is_empty() {
             let text = "the counters of shadow rules are shadow_allowed and shadow_denied";
             self.report.unsupported(config.at("shadow_rules_stat_prefix"), text);
         }
         both
     }
 
-    fn rules(&mut self, message: &Message) -> Option<Rules> {
-        let action = match message.choice("action").as_str() {
-            "DENY" => Action::Deny,
-            "LOG" => Action::Log,
-            _ => Action::Allow,
+    fn matching_rules(&mut self, matcher: &Message, is_network: bool) -> Option<Rules> {
+        let place = if is_network {
+            Place {
+                name: "the RBAC network filter",
+                allows: |input| !input.is_of_request() && is_for_rules(input),
+            }
+        } else {
+            Place { name: "the RBAC HTTP filter", allows: is_for_rules }
         };
+        let tree = self.matcher_tree(matcher, place, &[ACTION], &mut |_, config| {
+            Some(Verdict::new(config.text("name"), action(config)))
+        })?;
+        Some(Rules::matching(tree))
+    }
+
+    fn rules(&mut self, message: &Message) -> Option<Rules> {
+        let action = action(message);
         let mut policies = Vec::new();
         for (name, item) in message.entries("policies") {
             let Value::Message(policy) = &item.value else { continue };
@@ -151,5 +169,19 @@ impl Converter<'_> {
         };
         self.report.problem(&range.at, problem);
         None
+    }
+}
+
+/// Whether Envoy lets rules look at it.
+fn is_for_rules(input: &Input) -> bool {
+    !input.is_of_arrival() && !matches!(input, Input::SourceType | Input::QueryParameter(_))
+}
+
+/// What rules, or a branch of a matcher, do.
+fn action(message: &Message) -> Action {
+    match message.choice("action").as_str() {
+        "DENY" => Action::Deny,
+        "LOG" => Action::Log,
+        _ => Action::Allow,
     }
 }

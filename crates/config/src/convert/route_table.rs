@@ -1,11 +1,15 @@
 //! Route tables and virtual hosts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use towpath_engine::matcher::Input;
+use towpath_engine::matcher::tree::Tree;
 use towpath_engine::route::HostIndex;
-use towpath_engine::snapshot::route::{RequireTls, RetryPolicy, RouteTable, VirtualHost};
+use towpath_engine::snapshot::route::{RequireTls, RetryPolicy, Route, RouteTable, VirtualHost};
 
 use super::Converter;
+use super::matcher_tree::Place;
 use crate::message::Message;
 
 /// What routes take from what surrounds them.
@@ -68,6 +72,30 @@ impl Converter<'_> {
         })
     }
 
+    /// A tree that leads to routes, which are put behind the others.
+    fn route_matcher(
+        &mut self,
+        matcher: &Message,
+        surroundings: &Surroundings,
+        routes: &mut Vec<Arc<Route>>,
+    ) -> Option<Tree<Range<usize>>> {
+        let place = Place {
+            name: "a matcher of routes",
+            allows: |input| matches!(input, Input::RequestHeader(_)),
+        };
+        self.matcher_tree(matcher, place, &[ROUTE, ROUTE_LIST], &mut |converter, action| {
+            let start = routes.len();
+            let listed: Vec<_> = match action.descriptor.full_name() {
+                ROUTE => vec![action],
+                _ => action.messages("routes").collect(),
+            };
+            for route in listed {
+                routes.push(Arc::new(converter.route(route, surroundings)?));
+            }
+            Some(start..routes.len())
+        })
+    }
+
     fn virtual_host(&mut self, host: &Message, surroundings: &Surroundings) -> VirtualHost {
         let require_tls = match host.choice("require_tls").as_str() {
             "EXTERNAL_ONLY" => RequireTls::ExternalOnly,
@@ -76,17 +104,26 @@ impl Converter<'_> {
         };
         let mut filters = self.filter_overrides(host);
         filters.extend(self.old_cors(host));
-        let routes: Vec<_> = host.messages("routes").collect();
+        let messages: Vec<_> = host.messages("routes").collect();
+        let mut routes: Vec<_> = messages
+            .into_iter()
+            .filter_map(|route| self.route(route, surroundings).map(Arc::new))
+            .collect();
+        let matcher = host.message("matcher");
+        if let Some(matcher) = matcher.filter(|_| host.has("routes")) {
+            let text = "cannot set both `routes` and `matcher` on a virtual host";
+            self.report.problem(&matcher.at, text);
+        }
+        let matcher =
+            matcher.and_then(|matcher| self.route_matcher(matcher, surroundings, &mut routes));
         VirtualHost {
             name: Arc::from(host.text("name")),
             domains: host
                 .texts("domains")
                 .map(|(text, _)| Arc::from(text.to_ascii_lowercase()))
                 .collect(),
-            routes: routes
-                .into_iter()
-                .filter_map(|route| self.route(route, surroundings).map(Arc::new))
-                .collect(),
+            routes,
+            matcher,
             require_tls,
             request_headers: self.request_ops(host),
             response_headers: self.response_ops(host),
@@ -96,6 +133,9 @@ impl Converter<'_> {
         }
     }
 }
+
+const ROUTE: &str = "envoy.config.route.v3.Route";
+const ROUTE_LIST: &str = "envoy.config.route.v3.RouteList";
 
 /// `request_body_buffer_limit`, or its older name.
 pub(super) fn buffer_limit(message: &Message) -> Option<usize> {

@@ -10,6 +10,9 @@ use crate::tree::{Node, Value as Tree};
 /// The key that holds the type's URL.
 pub(super) const TYPE_KEY: &str = "@type";
 
+/// The name of a filter chain, where a matcher leads to one. Its `value` stands beside the type.
+const STRING_VALUE: &str = "google.protobuf.StringValue";
+
 /// The names of the message that carries a type's URL and an untyped value.
 const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
@@ -36,7 +39,8 @@ impl Decoder<'_> {
             self.report.problem(&at, format!("there is no type `{name}`{meant}"));
             return None;
         };
-        if is_wrapper(&name) || name.starts_with("google.protobuf.") {
+        let is_special = is_wrapper(&name) || name.starts_with("google.protobuf.");
+        if is_special && name != STRING_VALUE {
             // Nothing that is read from a bootstrap is one of these, so its content does not matter.
             return Some(Any { name, message: None });
         }

@@ -134,14 +134,45 @@ const MESSAGES: [Message; 12] = [
     ("BoltHealthCheck", &[("version", NUMBER, One)]),
 ];
 
-/// The file as an entry of a `FileDescriptorSet`.
-pub(crate) fn file() -> Vec<u8> {
+/// What the packaged descriptors lack of `xds.type.matcher.v3`.
+const MATCHERS: &str = "xds.type.matcher.v3";
+const MATCHER_IMPORTS: [&str; 3] =
+    ["xds/core/v3/cidr.proto", "xds/type/matcher/v3/matcher.proto", "xds/type/v3/cel.proto"];
+const MATCHER_MESSAGES: [Message; 4] = [
+    ("IPMatcher", &[("range_matchers", Of(".xds.type.matcher.v3.IPRangeMatcher"), Many)]),
+    // In Envoy it is a part of `IPMatcher`; its name is written nowhere.
+    (
+        "IPRangeMatcher",
+        &[
+            ("ranges", Of(".xds.core.v3.CidrRange"), Many),
+            ("on_match", Of(".xds.type.matcher.v3.Matcher.OnMatch"), One),
+            ("exclusive", Bool, One),
+        ],
+    ),
+    (
+        "CelMatcher",
+        &[
+            ("expr_match", Of(".xds.type.v3.CelExpression"), One),
+            ("description", Type::String, One),
+        ],
+    ),
+    ("HttpAttributesCelMatchInput", &[]),
+];
+
+/// The files as entries of a `FileDescriptorSet`.
+pub(crate) fn files() -> Vec<u8> {
+    let bolt = file("towpath/extensions/bolt/v1/bolt.proto", PACKAGE, &IMPORTS, &MESSAGES);
+    let matchers = "xds/type/matcher/v3/towpath_more.proto";
+    [bolt, file(matchers, MATCHERS, &MATCHER_IMPORTS, &MATCHER_MESSAGES)].concat()
+}
+
+fn file(name: &str, package: &str, imports: &[&str], messages: &[Message]) -> Vec<u8> {
     // Numbers are those of descriptor.proto.
     let mut file = Vec::new();
-    text(&mut file, 1, "towpath/extensions/bolt/v1/bolt.proto");
-    text(&mut file, 2, PACKAGE);
-    IMPORTS.iter().for_each(|import| text(&mut file, 3, import));
-    MESSAGES.iter().for_each(|message| nested(&mut file, 4, &descriptor(message)));
+    text(&mut file, 1, name);
+    text(&mut file, 2, package);
+    imports.iter().for_each(|import| text(&mut file, 3, import));
+    messages.iter().for_each(|message| nested(&mut file, 4, &descriptor(message)));
     text(&mut file, 12, "proto3");
     let mut entry = Vec::new();
     nested(&mut entry, 1, &file);

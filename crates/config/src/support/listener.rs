@@ -30,6 +30,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "listener_filters_timeout",
             "continue_on_listener_filters_timeout",
             "use_original_dst",
+            "filter_chain_matcher",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -39,7 +40,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("fcds_config", "xDS is not there"),
-            ("filter_chain_matcher", "matcher trees are not there; write filter_chain_match"),
             ("udp_listener_config", "UDP is not there"),
             ("api_listener", "API listeners are not there"),
             ("internal_listener", "internal listeners are not there"),

@@ -3,7 +3,6 @@
 use super::Entry;
 
 const NO_METADATA: &str = "no filter here sets dynamic metadata";
-const NO_MATCHERS: &str = "matcher trees are not there; write rules";
 const NO_CEL: &str = "CEL is not there";
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -16,9 +15,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "stat_prefix",
             "enforcement_type",
             "delay_deny",
+            "matcher",
+            "shadow_matcher",
         ],
         harmless: &[],
-        changes: &[("matcher", NO_MATCHERS), ("shadow_matcher", NO_MATCHERS)],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",

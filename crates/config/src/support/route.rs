@@ -45,6 +45,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "request_body_buffer_limit",
             "typed_per_filter_config",
             "cors",
+            "matcher",
         ],
         harmless: &[
             ("virtual_clusters", "only statistics are kept by virtual cluster"),
@@ -53,7 +54,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("include_is_timeout_retry_header", "only tells the upstream why it is asked again"),
         ],
         changes: &[
-            ("matcher", "matcher trees are not there; write routes"),
             ("retry_policy_typed_config", "write retry_policy"),
             ("hedge_policy", "requests are not hedged"),
             ("request_mirror_policies", "requests are not mirrored"),

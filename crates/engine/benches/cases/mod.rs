@@ -68,6 +68,7 @@ pub(crate) fn table(hosts: usize, routes: usize) -> RouteTable {
             name: domain.as_str().into(),
             domains: vec![domain.as_str().into()],
             routes,
+            matcher: None,
             ..scene::everything(Vec::new())
         }
     };

@@ -214,6 +214,7 @@ fn no_listener() -> (Listener, FilterChain) {
         options: Arc::default(),
         filters: ListenerFilters::default(),
         chains: Vec::new(),
+        matcher: None,
         default_chain: None,
         buffer_limit: BufferLimit::strict(0),
         retry_buffer_limit: 0,

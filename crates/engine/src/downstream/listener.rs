@@ -510,6 +510,18 @@ impl ListenerState {
     /// The filter chain for a connection. Each criterion in Envoy's order keeps the most specific of the chains that
     /// are left; there is no way back (Envoy `FilterChainMatch`).
     pub(crate) fn pick_chain(&self, arrival: &Arrival) -> Option<&Rc<ChainContext>> {
+        let default = self.config.default_chain.as_ref().and_then(|_| self.chains.last());
+        if let Some(tree) = &self.config.matcher {
+            // A name that no chain has ends the connection; the default is for those that the tree leads nowhere.
+            return match tree.find(&arrival.subject()) {
+                Some(name) => self
+                    .chains
+                    .iter()
+                    .take(self.config.chains.len())
+                    .find(|context| context.chain.name == *name),
+                None => default,
+            };
+        }
         if let [only] = &self.chains[..]
             && (self.config.default_chain.is_some() || only.chain.matches == ChainMatch::default())
         {
@@ -547,7 +559,6 @@ impl ListenerState {
             Some(peer) if chain.source_ports.contains(&peer.port()) => Some(1),
             Some(_) | None => None,
         });
-        let default = self.config.default_chain.as_ref().and_then(|_| self.chains.last());
         left.first().copied().or(default)
     }
 }

@@ -47,7 +47,7 @@ impl Exchange {
             remote: Some(&connection.peer),
             server_name: downstream.server_name().map_or("", |name| name),
             tls: tls.as_deref(),
-            request: None,
+            ..Subject::default()
         });
         let Some((details, delay)) = verdict else {
             if let Some(downstream) = connection.downstream_mut() {

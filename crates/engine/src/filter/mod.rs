@@ -17,6 +17,7 @@ pub mod grpc_web;
 pub mod header_mutation;
 pub mod health_check;
 pub mod local_ratelimit;
+pub mod matching;
 pub mod rbac;
 
 use std::any::Any;
@@ -29,6 +30,7 @@ use towpath_proto::Head;
 
 use crate::format::Facts;
 use crate::header_ops::Scratch;
+use crate::matcher::Subject;
 use crate::record::Flags;
 use crate::stats::{Registry, Scope, StatSet};
 
@@ -179,6 +181,23 @@ pub struct RequestView<'a> {
     pub node_cluster: &'a str,
     /// This proxy wants no more traffic.
     pub drains: bool,
+}
+
+impl RequestView<'_> {
+    /// What matchers look at. Of the connection they see what the record has, which a filter has to ask for.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        let record = self.facts.record;
+        Subject {
+            local: record.downstream_local.as_ref(),
+            direct: record.downstream_direct_remote.as_ref(),
+            remote: record.downstream_remote.as_ref(),
+            server_name: record.server_name.as_deref().unwrap_or_default(),
+            tls: record.downstream_tls.as_deref(),
+            request: Some(self.head),
+            ..Subject::default()
+        }
+    }
 }
 
 /// A response at a filter.

@@ -8,6 +8,8 @@ mod log;
 mod query;
 mod re2;
 mod string;
+mod subject;
+pub mod tree;
 
 use std::fmt;
 
@@ -17,6 +19,7 @@ pub use log::{Comparison, LogFilter, Operator};
 pub use query::{QueryMatcher, QueryTest};
 pub use re2::{full_regex, search_regex, substitution};
 pub use string::StringMatcher;
+pub use subject::{Input, Subject, Whose};
 
 /// Why a matcher cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! Finds the route of a request.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use towpath_proto::{Head, Method, Name};
 
 use super::path::{path_end, without_parameters};
 use crate::grpc::is_grpc;
+use crate::matcher::Subject;
 use crate::snapshot::route::{
     ClusterChoice, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
@@ -58,7 +60,9 @@ impl RouteTable {
             return Picked::TlsRequired { host, host_index };
         }
         let request = Request::new(head, self.ignore_path_parameters, random);
-        match host.routes.iter().position(|route| request.matches(route)) {
+        let Some(asked) = host.asked(head) else { return Picked::NoRoute { host, host_index } };
+        let found = host.routes[asked.clone()].iter().position(|route| request.matches(route));
+        match found.map(|place| asked.start + place) {
             Some(route_index) => {
                 Picked::Route { host, host_index, route: &host.routes[route_index], route_index }
             }
@@ -68,6 +72,14 @@ impl RouteTable {
 }
 
 impl VirtualHost {
+    /// The places of the routes that may take a request.
+    fn asked(&self, head: &Head) -> Option<Range<usize>> {
+        let all = 0..self.routes.len();
+        let Some(matcher) = &self.matcher else { return Some(all) };
+        let found = matcher.find(&Subject { request: Some(head), ..Subject::default() })?;
+        Some(found.start.min(all.end)..found.end.min(all.end))
+    }
+
     fn wants_tls(&self, head: &Head) -> bool {
         let secured = head.get(Name::XForwardedProto).unwrap_or_else(|| head.scheme()) == b"https";
         let internal = || head.get(Name::XEnvoyInternal) == Some(b"true");

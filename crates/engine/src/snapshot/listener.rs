@@ -10,6 +10,8 @@ use towpath_proto::{Address, ListenOptions};
 use super::log::AccessLog;
 use super::route::ClusterChoice;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
+use crate::matcher::Subject;
+use crate::matcher::tree::Tree;
 use crate::rbac::Rules;
 use crate::total::Total;
 
@@ -30,6 +32,8 @@ pub struct Listener {
     pub filters: ListenerFilters,
     /// Filter chains in the order of the file.
     pub chains: Vec<Arc<FilterChain>>,
+    /// `filter_chain_matcher`: leads to the name of a chain, in place of what the chains themselves match.
+    pub matcher: Option<Tree<Arc<str>>>,
     /// What takes connections that match no chain.
     pub default_chain: Option<Arc<FilterChain>>,
     /// `per_connection_buffer_limit_bytes`: above it, the other side is not read.
@@ -116,6 +120,22 @@ impl Arrival {
             transport: Transport::RawBuffer,
             server_name: None,
             protocols: Vec::new(),
+        }
+    }
+}
+
+impl Arrival {
+    /// What matchers look at.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        Subject {
+            local: Some(&self.local),
+            direct: Some(&self.peer),
+            remote: Some(&self.client),
+            server_name: self.server_name.as_deref().unwrap_or_default(),
+            transport: Some(self.transport),
+            protocols: &self.protocols,
+            ..Subject::default()
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Virtual hosts, routes and what they do. Envoy's `RouteConfiguration`, compiled.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::ClusterId;
 use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
+use crate::matcher::tree::Tree;
 use crate::matcher::{HeaderMatcher, QueryMatcher};
 use crate::route::HostIndex;
 
@@ -47,6 +49,8 @@ pub struct VirtualHost {
     pub domains: Vec<Arc<str>>,
     /// Routes, the first match wins.
     pub routes: Vec<Arc<Route>>,
+    /// `matcher`: leads to the routes that are asked, by their places among all; without it all are.
+    pub matcher: Option<Tree<Range<usize>>>,
     /// `require_tls`.
     pub require_tls: RequireTls,
     /// Header operations.

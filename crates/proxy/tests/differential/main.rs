@@ -78,6 +78,7 @@ suites!(
     http2_upstreams,
     cors,
     grpc_filters,
+    matchers,
     local_ratelimit,
     filters,
     health,

@@ -100,5 +100,7 @@ impl Converter<'_> {
     }
 }
 
+/// A filter that some requests skip.
+pub(super) const MATCHING: &str = "envoy.extensions.common.matching.v3.ExtensionWithMatcher";
 /// Says more of a filter than its configuration.
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";

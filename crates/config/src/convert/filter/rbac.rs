@@ -35,18 +35,18 @@ impl Converter<'_> {
     }
 }
 
-const NO_MATCHERS: &str = "matcher trees are not there; write rules";
-
 const SUPPORT: &[Entry] = &[
     Entry {
         message: RBAC,
-        honoured: &["rules", "shadow_rules", "shadow_rules_stat_prefix"],
-        harmless: &[("track_per_rule_stats", "policies are not counted one by one")],
-        changes: &[
-            ("rules_stat_prefix", "the counters of rules are allowed and denied"),
-            ("matcher", NO_MATCHERS),
-            ("shadow_matcher", NO_MATCHERS),
+        honoured: &[
+            "rules",
+            "shadow_rules",
+            "shadow_rules_stat_prefix",
+            "matcher",
+            "shadow_matcher",
         ],
+        harmless: &[("track_per_rule_stats", "policies are not counted one by one")],
+        changes: &[("rules_stat_prefix", "the counters of rules are allowed and denied")],
     },
     Entry { message: BY_ROUTE, honoured: &["rbac"], harmless: &[], changes: &[] },
 ];

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::rbac::{Rules, Subject};
+use crate::rbac::Rules;
 use crate::stats::RbacStats;
 
 /// Envoy `extensions.filters.http.rbac.v3.RBAC`.
@@ -43,15 +43,7 @@ impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let by_route = request.route.first().map(|RbacPerRoute(config)| config);
         let config = by_route.unwrap_or(&self.config);
-        let record = request.facts.record;
-        let subject = Subject {
-            local: record.downstream_local.as_ref(),
-            direct: record.downstream_direct_remote.as_ref(),
-            remote: record.downstream_remote.as_ref(),
-            server_name: record.server_name.as_deref().unwrap_or_default(),
-            tls: record.downstream_tls.as_deref(),
-            request: Some(request.head),
-        };
+        let subject = request.subject();
         if let Some(shadow) = &config.shadow {
             self.stats.count_shadow(shadow.judge(&subject).is_allowed);
         }

@@ -27,6 +27,7 @@ fn host(domain: &str, routes: Vec<Route>) -> VirtualHost {
         name: domain.into(),
         domains: vec![domain.into()],
         routes: routes.into_iter().map(Arc::new).collect(),
+        matcher: None,
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),

@@ -1,0 +1,60 @@
+//! Envoy `ExtensionWithMatcher`: a filter that some requests skip.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{
+    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, StreamFilter,
+};
+use crate::matcher::tree::Tree;
+
+/// A filter behind a matcher.
+#[derive(Debug)]
+pub struct Matching {
+    /// The filter.
+    pub inner: Arc<dyn FilterConfig>,
+    /// Requests for which it leads to an action, which is [`Skip`], go without the filter.
+    pub tree: Tree<Skip>,
+}
+
+/// Envoy `SkipFilter`.
+#[derive(Clone, Copy, Debug)]
+pub struct Skip;
+
+impl FilterConfig for Matching {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(Instance { inner: self.inner.start(scope), tree: self.tree.clone() })
+    }
+
+    fn reads_record(&self) -> bool {
+        let mut reads = self.inner.reads_record();
+        self.tree.inputs(&mut |input| reads |= !input.is_of_request());
+        reads
+    }
+}
+
+#[derive(Debug)]
+struct Instance {
+    inner: Rc<dyn HttpFilter>,
+    tree: Tree<Skip>,
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        match self.tree.find(&request.subject()) {
+            None => self.inner.on_request(request),
+            // The filter does not see the response either.
+            Some(Skip) => OnRequest::Watch(Box::new(Skipped)),
+        }
+    }
+
+    fn on_response(&self, response: &mut ResponseView<'_>) {
+        self.inner.on_response(response);
+    }
+}
+
+/// Goes with a stream that skips the filter.
+#[derive(Debug)]
+struct Skipped;
+
+impl StreamFilter for Skipped {}
