@@ -9,6 +9,7 @@
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |
 //! | [`http2`] | HTTP/2: [`http2::Connection`] towards either, with [`http2::hpack`] |
 //! | [`machine`] | the [`Machine`] trait, its [`Input`] and [`Output`], ids and addresses |
+//! | [`proxy`] | [`proxy::Handshake`]: how a client asks a proxy for a tunnel, by CONNECT or SOCKS 5 |
 //! | [`time`] | [`Instant`]: 64-bit nanoseconds that only a driver or a simulator can advance |
 //! | [`tls`] | [`tls::Layer`]: TLS between bytes and codec |
 //! | [`timer`] | [`Timers`]: one lazily re-armed deadline for each slot |
@@ -28,6 +29,7 @@ mod lines;
 pub mod machine;
 pub mod name;
 mod out;
+pub mod proxy;
 pub mod time;
 pub mod timer;
 pub mod tls;

@@ -31,6 +31,8 @@ pub struct Layer {
     stage: Stage,
     sent_close_notify: bool,
     sealed_records: u64,
+    /// The layer that carries its records, where it is not the transport itself.
+    below: Option<Box<Self>>,
 }
 
 /// Which side of the connection this is.
@@ -97,7 +99,15 @@ impl Layer {
             stage: Stage::Handshake,
             sent_close_notify: false,
             sealed_records: 0,
+            below: None,
         }
+    }
+
+    /// The same inside another, whose handshake is over: what this one sends is sealed twice (a tunnel through a proxy
+    /// that is spoken to under TLS).
+    #[must_use]
+    pub fn over(self, below: Box<Self>) -> Self {
+        Self { below: Some(below), ..self }
     }
 
     /// Takes what arrived and appends what it says to `plain`. Afterwards [`Layer::take_output`] may have something.
@@ -106,6 +116,14 @@ impl Layer {
     /// When the connection is of no more use. What was said before the fault is in `plain`, and an alert for the peer
     /// in the output.
     pub fn receive(&mut self, chunk: &[u8], plain: &mut BytesMut) -> Result<(), Fault> {
+        let Some(below) = &mut self.below else { return self.receive_records(chunk, plain) };
+        let mut records = BytesMut::new();
+        let carried = below.receive(chunk, &mut records);
+        self.receive_records(&records, plain)?;
+        carried
+    }
+
+    fn receive_records(&mut self, chunk: &[u8], plain: &mut BytesMut) -> Result<(), Fault> {
         if let Stage::Failed(fault) = self.stage {
             return Err(fault);
         }
@@ -148,7 +166,7 @@ impl Layer {
             Stage::Open | Stage::Ended if self.sent_close_notify => Err(Fault::Internal),
             Stage::Open | Stage::Ended => {
                 self.sealed_records += records(plain.len()) as u64;
-                self.write(Wish::Seal(plain), out)
+                self.send(Wish::Seal(plain), out)
             }
         }
     }
@@ -157,13 +175,26 @@ impl Layer {
     pub fn send_close_notify(&mut self, out: &mut BytesMut) {
         if self.is_established() && !std::mem::replace(&mut self.sent_close_notify, true) {
             // Without it the peer takes the end for a cut, which is all that is left then.
-            let _ = self.write(Wish::CloseNotify, out);
+            let _ = self.send(Wish::CloseNotify, out);
+            if let Some(below) = &mut self.below {
+                below.send_close_notify(out);
+            }
         }
     }
 
     /// Records that are to be sent before anything that is sealed after this.
     pub fn take_output(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.outgoing)
+        let own = std::mem::take(&mut self.outgoing);
+        let Some(below) = &mut self.below else { return own };
+        let mut output = below.take_output();
+        if !own.is_empty() {
+            let mut sealed = BytesMut::new();
+            // What cannot be sealed any more has no way to the peer.
+            if below.seal(&own, &mut sealed).is_ok() {
+                output.extend_from_slice(&sealed);
+            }
+        }
+        output
     }
 
     /// Whether the handshake is over, so that bytes can be sealed.
@@ -181,8 +212,9 @@ impl Layer {
 
     /// Bytes that are kept of an incomplete record.
     #[must_use]
-    pub const fn buffered(&self) -> usize {
-        self.incoming.capacity() + self.outgoing.capacity()
+    pub fn buffered(&self) -> usize {
+        let below = self.below.as_ref().map_or(0, |below| below.buffered());
+        self.incoming.capacity() + self.outgoing.capacity() + below
     }
 
     /// Whether its key has sealed so much that a connection which can be spared should end: TLS 1.2 cannot change it,
@@ -348,6 +380,16 @@ impl Layer {
         self.incoming = Vec::new();
         self.stage = Stage::Failed(fault);
         fault
+    }
+
+    /// Writes through the layer below, where there is one.
+    fn send(&mut self, wish: Wish<'_>, out: &mut BytesMut) -> Result<(), Fault> {
+        let Some(mut below) = self.below.take() else { return self.write(wish, out) };
+        let mut records = BytesMut::new();
+        let written = self.write(wish, &mut records);
+        let carried = below.seal(&records, out);
+        self.below = Some(below);
+        written.and(carried)
     }
 
     fn write(&mut self, wish: Wish<'_>, out: &mut BytesMut) -> Result<(), Fault> {
