@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 5u
+#define TOWPATH_ABI_MINOR 6u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -116,7 +116,8 @@ enum {
     /* since 1.2: the link has no connection, or had none in time: the request was not sent */
     TOWPATH_ERROR_NOT_CONNECTED = 56,
     /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
-    TOWPATH_ERROR_DECODING = 57
+    TOWPATH_ERROR_DECODING = 57,
+    TOWPATH_ERROR_PROXY = 58 /* since 1.6: the proxy gives no way to the origin */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -178,7 +179,14 @@ typedef struct towpath_engine_options {
     uint64_t cache_bytes;     /* that it takes at most: 67108864 */
     /* by so much a response may be stale that stands in for a server which does not answer: 0 */
     uint32_t cache_stale_s;
-    uint32_t reserved_too;    /* 0 */
+
+    /* Since 1.6: not 0: the proxies of the environment, by curl's rules (http_proxy, HTTPS_PROXY, ALL_PROXY, NO_PROXY).
+     */
+    uint32_t proxy_from_environment;
+    /* Since 1.6: a proxy for all requests, as "http://user:password@host:port", "https://…", "socks5://…"; it resolves
+     * names. An empty text is none, whatever the environment says. */
+    const char *proxy;
+    const char *no_proxy;     /* since 1.6: but not for these, as "example.org,10.0.0.0/8" */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */

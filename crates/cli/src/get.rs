@@ -124,7 +124,7 @@ impl Get {
     fn make(&self) -> io::Result<Done> {
         let engine = self.connect.engine(&self.options)?;
         let (jar, cookies) = self.cookies()?;
-        let mut client = engine.client();
+        let mut client = engine.client().proxies(self.connect.proxies()?);
         if let Some(jar) = &jar {
             client = client.cookies(jar);
         }

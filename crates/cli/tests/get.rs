@@ -103,6 +103,33 @@ fn redirects_are_followed_where_that_is_asked_for() {
     assert_eq!(report["redirects"][0]["status"], 302);
 }
 
+#[test]
+fn proxies_are_those_that_are_named_or_those_of_the_environment() {
+    let address = echo();
+    let proxy = format!("http://{address}");
+    let words = ["-x", &proxy, "-U", "u:p", "--proxy-header", "X-Own: 1", "http://a.test/b"];
+    let named = text(&get(&words).stdout);
+    assert!(named.starts_with("GET http://a.test/b HTTP/1.1\r\n"), "{named}");
+    assert!(named.contains("proxy-authorization: Basic dTpw\r\n"), "{named}");
+    assert!(named.contains("x-own: 1\r\n"), "{named}");
+    let of_environment = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command.env("http_proxy", &proxy).env("no_proxy", "b.test");
+        command.arg("get").args(words).output().unwrap()
+    };
+    let there = of_environment(&["--timeline", "http://a.test/c"]);
+    assert!(text(&there.stdout).starts_with("GET http://a.test/c HTTP/1.1\r\n"));
+    assert!(text(&there.stderr).contains("through the proxy http://"), "{there:?}");
+    let direct = format!("http://{address}/d");
+    for words in [&["-x", "", &*direct][..], &["--noproxy", "127.0.0.1", &*direct]] {
+        let plain = text(&of_environment(words).stdout);
+        assert!(plain.starts_with("GET /d HTTP/1.1\r\n"), "{plain}");
+    }
+    let refused = get(&["-x", "pac+http://a.test", "http://a.test/"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("PAC scripts are not run"), "{refused:?}");
+}
+
 /// Answers every request with itself, and a cookie.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,6 +15,7 @@ pub(crate) mod origin;
 pub mod report;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{ConnectionId, Instant, QueryId};
@@ -40,7 +41,7 @@ pub(crate) struct Local {
     /// Whether an app has ever made a request.
     pub(crate) is_used: bool,
     pub(crate) calls: HashMap<CallId, ConnectionId>,
-    pub(crate) names: HashMap<(message::Origin, HttpVersions), ClusterId>,
+    pub(crate) names: HashMap<OriginKey, ClusterId>,
     pub(crate) origins: HashMap<ClusterId, OriginState>,
     pub(crate) queries: HashMap<QueryId, ClusterId>,
     pub(crate) finds: HashMap<QueryId, message::Find>,
@@ -57,6 +58,9 @@ pub(crate) struct Local {
     pub(crate) online: bool,
     pub(crate) spares_loopback: bool,
 }
+
+/// By what an origin's connections are shared.
+pub(crate) type OriginKey = (message::Origin, HttpVersions, Option<Arc<message::Proxy>>);
 
 impl Default for Local {
     fn default() -> Self {

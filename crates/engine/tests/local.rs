@@ -17,6 +17,8 @@ mod hedge;
 mod http2;
 #[path = "local/priority.rs"]
 mod priority;
+#[path = "local/proxy.rs"]
+mod proxy;
 #[path = "local/resume.rs"]
 mod resume;
 mod scene;

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 5;
+pub const VERSION: u32 = (1 << 16) | 6;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -57,6 +57,7 @@ pub enum Code {
     FlowLimit = 55,
     NotConnected = 56,
     Decoding = 57,
+    Proxy = 58,
 }
 
 /// `towpath_engine_options`.
@@ -92,7 +93,9 @@ pub struct EngineOptions {
     pub cache_path: *const c_char,
     pub cache_bytes: u64,
     pub cache_stale_s: u32,
-    pub reserved_too: u32,
+    pub proxy_from_environment: u32,
+    pub proxy: *const c_char,
+    pub no_proxy: *const c_char,
 }
 
 /// `towpath_engine_options.on_question`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use towpath::{Builder, Settings, Tls};
+use towpath::{Builder, Proxies, Proxy, Settings, Tls};
 
 use crate::abi::{Code, NONE, OnQuestion};
 use crate::failure::{Failure, Result, c_text};
@@ -70,21 +70,43 @@ pub(crate) struct Wishes<'a> {
     pub(crate) dns_servers: Option<&'a str>,
     pub(crate) system_resolver: bool,
     pub(crate) kept: kept::Wishes<'a>,
+    pub(crate) proxies: ProxyWishes<'a>,
+}
+
+/// Through whom to ask.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ProxyWishes<'a> {
+    pub(crate) proxy: Option<&'a str>,
+    pub(crate) except: Option<&'a str>,
+    pub(crate) from_environment: bool,
+}
+
+impl ProxyWishes<'_> {
+    fn proxies(self) -> Result<Proxies> {
+        let proxies = match self.proxy {
+            // As curl has it: an empty one is none, whatever the environment says.
+            Some(url) if url.trim().is_empty() => Proxies::default(),
+            Some(url) => Proxies::all(Proxy::new(url)?),
+            None if self.from_environment => Proxies::from_environment()?,
+            None => Proxies::default(),
+        };
+        Ok(proxies.except(self.except.unwrap_or_default()))
+    }
 }
 
 impl Wishes<'_> {
     pub(crate) fn start(self) -> Result<Engine> {
-        let kept = self.kept;
-        Engine::new(self.builder()?.start()?, None, kept)
+        let (kept, proxies) = (self.kept, self.proxies.proxies()?);
+        Engine::new(self.builder()?.start()?, None, kept, proxies)
     }
 
     /// The engine of this thread.
     pub(crate) fn lend(self) -> Result<(Engine, Runner)> {
-        let kept = self.kept;
+        let (kept, proxies) = (self.kept, self.proxies.proxies()?);
         let (engine, runner) = self.builder()?.lend()?;
         let owner = std::thread::current().id();
         let runner = Runner { runner: RefCell::new(runner), owner };
-        Ok((Engine::new(engine, Some(owner), kept)?, runner))
+        Ok((Engine::new(engine, Some(owner), kept, proxies)?, runner))
     }
 
     fn builder(self) -> Result<Builder> {
@@ -166,8 +188,9 @@ impl Engine {
         engine: towpath::Engine,
         lent: Option<ThreadId>,
         wishes: kept::Wishes<'_>,
+        proxies: Proxies,
     ) -> Result<Self> {
-        let (client, kept) = wishes.open(engine.client())?;
+        let (client, kept) = wishes.open(engine.client().proxies(proxies))?;
         Ok(Self { engine, client, kept, lent, links: Arc::default() })
     }
 

@@ -102,7 +102,7 @@ unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
-    if options.reserved != 0 || options.reserved_too != 0 {
+    if options.reserved != 0 {
         return Err(Failure::argument("reserved is not 0"));
     }
     let pins = options.pins.cast::<[u8; 32]>();
@@ -136,6 +136,11 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
                 cache_path: text(options.cache_path, "cache_path")?,
                 cache_bytes: options.cache_bytes,
                 cache_stale_s: options.cache_stale_s,
+            },
+            proxies: engine::ProxyWishes {
+                proxy: text(options.proxy, "proxy")?,
+                except: text(options.no_proxy, "no_proxy")?,
+                from_environment: options.proxy_from_environment != 0,
             },
         })
     }
@@ -572,7 +577,9 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     cache_path: std::ptr::null(),
     cache_bytes: 0,
     cache_stale_s: 0,
-    reserved_too: 0,
+    proxy_from_environment: 0,
+    proxy: std::ptr::null(),
+    no_proxy: std::ptr::null(),
 };
 
 /// An event that did not come.

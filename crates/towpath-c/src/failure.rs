@@ -46,6 +46,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) fn code(error: &Error) -> Code {
     match error {
         Error::Url(_) => Code::Url,
+        Error::Proxy(_) => Code::Argument,
         Error::NotAToken(_) => Code::Token,
         Error::Upload(_) => Code::Body,
         Error::Tls(_) => Code::TlsSetup,
@@ -86,6 +87,7 @@ pub(crate) fn failed_code(why: Failed) -> Code {
         Failed::Resolve(_) => Code::Resolve,
         Failed::Connect(_) => Code::Connect,
         Failed::Tls(_) => Code::Tls,
+        Failed::Proxy(_) => Code::Proxy,
         Failed::TimedOut(layer) => layer_code(layer),
         Failed::Disconnected => Code::Disconnected,
         Failed::Protocol => Code::Protocol,

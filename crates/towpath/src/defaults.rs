@@ -9,13 +9,14 @@ use crate::auth::Authenticator;
 #[cfg(feature = "interceptors")]
 use crate::intercept::Chain;
 use crate::url::Url;
-use crate::{HttpVersions, Request, Response};
+use crate::{HttpVersions, Proxies, Request, Response};
 
 /// A client's own wishes.
 #[derive(Clone, Default)]
 pub(crate) struct Defaults {
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) http: HttpVersions,
+    pub(crate) proxies: Option<Arc<Proxies>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     #[cfg(feature = "cookies")]
     pub(crate) cookies: Option<crate::cookies::Jar>,

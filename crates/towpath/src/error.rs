@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use towpath_engine::local::message::{Error as Failed, Layer};
 use towpath_engine::local::report::{AttemptOutcome, Report};
+use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Failure, Instant};
 
@@ -19,6 +20,8 @@ pub enum Error {
     NotAToken(String),
     /// The caller's fault: more was written than the request's `content-length`, or after its end.
     Upload(&'static str),
+    /// The caller's fault: what should be a [`Proxy`](crate::Proxy) is none.
+    Proxy(&'static str),
     /// The peer's or the network's fault: the engine tells which.
     Failed(FailedRequest),
     /// The peer's fault: it sent the request from place to place.
@@ -66,6 +69,8 @@ pub enum Cause {
     Connect(SocketAddr, Failure),
     /// The TLS handshake there failed.
     Tls(SocketAddr, Fault),
+    /// The proxy there gave no tunnel.
+    Proxy(SocketAddr, Refusal),
     /// An earlier attempt of the request on a connection was given up for this.
     Attempt(&'static str),
 }
@@ -95,6 +100,7 @@ impl Cause {
             let cause = match attempt.outcome? {
                 AttemptOutcome::Failed(failure) => Self::Connect(attempt.address, failure),
                 AttemptOutcome::Tls(fault) => Self::Tls(attempt.address, fault),
+                AttemptOutcome::Proxy(refusal) => Self::Proxy(attempt.address, refusal),
                 AttemptOutcome::Usable | AttemptOutcome::GivenUp => return None,
             };
             Some((attempt.ended?, cause))
@@ -113,6 +119,7 @@ impl fmt::Display for Cause {
             Self::Resolve(failure) => write!(f, "no addresses: {failure}"),
             Self::Connect(address, failure) => write!(f, "connect to {address}: {failure}"),
             Self::Tls(address, fault) => write!(f, "TLS with {address}: {fault}"),
+            Self::Proxy(address, refusal) => write!(f, "proxy at {address}: {refusal}"),
             Self::Attempt(why) => f.write_str(why),
         }
     }
@@ -163,6 +170,7 @@ impl Error {
             Self::Url(_)
             | Self::NotAToken(_)
             | Self::Upload(_)
+            | Self::Proxy(_)
             | Self::Redirect(_)
             | Self::Decoding(_)
             | Self::Events(_)
@@ -185,6 +193,7 @@ impl Error {
             Self::Url(_)
                 | Self::NotAToken(_)
                 | Self::Upload(_)
+                | Self::Proxy(_)
                 | Self::TooLarge(_)
                 | Self::EngineThread
                 | Self::Handler
@@ -198,6 +207,7 @@ impl fmt::Display for Error {
             Self::Url(why) => write!(f, "not a URL that can be asked: {why}"),
             Self::NotAToken(word) => write!(f, "not a token: {word:?}"),
             Self::Upload(why) => write!(f, "the request's body: {why}"),
+            Self::Proxy(why) => write!(f, "not a proxy that can be asked: {why}"),
             Self::Failed(failed) => failed.why.fmt(f),
             Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
             Self::Decoding(why) => write!(f, "the response's coding: {why}"),

@@ -305,6 +305,7 @@ fn is_final(error: &Error) -> bool {
         Error::Url(_)
         | Error::NotAToken(_)
         | Error::Upload(_)
+        | Error::Proxy(_)
         | Error::Redirect(_)
         | Error::Events(_)
         | Error::Status(_)

@@ -72,6 +72,7 @@ fn code(error: &Error) -> u16 {
         Error::Url(_)
         | Error::NotAToken(_)
         | Error::Upload(_)
+        | Error::Proxy(_)
         | Error::Redirect(_)
         | Error::Decoding(_)
         | Error::Events(_)

@@ -9,6 +9,8 @@ use towpath_engine::local::report::{
 use towpath_proto::head::Version;
 use towpath_proto::{FlowLimit, Instant};
 
+use crate::proxy::describe;
+
 /// A report as one JSON object, without line breaks. Times are milliseconds since the request began; what did not
 /// happen is `null`.
 ///
@@ -16,6 +18,7 @@ use towpath_proto::{FlowLimit, Instant};
 /// |---|---|
 /// | `schema` | 1; rises when a key changes its meaning |
 /// | `network` | the label of the network that it began on |
+/// | `proxy` | the proxy that it goes through, in words; `null` without one |
 /// | `priority` | `high`, `normal` or `low` |
 /// | `status` | the response's status; 0 without one |
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
@@ -40,6 +43,8 @@ pub fn to_json(report: &Report) -> String {
         let _ = write!(json, ",\"{name}\":{value}");
     };
     add("network", &Text(&report.network));
+    let proxy = report.proxy.as_ref().map(|proxy| describe(proxy));
+    add("proxy", &OrNull(proxy.as_deref().map(Text)));
     add("priority", &Text(report.priority.as_str()));
     add("status", &record.status);
     // The engine's words are those of a proxy, whose downstream side the app is here.
@@ -79,6 +84,7 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
         AttemptOutcome::Usable => "connected".to_owned(),
         AttemptOutcome::Failed(failure) => failure.to_string(),
         AttemptOutcome::Tls(fault) => fault.to_string(),
+        AttemptOutcome::Proxy(refusal) => format!("proxy: {refusal}"),
         AttemptOutcome::GivenUp => "given up".to_owned(),
     });
     format!(

@@ -9,6 +9,7 @@
 //! | `cache` | with the feature `cache`: a `Cache` of responses, in memory or in a folder |
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | `hsts` | with the feature `hsts`: `Hosts` that want to be asked under TLS alone |
+//! | [`proxy`] | [`Proxy`], [`Proxies`]: through whom to ask, and when |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`events`] | [`Events`](events::Events): server-sent events, over connections that break |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
@@ -74,6 +75,7 @@ pub mod report {
     pub use towpath_proto::Instant as Time;
     pub use towpath_proto::head::Version;
 }
+pub mod proxy;
 mod question;
 pub mod redirect;
 pub mod request;
@@ -93,6 +95,7 @@ pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use link::Link;
 pub use outbox::Outbox;
+pub use proxy::{Proxies, Proxy};
 pub use question::Question;
 pub use redirect::Redirect;
 pub use report::Report;

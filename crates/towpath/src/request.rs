@@ -20,10 +20,11 @@ use crate::defaults::Defaults;
 use crate::engine::Life;
 use crate::form::{self, Form};
 use crate::leg::Step;
+use crate::proxy::Way;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
-use crate::{Chunk, Error, HttpVersions, Priority, Response, Trailers, Upload};
+use crate::{Chunk, Error, HttpVersions, Priority, Proxies, Proxy, Response, Trailers, Upload};
 
 /// Makes requests on an engine, and keeps it running; cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -49,9 +50,19 @@ pub struct Request {
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
     decodes: bool,
+    proxying: Proxying,
     /// What it has to do with its client's cache.
     #[cfg(feature = "cache")]
     pub(crate) caching: Caching,
+}
+
+/// Through whom a request goes.
+#[derive(Clone, Debug, Default)]
+enum Proxying {
+    /// As its client says.
+    #[default]
+    OfClient,
+    Through(Option<Proxy>),
 }
 
 /// What a request has to do with a cache.
@@ -137,6 +148,13 @@ impl Client {
         self.with(|defaults| defaults.http = versions)
     }
 
+    /// One whose requests go through these proxies, unless they say otherwise. By default none does:
+    /// [`Proxies::from_environment`] has those of the environment.
+    #[must_use]
+    pub fn proxies(&self, proxies: Proxies) -> Self {
+        self.with(|defaults| defaults.proxies = Some(Arc::new(proxies)))
+    }
+
     /// One whose requests send the cookies of this jar, which takes what servers set. Feature `cookies`.
     #[cfg(feature = "cookies")]
     #[must_use]
@@ -188,6 +206,7 @@ impl Client {
             options: Options { http: self.defaults.http, ..Options::default() },
             redirects: Policy::default(),
             decodes: true,
+            proxying: Proxying::default(),
             #[cfg(feature = "cache")]
             caching: Caching::default(),
         }
@@ -359,6 +378,13 @@ impl Request {
     /// Connections are shared by requests that want the same.
     pub const fn http_versions(mut self, versions: HttpVersions) -> Self {
         self.options.http = versions;
+        self
+    }
+
+    /// Goes through this proxy, whatever its client says; with none without any. So do the requests that redirects lead
+    /// to.
+    pub fn proxy(mut self, proxy: Option<Proxy>) -> Self {
+        self.proxying = Proxying::Through(proxy);
         self
     }
 
@@ -620,6 +646,7 @@ impl Request {
         handler: impl FnOnce(Arc<Call>) -> Option<Box<dyn Handler>>,
     ) -> Result<Arc<Call>, Error> {
         let mut head = self.head()?;
+        let way = self.way()?;
         let body = self.body.clone().filter(|body| !body.is_empty());
         let length = match (self.pieces, &body) {
             (Some(Length(length)), _) => length,
@@ -630,6 +657,9 @@ impl Request {
         }
         let end = if self.pieces.is_some() { length == Some(0) } else { body.is_none() };
         let mut this = self;
+        if let Some(way) = way {
+            this.go_through(way, &mut head)?;
+        }
         this.options.body_bytes = length.unwrap_or(0);
         this.options.body_hash =
             body.as_ref().filter(|_| this.shared.hashes_bodies).map(|body| hash(body));
@@ -650,7 +680,8 @@ impl Request {
     ) -> Result<Arc<Call>, Error> {
         let url = self.url?;
         let shared = Arc::clone(&self.shared);
-        if url.transport == Transport::Tls {
+        let of_proxy = self.options.proxy.as_ref().map(|proxy| proxy.transport);
+        if url.transport == Transport::Tls || of_proxy == Some(Transport::Tls) {
             shared.prepare_tls()?;
         }
         let origin = Origin { host: url.host.into(), port: url.port, transport: url.transport };
@@ -663,6 +694,34 @@ impl Request {
             Err(error) if shared.forget(call.id) => Err(error),
             Ok(()) | Err(_) => Ok(call),
         }
+    }
+
+    /// How it goes through a proxy, where it does.
+    fn way(&self) -> Result<Option<Way>, Error> {
+        let url = self.url.as_ref().map_err(Clone::clone)?;
+        let proxy = match &self.proxying {
+            Proxying::OfClient => self.defaults.proxies.as_ref().and_then(|all| all.of(url)),
+            Proxying::Through(proxy) => proxy.as_ref(),
+        };
+        // HTTP/2 by prior knowledge is spoken with the origin itself.
+        let needs_tunnel = self.options.http == HttpVersions::Http2;
+        proxy.map(|proxy| proxy.before(url, needs_tunnel)).transpose()
+    }
+
+    fn go_through(&mut self, way: Way, head: &mut Head) -> Result<(), Error> {
+        match way {
+            Way::Tunnel(proxy) => self.options.proxy = Some(proxy),
+            Way::Forward(proxy, fields) => {
+                let url = self.url.as_ref().map_err(Clone::clone)?;
+                head.set_path(format!("http://{}{}", url.authority, url.target).as_bytes());
+                for (name, value) in fields {
+                    head.append_bytes(name.as_bytes(), value.as_bytes());
+                }
+                self.options.proxy = Some(proxy);
+                self.options.http = HttpVersions::Http1;
+            }
+        }
+        Ok(())
     }
 
     fn head(&self) -> Result<Head, Error> {

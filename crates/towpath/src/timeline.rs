@@ -8,6 +8,7 @@ use towpath_engine::local::report::{AttemptOutcome, OTHER_FIRST, Report};
 use towpath_proto::{FlowLimit, Instant};
 
 use crate::json::protocol;
+use crate::proxy::describe;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     let mut add = |at: Instant, what: String| list.push((at, what));
     if report.priority != Priority::default() {
         add(start, format!("begin with {} priority", report.priority.as_str()));
+    }
+    if let Some(proxy) = &report.proxy {
+        add(start, format!("through the proxy {}", describe(proxy)));
     }
     for lookup in &report.lookups {
         add(lookup.asked, "ask for addresses".to_owned());
@@ -63,6 +67,7 @@ pub fn entries(report: &Report) -> Vec<Entry> {
                     AttemptOutcome::Usable => format!("attempt {number}: connected"),
                     AttemptOutcome::Tls(fault) => format!("attempt {number}: {fault}"),
                     AttemptOutcome::Failed(failure) => format!("attempt {number}: {failure}"),
+                    AttemptOutcome::Proxy(refusal) => format!("attempt {number}: proxy: {refusal}"),
                     AttemptOutcome::GivenUp => format!("attempt {number}: given up"),
                 },
             );

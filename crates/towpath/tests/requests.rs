@@ -20,6 +20,7 @@ mod memory;
 #[cfg(target_os = "linux")]
 mod network;
 mod outbox;
+mod proxy;
 mod redirect;
 mod server;
 mod tls;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
-use towpath::{Engine, Failure, HttpVersions, Priority, Question, Request, Settings, Tls};
+use towpath::{
+    Engine, Failure, HttpVersions, Priority, Proxies, Proxy, Question, Request, Settings, Tls,
+};
 
 /// How the request is treated.
 #[derive(Debug, Args)]
@@ -88,6 +90,26 @@ pub(super) struct ConnectOptions {
     /// Ask the system for every name (getaddrinfo), and no DNS server directly
     #[arg(long, conflicts_with = "dns_servers")]
     system_resolver: bool,
+    /// Go through this proxy: http, https (TLS with it) or socks5, which resolves names; without a port 1080, under https
+    /// 443. An empty one is none. Without a word on it those of the environment hold (http_proxy, HTTPS_PROXY, ALL_PROXY,
+    /// NO_PROXY), as with curl
+    #[arg(short = 'x', long, value_name = "[SCHEME://]HOST[:PORT]")]
+    proxy: Option<String>,
+    /// Who we are, for the proxy
+    #[arg(short = 'U', long, value_name = "USER:PASSWORD", requires = "proxy")]
+    proxy_user: Option<String>,
+    /// A field for the proxy, as "Name: value"; may be repeated
+    #[arg(long, value_name = "FIELD", requires = "proxy")]
+    proxy_header: Vec<String>,
+    /// Ask the proxy for a tunnel under http as well
+    #[arg(short = 'p', long, requires = "proxy")]
+    proxytunnel: bool,
+    /// Go through a SOCKS proxy that resolves names: as --proxy socks5h://…
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "proxy")]
+    socks5_hostname: Option<String>,
+    /// Hosts that are asked without a proxy: names with what is below them, addresses, networks, or * for all
+    #[arg(long, value_name = "HOST[,HOST]")]
+    noproxy: Option<String>,
     /// A new connection for each request (of use with --count)
     #[arg(long)]
     no_reuse: bool,
@@ -211,6 +233,32 @@ impl ConnectOptions {
             eprintln!("towpath get: begins without what was remembered: {why}");
         }
         Ok(engine)
+    }
+
+    /// Those that are named, or those of the environment.
+    pub(super) fn proxies(&self) -> io::Result<Proxies> {
+        let socks = self.socks5_hostname.as_ref().map(|host| format!("socks5h://{host}"));
+        let proxies = match self.proxy.as_ref().or(socks.as_ref()) {
+            None => Proxies::from_environment().map_err(io::Error::other)?,
+            Some(url) if url.trim().is_empty() => Proxies::default(),
+            Some(url) => Proxies::all(self.proxy(url)?),
+        };
+        Ok(proxies.except(self.noproxy.as_deref().unwrap_or_default()))
+    }
+
+    fn proxy(&self, url: &str) -> io::Result<Proxy> {
+        let mut proxy = Proxy::new(url).map_err(io::Error::other)?;
+        if let Some(who) = &self.proxy_user {
+            let (user, password) = who.split_once(':').unwrap_or((who, ""));
+            proxy = proxy.credentials(user, password);
+        }
+        for field in &self.proxy_header {
+            let Some((name, value)) = field.split_once(':') else {
+                return Err(io::Error::other(format!("{field:?} is not \"Name: value\"")));
+            };
+            proxy = proxy.header(name.trim(), value.trim());
+        }
+        Ok(if self.proxytunnel { proxy.tunnel() } else { proxy })
     }
 
     /// What was learned outlives the process, if that is wanted.

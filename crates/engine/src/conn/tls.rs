@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::tls::{Fault, Layer};
-use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Out, Output, tls};
+use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Out, Output, proxy, tls};
 use towpath_trace::Stamp;
 
 use crate::conn::Connections;
@@ -53,10 +53,70 @@ pub(crate) struct Handshake {
     pub(crate) since: Option<Stamp>,
 }
 
+/// What a driver's connection is before its handshake with the server: nothing, or a tunnel through a proxy.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) local: Address,
+    /// When the driver had connected.
+    pub(crate) connected: Instant,
+    /// Bytes given to the driver that the kernel has not taken yet.
+    pub(crate) outstanding: usize,
+    /// The proxy's TLS.
+    pub(crate) below: Option<Box<Layer>>,
+}
+
+/// A connection to a proxy that is being asked for a tunnel.
+#[derive(Debug)]
+pub(crate) struct OpeningTunnel {
+    pub(crate) attempt: AttemptId,
+    pub(crate) handshake: proxy::Handshake,
+    pub(crate) layer: Option<Box<Layer>>,
+    pub(crate) local: Address,
+    /// When the driver had connected.
+    pub(crate) connected: Instant,
+    /// Bytes given to the driver that the kernel has not taken yet.
+    pub(crate) outstanding: usize,
+}
+
+impl OpeningTunnel {
+    /// Takes what the proxy said; `plain` is empty before and after.
+    pub(crate) fn receive(
+        &mut self,
+        chunk: &[u8],
+        plain: &mut BytesMut,
+    ) -> Result<proxy::Progress, proxy::Refusal> {
+        let Some(layer) = &mut self.layer else { return self.handshake.receive(chunk) };
+        let received = layer.receive(chunk, plain);
+        let said = plain.split();
+        received.map_err(proxy::Refusal::Tls)?;
+        let progress = self.handshake.receive(&said)?;
+        if layer.is_ended() {
+            return Err(proxy::Refusal::Ended);
+        }
+        Ok(progress)
+    }
+
+    /// What is to be sent: the request once the proxy's TLS is up.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        let Some(layer) = &mut self.layer else { return self.handshake.take_output() };
+        let mut output = layer.take_output();
+        if layer.is_established() {
+            let (request, mut sealed) = (self.handshake.take_output(), BytesMut::new());
+            // One that cannot be sealed has failed, which its next bytes tell.
+            if !request.is_empty() && layer.seal(&request, &mut sealed).is_ok() {
+                output.extend_from_slice(&sealed);
+            }
+        }
+        output
+    }
+}
+
 /// All handshakes of a worker, and what they share.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub(crate) open: HashMap<ConnectionId, Handshake>,
+    /// Connections to proxies that are being asked for a tunnel.
+    pub(crate) tunnels: HashMap<ConnectionId, OpeningTunnel>,
     pub(crate) clock: tls::Clock,
     /// Where records are opened to; most of the time no slice of it is held.
     pub(crate) plain: BytesMut,
@@ -96,12 +156,15 @@ impl Connections {
     pub(crate) fn on_handshake_sent(&mut self, id: ConnectionId, bytes: usize) {
         if let Some(handshake) = self.handshakes.open.get_mut(&id) {
             handshake.outstanding = handshake.outstanding.saturating_sub(bytes);
+        } else if let Some(opening) = self.handshakes.tunnels.get_mut(&id) {
+            opening.outstanding = opening.outstanding.saturating_sub(bytes);
         }
     }
 
     /// Gives up a handshake together with its connect.
     pub(crate) fn cancel_handshake(&mut self, id: ConnectionId, env: &mut Env) {
         self.handshakes.open.remove(&id);
+        self.handshakes.tunnels.remove(&id);
         self.push(Output::Close { connection: id, how: Close::Abort }, env);
     }
 

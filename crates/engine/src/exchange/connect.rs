@@ -3,7 +3,7 @@
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
 use crate::conn::mux::Mux;
-use crate::conn::tls::Secured;
+use crate::conn::tls::{Reached, Secured};
 use crate::conn::{AppPath, Connection, ConnectionTimer, Contact, Role, Upstream};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
@@ -22,8 +22,13 @@ impl Exchange {
         local: Address,
         now: Instant,
     ) {
-        if !self.begin_handshake(id, connection, &local, now) {
-            self.establish(id, connection, local, None, now);
+        let reached = Reached { local, connected: now, outstanding: 0, below: None };
+        let begun = match self.begin_tunnel(id, connection, reached, now) {
+            Ok(()) => Ok(()),
+            Err(reached) => self.begin_handshake(id, connection, reached, now),
+        };
+        if let Err(reached) = begun {
+            self.establish(id, connection, reached.local, None, now);
         } else if let Some(attempt) =
             self.upstreams.attempts.get(id).filter(|one| one.target.is_some())
         {

@@ -1,32 +1,36 @@
 //! Handshakes and records, for connects and streams.
 
 use bytes::Bytes;
+use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::{Fault, Layer};
-use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Output};
+use towpath_proto::{AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
 use crate::conn::ConnectionTimer;
 use crate::conn::spans::handshake_begins;
-use crate::conn::tls::{Handshake, Handshakes, Secured};
+use crate::conn::tls::{Handshake, Handshakes, Reached, Secured};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, Stream};
 use crate::ids::{Closer, Protocol, ResetReason};
 
 impl Exchange {
-    /// Begins the handshake on a connection that the driver has made; false if its cluster is spoken to in plain text.
+    /// Begins the handshake on a connection that the driver has made; gives it back if its cluster is spoken to in plain
+    /// text.
     pub(crate) fn begin_handshake(
         &mut self,
         id: AttemptId,
         connection: ConnectionId,
-        local: &Address,
+        reached: Reached,
         now: Instant,
-    ) -> bool {
+    ) -> Result<(), Reached> {
         let Some(pool_key) = self.upstreams.attempts.get(id).map(|it| it.pool_key) else {
-            return false;
+            return Err(reached);
         };
-        let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else { return false };
+        let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) else {
+            return Err(reached);
+        };
         let (Some(tls), Some(pool)) = (cluster.tls_of(pool_key), cluster.pool(pool_key)) else {
-            return false;
+            return Err(reached);
         };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let name = tls.name.of(&pool.hostname);
@@ -34,13 +38,17 @@ impl Exchange {
         self.upstreams.attempts.secure(id, connection);
         match layer {
             Ok(mut layer) => {
+                let Reached { local, connected, outstanding, below } = reached;
+                if let Some(below) = below {
+                    layer = layer.over(below);
+                }
                 let hello = layer.take_output();
                 let handshake = Handshake {
                     attempt: id,
                     layer: Box::new(layer),
-                    local: local.clone(),
-                    connected: now,
-                    outstanding: hello.len(),
+                    local,
+                    connected,
+                    outstanding: outstanding + hello.len(),
                     since: handshake_begins(),
                 };
                 self.conns.handshakes.open.insert(connection, handshake);
@@ -48,14 +56,16 @@ impl Exchange {
             }
             Err(fault) => self.fail_handshake(id, connection, fault, now),
         }
-        true
+        Ok(())
     }
 
     /// Records for a connection that is no other's, in its handshake perhaps.
     pub(crate) fn on_handshake_received(&mut self, id: ConnectionId, chunk: &[u8], now: Instant) {
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let Handshakes { open, plain, .. } = &mut self.conns.handshakes;
-        let Some(handshake) = open.get_mut(&id) else { return };
+        let Some(handshake) = open.get_mut(&id) else {
+            return self.on_tunnel_received(id, chunk, now);
+        };
         let attempt = handshake.attempt;
         let received = handshake.layer.receive(chunk, plain);
         let early = plain.split().freeze();
@@ -74,6 +84,8 @@ impl Exchange {
     pub(crate) fn on_handshake_ended(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
         if let Some(attempt) = self.conns.handshakes.attempt(id) {
             self.fail_handshake(attempt, id, fault, now);
+        } else {
+            self.fail_tunnel(id, Refusal::Ended, now);
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::head::Head;
+use towpath_proto::proxy::{Credentials, Refusal};
 use towpath_proto::tls::{ClientTemplate, Fault};
 use towpath_proto::{Failure, QueryId};
 
@@ -216,6 +217,27 @@ pub struct Origin {
     pub transport: Transport,
 }
 
+impl Open {
+    /// Where connections for it go.
+    pub(crate) fn dialled(&self) -> Origin {
+        match &self.options.proxy {
+            Some(proxy) => proxy.dialled(self.origin.transport),
+            None => self.origin.clone(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Where connections through it go, for origins of this transport.
+    pub(crate) fn dialled(&self, transport: Transport) -> Origin {
+        let transport = match self.protocol {
+            ProxyProtocol::Forward => self.transport,
+            ProxyProtocol::Connect | ProxyProtocol::Socks5 => transport,
+        };
+        Origin { host: Arc::clone(&self.host), port: self.port, transport }
+    }
+}
+
 impl Origin {
     /// Whether it is this machine itself: a loopback address, or a name that has no other (RFC 6761 §6.3).
     #[must_use]
@@ -249,9 +271,41 @@ pub enum HttpVersions {
     Http2,
 }
 
+/// A proxy. It resolves the origin's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Proxy {
+    /// A name, or an address as text (IPv6 without brackets).
+    pub host: Arc<str>,
+    /// The port.
+    pub port: u16,
+    /// What is spoken below its protocol. Under TLS it is believed as [`Command::Tls`] says.
+    pub transport: Transport,
+    /// How it is asked.
+    pub protocol: ProxyProtocol,
+    /// Who asks.
+    pub credentials: Option<Credentials>,
+    /// More fields for its CONNECT.
+    pub fields: Vec<(String, String)>,
+}
+
+/// How a proxy is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProxyProtocol {
+    /// The request itself is sent to it, as its head says it: with a target in absolute-form (RFC 9112 §3.2.2), and who
+    /// asks in a field. All origins that are reached so share connections.
+    Forward,
+    /// For a tunnel, by CONNECT in HTTP/1.1 (RFC 9110 §9.3.6).
+    Connect,
+    /// For a tunnel, by SOCKS version 5 (RFC 1928, RFC 1929).
+    Socks5,
+}
+
 /// How a request is treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// The proxy through which its origin is reached; connections are shared by requests with the same. By default
+    /// none.
+    pub proxy: Option<Arc<Proxy>>,
     /// Which versions of HTTP are spoken; connections are shared by requests that want the same.
     pub http: HttpVersions,
     /// From the beginning to the end, with all repetitions, whatever moves; by default there is no such limit.
@@ -297,6 +351,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            proxy: None,
             http: HttpVersions::Negotiated,
             total: None,
             answer: Some(Duration::from_secs(60)),
@@ -429,6 +484,8 @@ pub enum Error {
     Connect(Failure),
     /// The TLS handshake failed.
     Tls(Fault),
+    /// The proxy gives no tunnel.
+    Proxy(Refusal),
     /// A limit on time; which, is told by its layer.
     TimedOut(Layer),
     /// The connection ended before the response was whole.
@@ -502,6 +559,7 @@ impl std::fmt::Display for Error {
             Self::Resolve(failure) => write!(f, "cannot resolve the name: {failure}"),
             Self::Connect(failure) => write!(f, "cannot connect: {failure}"),
             Self::Tls(fault) => write!(f, "the TLS handshake failed: {fault}"),
+            Self::Proxy(refusal) => write!(f, "the proxy gives no tunnel: {refusal}"),
             Self::NoTls => f.write_str("TLS is not set up"),
             Self::TimedOut(layer) => write!(f, "timed out ({})", layer.as_str()),
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),

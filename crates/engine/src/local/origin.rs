@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::tls::ServerName;
+use towpath_proto::proxy::{self, Refusal};
+use towpath_proto::tls::{self, ServerName};
 use towpath_proto::{Address, AttemptId, ConnectionId, Instant, QueryId, http1, http2};
 
 use crate::client::back_off::BackOffs;
@@ -20,7 +21,9 @@ use crate::client::race::Race;
 use crate::client::timeouts::{Quantiles, SIZE_CLASSES, size_class};
 use crate::client::window::Window;
 use crate::env::{Env, TimerSlot};
-use crate::local::message::{HttpVersions, Origin, Outcome, Settings, Transport};
+use crate::local::message::{
+    HttpVersions, Origin, Outcome, Proxy, ProxyProtocol, Settings, Transport,
+};
 use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
 use crate::serving::HTTP2;
@@ -33,7 +36,10 @@ use crate::tally::Tallies;
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
 pub(crate) struct OriginState {
+    /// Where its connections go: to the origin itself, or to its proxy.
     pub(crate) key: Origin,
+    /// How the proxy is asked, where it is reached through one.
+    pub(crate) tunnel: Option<Box<Tunnel>>,
     pub(crate) names: Names,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) race: Race,
@@ -46,6 +52,35 @@ pub(crate) struct OriginState {
     pub(crate) rests: BackOffs,
     /// What those that wait wait for, where no other connection is begun.
     pub(crate) held: Option<Hold>,
+}
+
+/// How an origin is reached through a proxy.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    pub(crate) proxy: Arc<Proxy>,
+    /// Where to.
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
+    /// How the proxy is spoken to under TLS, and its name.
+    pub(crate) tls: Option<(tls::Client, ServerName)>,
+    /// Why the attempt that is just ending got none.
+    pub(crate) refused: Option<Refusal>,
+}
+
+impl Tunnel {
+    /// What is said to the proxy.
+    pub(crate) fn handshake(&self) -> Result<proxy::Handshake, Refusal> {
+        let who = self.proxy.credentials.as_ref();
+        match self.proxy.protocol {
+            ProxyProtocol::Socks5 => proxy::Handshake::socks5(&self.host, self.port, who),
+            ProxyProtocol::Connect | ProxyProtocol::Forward => {
+                let brackets = if self.host.contains(':') { ["[", "]"] } else { ["", ""] };
+                let authority =
+                    format!("{}{}{}:{}", brackets[0], self.host, brackets[1], self.port);
+                Ok(proxy::Handshake::connect(&authority, &self.proxy.fields, who))
+            }
+        }
+    }
 }
 
 /// The peer of a connection was asked whether it is there, before it gets what must not be sent twice.
@@ -79,6 +114,7 @@ impl OriginState {
         };
         Self {
             key: key.clone(),
+            tunnel: None,
             names,
             addresses: literal.map(|ip| SocketAddr::new(ip, key.port)).into_iter().collect(),
             race,
@@ -205,6 +241,24 @@ impl Local {
             ..http2::Options::default()
         };
         Some(Arc::new(Http2 { options: Arc::new(options), choice, keepalive: None }))
+    }
+
+    /// How an origin is reached through a proxy. `None` where TLS to it is not set up.
+    pub(crate) fn tunnel(
+        &self,
+        key: &Origin,
+        proxy: &Arc<Proxy>,
+        clock: &tls::Clock,
+    ) -> Option<Tunnel> {
+        let tls = match proxy.transport {
+            Transport::Plain => None,
+            Transport::Tls => {
+                let name = ServerName::new(&proxy.host).unwrap_or_else(|_| ServerName::unnamed());
+                Some((self.tls.as_ref()?.client(clock), name))
+            }
+        };
+        let (proxy, host) = (Arc::clone(proxy), Arc::clone(&key.host));
+        Some(Tunnel { proxy, host, port: key.port, tls, refused: None })
     }
 
     pub(crate) fn origin_tls(&self, key: &Origin) -> Option<UpstreamTls> {

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use towpath_proto::head::Version;
+use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, FlowLimit, Instant};
 
-use super::message::Layer;
+use super::message::{Layer, Proxy};
 use crate::client::priority::Priority;
 use crate::client::race::Why;
 use crate::client::timeouts::Layers;
@@ -22,6 +23,8 @@ pub struct Report {
     pub network: Arc<str>,
     /// How urgent it was.
     pub priority: Priority,
+    /// The proxy that it goes through.
+    pub proxy: Option<Arc<Proxy>>,
     /// Questions to the resolver that were under way while it waited.
     pub lookups: Vec<Lookup>,
     /// Connection attempts that were under way while it waited.
@@ -87,6 +90,8 @@ pub enum AttemptOutcome {
     Failed(Failure),
     /// A connection whose TLS handshake failed.
     Tls(Fault),
+    /// A connection to a proxy that gave no tunnel.
+    Proxy(Refusal),
     /// Given up: too old, or a fresher one took its place.
     GivenUp,
 }

@@ -391,6 +391,37 @@ static void whom_to_ask_for_names_is_the_app_s_choice(void)
     CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
 }
 
+/* Nothing listens at the proxy: a request that goes through it fails, one that does not is answered. */
+static void requests_go_through_a_proxy_where_one_is_set(void)
+{
+    towpath_engine_options options;
+    towpath_request_options request = options_for("/length");
+    towpath_engine *engine;
+    uint32_t status;
+    int coded;
+    char body[64];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.proxy = "socks4://127.0.0.1:1";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT && engine == NULL);
+    CHECK(strstr(towpath_last_error(), "version 5") != NULL);
+    options.proxy = "socks5://127.0.0.1:1";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_ERROR_CONNECT);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    options.no_proxy = "127.0.0.0/8";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    options.no_proxy = NULL;
+    options.proxy = "";
+    options.proxy_from_environment = 1;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+}
+
 /* What a request that is told to a function went through. */
 struct heard {
     pthread_mutex_t lock;
@@ -1173,6 +1204,7 @@ int main(int argc, char **argv)
     answers_are_followed_and_decoded_where_it_is_asked_for(engine);
     what_is_kept_is_there_in_the_next_life(argv[2]);
     who_asks_is_told_to_whom_wants_to_know(engine);
+    requests_go_through_a_proxy_where_one_is_set();
     whom_to_ask_for_names_is_the_app_s_choice();
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();

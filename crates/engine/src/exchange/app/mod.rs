@@ -7,6 +7,7 @@ pub(crate) mod hedge;
 pub(crate) mod limits;
 pub(crate) mod liveness;
 pub(crate) mod origin;
+pub(crate) mod proxy;
 pub(crate) mod queue;
 pub(crate) mod resume;
 pub(crate) mod retry;
@@ -97,9 +98,9 @@ impl Exchange {
         let known = self.upstreams.app.calls.contains_key(&open.call);
         let refused = if full || known {
             Some(Error::Overflow)
-        } else if !self.upstreams.app.reaches(&open.origin) && !open.options.waits {
+        } else if !self.upstreams.app.reaches(&open.dialled()) && !open.options.waits {
             Some(Error::Offline)
-        } else if open.origin.transport == Transport::Tls && self.upstreams.app.tls.is_none() {
+        } else if wants_tls(&open) && self.upstreams.app.tls.is_none() {
             Some(Error::NoTls)
         } else if open.options.http == HttpVersions::Http2 && !HTTP2 {
             Some(Error::NoHttp2)
@@ -109,12 +110,13 @@ impl Exchange {
         if let Some(error) = refused {
             return self.env.refuse_call(open.call, error, now);
         }
-        let Some(cluster) = self.origin(&open.origin, open.options.http, now) else {
+        let Some(cluster) = self.origin(&open.origin, &open.options, now) else {
             return self.env.refuse_call(open.call, Error::Overflow, now);
         };
         let report = Report {
             priority: open.options.priority,
             network: Arc::clone(self.upstreams.app.memory.network()),
+            proxy: open.options.proxy.clone(),
             ..Report::default()
         };
         let call = Call::new(open.call, open.options, report, now);
@@ -292,4 +294,10 @@ impl Exchange {
     pub(crate) fn is_large_upload(&self, index: StreamIndex) -> bool {
         self.call(index).is_some_and(|call| call.options.body_bytes > INITIAL_WINDOW_BYTES)
     }
+}
+
+/// Whether its origin, or the proxy on the way there, is spoken to under TLS.
+fn wants_tls(open: &Open) -> bool {
+    let proxy = open.options.proxy.as_ref().map(|proxy| proxy.transport);
+    open.origin.transport == Transport::Tls || proxy == Some(Transport::Tls)
 }

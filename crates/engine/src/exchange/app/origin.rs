@@ -1,8 +1,10 @@
 //! Requests that wait for an origin: what is found out about it, and what that means for them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::proxy::Refusal;
 use towpath_proto::{AttemptId, Close, Failure, Instant, QueryId};
 
 use crate::client::race::{Outlook, Race};
@@ -11,7 +13,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{PoolKey, ResetReason};
 use crate::local::StandbyReason;
-use crate::local::message::{Error, HttpVersions, NetworkChange, Origin};
+use crate::local::message::{Error, NetworkChange, Options, Origin, Proxy, ProxyProtocol};
 use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
 use crate::local::report::AttemptOutcome;
 use crate::snapshot::ClusterId;
@@ -21,25 +23,42 @@ impl Exchange {
     pub(crate) fn origin(
         &mut self,
         key: &Origin,
-        http: HttpVersions,
+        options: &Options,
         now: Instant,
     ) -> Option<ClusterId> {
-        let name = (key.clone(), http);
+        let dialled = options
+            .proxy
+            .as_ref()
+            .map_or_else(|| key.clone(), |proxy| proxy.dialled(key.transport));
+        let forwards = |proxy: &&Arc<Proxy>| proxy.protocol == ProxyProtocol::Forward;
+        // A proxy that forwards is like an origin.
+        let (key, proxy) = match options.proxy.as_ref() {
+            proxy if proxy.as_ref().is_some_and(forwards) => (&dialled, None),
+            proxy => (key, proxy),
+        };
+        let http = options.http;
+        let name = (key.clone(), http, proxy.cloned());
         if let Some(id) = self.upstreams.app.names.get(&name) {
             return Some(*id);
         }
         if self.upstreams.app.origins.len() >= MOST_ORIGINS && !self.forget_origin(now) {
             return None;
         }
+        let clock = &self.conns.handshakes.clock;
+        let tunnel = match proxy {
+            Some(proxy) => Some(Box::new(self.upstreams.app.tunnel(key, proxy, clock)?)),
+            None => None,
+        };
         let id = self.upstreams.add_cluster(
             self.upstreams.app.origin_cluster(key, http),
             &mut self.conns,
             &mut self.env,
         );
         let mut race = Race::new(self.upstreams.app.settings.race);
-        race.set_online(self.upstreams.app.reaches(key));
+        race.set_online(self.upstreams.app.reaches(&dialled));
         self.upstreams.app.names.insert(name, id);
-        self.upstreams.app.origins.insert(id, OriginState::new(key, race));
+        let state = OriginState { tunnel, ..OriginState::new(&dialled, race) };
+        self.upstreams.app.origins.insert(id, state);
         self.upstreams.app.recall_addresses(id, now);
         Some(id)
     }
@@ -69,9 +88,12 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(origin) = self.upstreams.app.origins.get_mut(&id) else { return };
+        let refusal = origin.tunnel.as_mut().and_then(|tunnel| tunnel.refused.take());
         // A handshake that fails is an answer: the same peer will answer the same.
         let (failure, outcome, error) = if let ResetReason::Tls(fault) = reason {
             (Failure::Denied, AttemptOutcome::Tls(fault), Some(Error::Tls(fault)))
+        } else if let Some(refusal) = refusal {
+            (of_refusal(refusal), AttemptOutcome::Proxy(refusal), Some(Error::Proxy(refusal)))
         } else {
             let failure = reason.failure();
             (failure, AttemptOutcome::Failed(failure), None)
@@ -80,6 +102,7 @@ impl Exchange {
         let took = origin.took(attempt.0);
         if let Some(address) = origin.race.failed(attempt.0, failure, now)
             && !is_ours(reason, took)
+            && !refusal.is_some_and(speaks)
         {
             self.upstreams.app.memory.failed(address, now);
         }
@@ -247,6 +270,26 @@ fn is_ours(reason: ResetReason, took: Option<Duration>) -> bool {
         | Failure::Os(_)
         | _ => false,
     }
+}
+
+/// What a proxy's refusal says of waiting: where the origin cannot be reached from there, it may be later.
+const fn of_refusal(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Ended => Failure::Reset,
+        Refusal::Status(504) | Refusal::Socks(3 | 4 | 6) => Failure::Unreachable,
+        Refusal::Status(_)
+        | Refusal::Socks(_)
+        | Refusal::Credentials
+        | Refusal::Malformed
+        | Refusal::Tls(_)
+        | Refusal::TooLong
+        | _ => Failure::Denied,
+    }
+}
+
+/// Whether a proxy that refuses speaks its protocol, so that its address is not to blame.
+const fn speaks(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::Status(_) | Refusal::Socks(_) | Refusal::Credentials)
 }
 
 /// Less than a round trip to anybody.
