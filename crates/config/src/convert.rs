@@ -28,6 +28,7 @@ mod http_filter;
 mod listener;
 mod matcher;
 mod matcher_tree;
+mod metadata;
 mod original_dst;
 mod outlier;
 mod overload;

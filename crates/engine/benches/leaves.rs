@@ -21,7 +21,7 @@ fn routes(c: &mut Criterion) {
     for (hosts, routes) in [(8, 1), (50, 10), (500, 100)] {
         let table = cases::table(hosts, routes);
         c.bench_function(&format!("route/{hosts} hosts, {routes} routes"), |b| {
-            b.iter(|| black_box(table.pick(black_box(&head), 7)));
+            b.iter(|| black_box(table.pick(black_box(&head), None, 7)));
         });
     }
     let rules = PathRules {

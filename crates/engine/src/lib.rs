@@ -35,6 +35,7 @@ pub mod route;
 mod serving;
 pub mod snapshot;
 pub mod stats;
+pub mod stream_info;
 pub mod tally;
 pub mod total;
 mod upstream;

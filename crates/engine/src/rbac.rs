@@ -7,7 +7,7 @@ use std::ops::Range;
 use towpath_proto::Address;
 
 use crate::matcher::tree::Tree;
-use crate::matcher::{HeaderMatcher, StringMatcher};
+use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, StringMatcher};
 pub use crate::matcher::{Subject, Whose};
 use crate::record::DownstreamTls;
 use crate::record::details;
@@ -82,6 +82,10 @@ pub enum Rule {
     /// `authenticated`: what is spoken is TLS; where a name is wanted, a URI, a domain or the subject of the client's
     /// certificate has it.
     Authenticated(Option<StringMatcher>),
+    /// `metadata`, `sourced_metadata`: the stream's dynamic metadata.
+    Metadata(MetadataMatcher),
+    /// `filter_state`.
+    FilterState(FilterStateMatcher),
 }
 
 /// What rules say.
@@ -170,6 +174,8 @@ impl Rule {
             Self::ServerName(matcher) => matcher.matches(subject.server_name.as_bytes()),
             Self::Authenticated(None) => subject.tls.is_some(),
             Self::Authenticated(Some(name)) => subject.tls.is_some_and(|tls| is_called(tls, name)),
+            Self::Metadata(matcher) => matcher.matches(subject.info),
+            Self::FilterState(matcher) => matcher.matches(subject.info),
         }
     }
 }

@@ -244,6 +244,8 @@ fn plain_route(name: &str, action: Forward) -> Route {
         path: PathMatch::Prefix(Text { bytes: Arc::from(&b"/"[..]), case_sensitive: true }),
         headers: Vec::new(),
         query: Vec::new(),
+        metadata: Vec::new(),
+        state: Vec::new(),
         fraction: None,
         grpc_only: false,
         action: Action::Forward(Box::new(action)),

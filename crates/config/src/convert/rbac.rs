@@ -145,6 +145,15 @@ impl Converter<'_> {
             "remote_ip" => Rule::Address(Whose::Remote, self.prefix(inner)?),
             "destination_port_range" => self.port_range(inner)?,
             "requested_server_name" => Rule::ServerName(self.string_matcher(inner)?),
+            "metadata" => Rule::Metadata(self.metadata_matcher(inner)?),
+            "sourced_metadata" => {
+                if inner.choice("metadata_source") != "DYNAMIC" {
+                    let text = "only the metadata of streams are matched, not those of routes";
+                    self.report.unsupported(inner.at("metadata_source"), text);
+                }
+                Rule::Metadata(self.metadata_matcher(inner.message("metadata_matcher")?)?)
+            }
+            "filter_state" => Rule::FilterState(self.state_matcher(inner)?),
             "authenticated" => Rule::Authenticated(match inner.message("principal_name") {
                 Some(name) => Some(self.string_matcher(name)?),
                 None => None,

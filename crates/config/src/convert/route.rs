@@ -19,6 +19,8 @@ impl Converter<'_> {
         let query = matches
             .map(|matches| self.query_matchers(matches, "query_parameters"))
             .unwrap_or_default();
+        let metadata = matches.map(|it| self.metadata_matchers(it, "dynamic_metadata"));
+        let state = matches.map(|it| self.state_matchers(it, "filter_state"));
         let fraction = matches.and_then(|matches| matches.message("runtime_fraction"));
         let fraction = fraction.and_then(|fraction| self.runtime_fraction(fraction));
         let grpc_only = matches.is_some_and(|matches| matches.has("grpc"));
@@ -34,6 +36,8 @@ impl Converter<'_> {
             path: path?,
             headers,
             query,
+            metadata: metadata.unwrap_or_default(),
+            state: state.unwrap_or_default(),
             fraction,
             grpc_only,
             action: action?,

@@ -2,7 +2,6 @@
 
 use super::Entry;
 
-const NO_METADATA: &str = "no filter here sets dynamic metadata";
 const NO_CEL: &str = "CEL is not there";
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -52,11 +51,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "destination_port_range",
             "not_rule",
             "requested_server_name",
+            "metadata",
+            "sourced_metadata",
         ],
         harmless: &[],
         changes: &[
-            ("metadata", NO_METADATA),
-            ("sourced_metadata", NO_METADATA),
             ("matcher", "matchers that are extensions are not there"),
             ("uri_template", "path templates are not there"),
         ],
@@ -80,14 +79,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "header",
             "url_path",
             "not_id",
+            "metadata",
+            "sourced_metadata",
+            "filter_state",
         ],
         harmless: &[],
-        changes: &[
-            ("metadata", NO_METADATA),
-            ("sourced_metadata", NO_METADATA),
-            ("filter_state", "there is no filter state"),
-            ("custom", "principals that are extensions are not there"),
-        ],
+        changes: &[("custom", "principals that are extensions are not there")],
     },
     Entry {
         message: "envoy.config.rbac.v3.Principal.Set",
@@ -98,6 +95,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.rbac.v3.Principal.Authenticated",
         honoured: &["principal_name"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.rbac.v3.SourcedMetadata",
+        honoured: &["metadata_matcher", "metadata_source"],
         harmless: &[],
         changes: &[],
     },

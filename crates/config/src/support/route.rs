@@ -99,14 +99,14 @@ pub(super) const ENTRIES: &[Entry] = &[
             "headers",
             "query_parameters",
             "grpc",
+            "dynamic_metadata",
+            "filter_state",
         ],
         harmless: &[],
         changes: &[
             ("path_match_policy", "path matching extensions are not there"),
             ("cookies", "cookies are not matched; match the header"),
             ("tls_context", "routes do not ask for the client's TLS"),
-            ("dynamic_metadata", "no filter here sets dynamic metadata"),
-            ("filter_state", "there is no filter state"),
         ],
     },
     Entry {

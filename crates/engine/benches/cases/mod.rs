@@ -99,7 +99,7 @@ pub(crate) type Operation = fn(&mut Bench);
 /// What can be measured, by name.
 pub(crate) const CASES: &[(&str, Operation)] = &[
     ("route-50-hosts-10-routes", |bench| {
-        black_box(bench.mesh.pick(black_box(&bench.head), 7));
+        black_box(bench.mesh.pick(black_box(&bench.head), None, 7));
     }),
     ("exchange", |bench| bench.requests.exchange()),
     ("exchange-logged", |bench| bench.logged.get_or_insert_with(Requests::logged).exchange()),

@@ -59,6 +59,14 @@ pub(crate) enum Progress {
     Stopped,
 }
 
+/// How a walk through the filters ends.
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    Ended(Progress),
+    /// The request is routed anew, and goes on at this place.
+    Reroutes(usize),
+}
+
 impl Stream {
     /// Whether all of the request is waited for.
     pub(crate) fn is_collected(&self) -> bool {
@@ -80,12 +88,39 @@ impl Exchange {
         &mut self,
         index: StreamIndex,
         from: usize,
-        resume: Resume,
+        resume: &mut Resume,
         now: Instant,
     ) -> Progress {
-        let Some(stream) = self.streams.get_mut(index) else { return Progress::Stopped };
+        let Some(stream) = self.streams.get(index) else { return Progress::Stopped };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return Progress::Through };
+        let mut place = from;
+        loop {
+            match self.filter_request_until_rerouted(index, place, http, *resume, now) {
+                Walk::Ended(progress) => return progress,
+                Walk::Reroutes(next) => {
+                    let Some(stream) = self.streams.get_mut(index) else {
+                        return Progress::Stopped;
+                    };
+                    resume.wants_tls = stream.choose_route(http, resume.random);
+                    place = next;
+                }
+            }
+        }
+    }
+
+    /// The same as far as a filter that wants the request to be routed anew.
+    fn filter_request_until_rerouted(
+        &mut self,
+        index: StreamIndex,
+        from: usize,
+        http: &HttpContext,
+        resume: Resume,
+        now: Instant,
+    ) -> Walk {
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Walk::Ended(Progress::Stopped);
+        };
         let mut head = stream.request.take();
         let mut filters = stream.filters.take();
         let was_grpc = filters.as_ref().map_or_else(|| grpc::is_grpc(&head), |it| it.was_grpc);
@@ -93,7 +128,7 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
-        let mut answer = None;
+        let (mut answer, mut reroutes) = (None, None);
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -109,8 +144,14 @@ impl Exchange {
                 scratch: &mut self.env.scratch,
                 node_cluster: &self.snapshot.node.cluster,
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
+                reroutes: false,
             };
-            let (watcher, collecting) = match filter.filter.on_request(&mut view) {
+            let on_request = filter.filter.on_request(&mut view);
+            if view.reroutes {
+                reroutes = Some(place + 1);
+            }
+            let (watcher, collecting) = match on_request {
+                OnRequest::Pass if reroutes.is_some() => break,
                 OnRequest::Pass => continue,
                 OnRequest::Watch(watcher) => (watcher, None),
                 OnRequest::Collect(watcher, limit) => {
@@ -125,20 +166,26 @@ impl Exchange {
             let filters = filters.get_or_insert_with(fresh);
             filters.watching.push((place, watcher));
             filters.collecting = collecting;
-            if collecting.is_some() {
+            if collecting.is_some() || reroutes.is_some() {
                 break;
             }
         }
-        let Some(stream) = self.streams.get_mut(index) else { return Progress::Stopped };
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Walk::Ended(Progress::Stopped);
+        };
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
         if let Some(reply) = answer {
             self.log_new_request(index, now);
             self.answer_by_filter(index, reply, now);
-            return Progress::Stopped;
+            return Walk::Ended(Progress::Stopped);
         }
-        let Some(stream) = self.streams.get(index) else { return Progress::Stopped };
-        if stream.is_collected() { Progress::Stopped } else { Progress::Through }
+        let Some(stream) = self.streams.get(index) else { return Walk::Ended(Progress::Stopped) };
+        match reroutes {
+            _ if stream.is_collected() => Walk::Ended(Progress::Stopped),
+            Some(next) => Walk::Reroutes(next),
+            None => Walk::Ended(Progress::Through),
+        }
     }
 
     /// Sends an answer of a filter's.
@@ -207,19 +254,20 @@ impl Exchange {
 
     /// A request that was collected is complete: the filters behind see it, and the router.
     fn go_on_collected(&mut self, index: StreamIndex, collecting: Collecting, now: Instant) {
-        let Collecting { place, resume, .. } = collecting;
+        let Collecting { place, mut resume, .. } = collecting;
         let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
         let Some(filters) = &mut stream.filters else { return };
         filters.collecting = None;
         if let Some((_, watcher)) = filters.watching.iter_mut().find(|(at, _)| *at == place) {
             let length = stream.body.len();
             watcher.on_collected(&mut stream.request, length);
         }
-        if self.filter_request(index, place + 1, resume, now) == Progress::Stopped {
+        if self.filter_request(index, place + 1, &mut resume, now) == Progress::Stopped {
             return;
         }
         if self.filter_collected(index, place + 1, now).is_ok() {
-            self.route_filtered(index, resume, now);
+            self.route_filtered(index, &context, resume, now);
         }
     }
 
@@ -282,13 +330,15 @@ impl Exchange {
         let levels = Levels::of(stream, http);
         let mut held = false;
         for (place, filter) in http.filters.iter().enumerate().take(before).rev() {
-            if levels.of_filter(filter).disables(filter.disabled) {
+            let route = levels.of_filter(filter);
+            if route.disables(filter.disabled) {
                 continue;
             }
             let mut view = ResponseView {
                 head: &mut head,
                 ends,
                 facts: &facts,
+                route,
                 scratch: &mut self.env.scratch,
                 health_fails: self.env.draining.health_fails(),
             };

@@ -63,6 +63,7 @@ pub(crate) fn facts<'a>(
     if stream.context.http().is_some() {
         facts.request = Some(&stream.request);
     }
+    facts.info = stream.recorder.info();
     facts.response = response;
     facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;

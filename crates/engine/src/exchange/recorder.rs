@@ -10,6 +10,7 @@ use crate::conn::Connection;
 use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
 use crate::record::{Record, UpstreamTls};
+use crate::stream_info::StreamInfo;
 
 /// The record of a stream and where its spans go, if something reads them.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub(crate) struct Recording {
     pub(crate) wire: Wire,
     /// The response's trailers.
     pub(crate) trailers: Option<Head>,
+    /// What filters have left of it.
+    pub(crate) info: StreamInfo,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
 }
@@ -70,15 +73,21 @@ impl Recorder {
         self.0.as_mut().map(|recording| std::mem::take(&mut recording.record)).unwrap_or_default()
     }
 
-    /// Lets go of the response's trailers.
-    pub(crate) fn drop_trailers(&mut self) {
+    /// Lets go of the response's trailers and of what filters have left.
+    pub(crate) fn drop_contents(&mut self) {
         if let Some(recording) = &mut self.0 {
             recording.trailers = None;
+            recording.info = StreamInfo::default();
         }
     }
 
     pub(crate) fn trailers(&self) -> Option<&Head> {
         self.0.as_ref()?.trailers.as_ref()
+    }
+
+    /// What filters have left, where the stream is recorded.
+    pub(crate) fn info(&self) -> Option<&StreamInfo> {
+        self.0.as_ref().map(|recording| &recording.info)
     }
 
     #[inline]

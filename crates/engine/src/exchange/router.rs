@@ -22,7 +22,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{Direction, RouteRef, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Direction, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
@@ -32,7 +32,7 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIn
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::path::without_query;
-use crate::route::{Picked, Sanitized, request_hash};
+use crate::route::{Sanitized, request_hash};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
@@ -89,42 +89,28 @@ impl Exchange {
             stream.recorder.note(|record| record.downstream_remote = Some(Address::Ip(client)));
         }
         let random = self.env.random.next();
-        // Before the filters: what they change does not lead elsewhere, as in Envoy.
-        let picked = http.config.routes.pick(&stream.request, random);
-        if let Picked::Route { host_index, route_index, route, .. } = &picked {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "tables have fewer than 2^32 entries"
-            )]
-            let chosen =
-                RouteRef { host: *host_index as u32, route: *route_index as u32, weighted: None };
-            stream.route = Some(chosen);
-            if let Action::Forward(forward) = &route.action
-                && let ClusterChoice::One(id) = &forward.cluster
-            {
-                stream.cluster = *id;
-            }
-        }
-        let wants_tls = matches!(picked, Picked::TlsRequired { .. });
-        let resume = Resume { origin, random, wants_tls };
+        // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
+        let wants_tls = stream.choose_route(http, random);
+        let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
-            && self.filter_request(index, 0, resume, now) == Progress::Stopped
+            && self.filter_request(index, 0, &mut resume, now) == Progress::Stopped
         {
             return;
         }
-        match picked {
-            Picked::Route { route, .. } => self.take_route(index, route, resume, now),
-            Picked::NoHost | Picked::NoRoute { .. } | Picked::TlsRequired { .. } => {
-                self.answer_unrouted(index, wants_tls, now);
-            }
-        }
+        self.route_filtered(index, context, resume, now);
     }
 
-    /// Goes on with a request that its filters have collected.
-    pub(crate) fn route_filtered(&mut self, index: StreamIndex, resume: Resume, now: Instant) {
+    /// Goes on with a request that has passed its filters.
+    #[inline]
+    pub(crate) fn route_filtered(
+        &mut self,
+        index: StreamIndex,
+        context: &ChainContext,
+        resume: Resume,
+        now: Instant,
+    ) {
         let Some(stream) = self.streams.get(index) else { return };
-        let context = stream.context.clone();
-        match stream.route.and_then(|route| Routed::of(&context, route)) {
+        match stream.route.and_then(|route| Routed::of(context, route)) {
             Some(routed) => self.take_route(index, routed.route, resume, now),
             None => self.answer_unrouted(index, resume.wants_tls, now),
         }

@@ -18,7 +18,7 @@ use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, HeadPool};
 
 use crate::conn::Connection;
-use crate::conn::context::ChainContext;
+use crate::conn::context::{ChainContext, HttpContext};
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
 use crate::exchange::filters::Filters;
@@ -30,6 +30,7 @@ use crate::exchange::timers;
 use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::Flags;
+use crate::route::Picked;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
@@ -371,7 +372,7 @@ impl Streams {
         stream.request.clear(heads);
         stream.response.clear(heads);
         stream.frame = None;
-        stream.recorder.drop_trailers();
+        stream.recorder.drop_contents();
         stream.filters = None;
         if self.unused.len() < UNUSED_STREAMS {
             self.unused.push(stream);
@@ -498,6 +499,30 @@ impl Stream {
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
         self.request_end == Direction::Ended && self.response_end == Direction::Ended
+    }
+}
+
+impl Stream {
+    /// Finds its route, which decides its cluster as far as the route names one; whether it is to come by https.
+    #[inline]
+    pub(crate) fn choose_route(&mut self, http: &HttpContext, random: u64) -> bool {
+        let picked = http.config.routes.pick(&self.request, self.recorder.info(), random);
+        (self.route, self.cluster) = (None, NO_CLUSTER);
+        if let Picked::Route { host_index, route_index, route, .. } = &picked {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "tables have fewer than 2^32 entries"
+            )]
+            let chosen =
+                RouteRef { host: *host_index as u32, route: *route_index as u32, weighted: None };
+            self.route = Some(chosen);
+            if let Action::Forward(forward) = &route.action
+                && let ClusterChoice::One(id) = &forward.cluster
+            {
+                self.cluster = *id;
+            }
+        }
+        matches!(picked, Picked::TlsRequired { .. })
     }
 }
 

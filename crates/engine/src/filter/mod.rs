@@ -181,6 +181,8 @@ pub struct RequestView<'a> {
     pub node_cluster: &'a str,
     /// This proxy wants no more traffic.
     pub drains: bool,
+    /// Set by the filter: the request is to be routed anew before the next filter sees it (Envoy `clear_route_cache`).
+    pub reroutes: bool,
 }
 
 impl RequestView<'_> {
@@ -195,6 +197,7 @@ impl RequestView<'_> {
             server_name: record.server_name.as_deref().unwrap_or_default(),
             tls: record.downstream_tls.as_deref(),
             request: Some(self.head),
+            info: self.facts.info,
             ..Subject::default()
         }
     }
@@ -209,6 +212,8 @@ pub struct ResponseView<'a> {
     pub ends: bool,
     /// What else is known of the stream.
     pub facts: &'a Facts<'a>,
+    /// What its route says to the filter.
+    pub route: RouteConfigs<'a>,
     /// Memory for headers that are made.
     pub scratch: &'a mut Scratch,
     /// Health checks are told to fail.

@@ -8,6 +8,13 @@ use crate::field::Field;
 pub(crate) enum Command {
     /// What this proxy never has, because nothing that it supports could set it.
     Absent,
+    /// `DYNAMIC_METADATA`: the namespace, and keys from there on.
+    DynamicMetadata(Box<str>, Box<[Box<str>]>),
+    /// `FILTER_STATE`: the object's name; in `PLAIN` form, else as JSON has it.
+    FilterState {
+        name: Box<str>,
+        plain: bool,
+    },
     /// What is always empty, for the same reason, and not missing as Envoy sees it.
     Empty,
     /// `REQ`: the first header, else the second.
@@ -348,8 +355,10 @@ commands! {
     "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
     "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
     "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
+    "DYNAMIC_METADATA" => Lookup::Command(Needs, dynamic_metadata),
+    "FILTER_STATE" => Lookup::Command(Needs, filter_state),
     // No filter that sets these, no virtual cluster, no tracer and no internal listener can be configured.
-    "DYNAMIC_METADATA" | "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => {
+    "UPSTREAM_FILTER_STATE" => {
         Lookup::Command(Needs, |_| Ok(Command::Absent))
     },
     "DOWNSTREAM_LOCAL_DNS_SAN" => alone!(Command::Certificate(Shown::Local, Said::Domains)),
@@ -467,6 +476,28 @@ fn path(parameter: &str) -> Result<Command, String> {
     Ok(Command::Path { query, source })
 }
 
+/// `NAMESPACE:KEY:…`.
+#[expect(clippy::unnecessary_wraps, reason = "as the other commands with parameters")]
+fn dynamic_metadata(parameter: &str) -> Result<Command, String> {
+    let mut words = parameter.split(':').map(Box::from);
+    let namespace = words.next().unwrap_or_default();
+    Ok(Command::DynamicMetadata(namespace, words.collect()))
+}
+
+/// `NAME` or `NAME:PLAIN` or `NAME:TYPED`.
+fn filter_state(parameter: &str) -> Result<Command, String> {
+    let (name, form) = parameter.split_once(':').unwrap_or((parameter, "TYPED"));
+    let plain = match form {
+        "PLAIN" => true,
+        "TYPED" => false,
+        _ => return Err("only PLAIN or TYPED are known".to_owned()),
+    };
+    if name.is_empty() {
+        return Err("the name of an object is missing".to_owned());
+    }
+    Ok(Command::FilterState { name: name.into(), plain })
+}
+
 /// `X:Y`: what is asked, and which host stands in.
 fn requested_server_name(parameter: &str) -> Result<Command, String> {
     let (asked, which) = parameter.split_once(':').unwrap_or((parameter, ""));
@@ -504,6 +535,11 @@ impl TimePoint {
 }
 
 impl Command {
+    /// Whether it has a type of its own in JSON, which depends on the stream.
+    pub(super) const fn is_typed(&self) -> bool {
+        matches!(self, Self::DynamicMetadata(..))
+    }
+
     /// Whether its value is a number in JSON.
     pub(super) fn is_number(&self) -> bool {
         matches!(

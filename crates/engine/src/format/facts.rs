@@ -3,12 +3,15 @@
 use towpath_proto::{Head, Instant};
 
 use crate::record::Record;
+use crate::stream_info::StreamInfo;
 
 /// The facts of one stream and of the process, for the length of one line or header.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// What became of the stream.
     pub record: &'a Record,
+    /// What filters have left of it, where it is recorded.
+    pub info: Option<&'a StreamInfo>,
     /// The request's head, if there is one.
     pub request: Option<&'a Head>,
     /// The response's head, if there is one.
@@ -49,6 +52,7 @@ impl<'a> Facts<'a> {
     pub const fn new(record: &'a Record, now: Instant) -> Self {
         Self {
             record,
+            info: None,
             request: None,
             response: None,
             trailers: None,

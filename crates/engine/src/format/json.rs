@@ -84,11 +84,22 @@ impl Node {
         Self::Literal(text.into())
     }
 
+    const fn max_length(&self) -> Option<usize> {
+        if let Self::Value { max_length, .. } = self { *max_length } else { None }
+    }
+
     /// Appends the value. False when it is empty and `omit_empty`: then nothing is appended.
     pub(super) fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, omit_empty: bool) -> bool {
         match self {
             Self::Literal(bytes) => out.extend_from_slice(bytes),
             Self::Null => return null(out, omit_empty),
+            Self::Value { command, .. } if command.is_typed() => {
+                let (start, max_length) = (out.len(), self.max_length());
+                if !command.write_typed(out, facts, max_length) {
+                    out.truncate(start);
+                    return null(out, omit_empty);
+                }
+            }
             Self::Value { command, max_length } => {
                 let start = out.len();
                 if !command.is_number() {
@@ -169,7 +180,7 @@ fn close(out: &mut Vec<u8>, start: usize, bracket: u8, omit_empty: bool) -> bool
 }
 
 /// A number as JSON has it; what JSON has not is `null`.
-fn number_text(number: f64) -> String {
+pub(crate) fn number_text(number: f64) -> String {
     if !number.is_finite() {
         return "null".to_owned();
     }

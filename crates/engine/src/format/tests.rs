@@ -2,6 +2,7 @@ use towpath_proto::{Address, Head, Instant, Version};
 
 use super::*;
 use crate::record::{Flags, Record};
+use crate::stream_info::{StateObject, StreamInfo, Value};
 
 /// A request as Envoy 1.40 logged it; the expected texts below are what it printed.
 fn record() -> Record {
@@ -261,4 +262,55 @@ fn a_header_has_no_line_end_not_even_one_that_a_time_makes() {
     assert!(Format::header("%START_TIME(%Y%n)%", &options).is_err());
     assert!(Format::header("100%%n", &options).is_ok());
     assert!(Format::text("%START_TIME(%Y%n)%", &options).is_ok());
+}
+
+#[test]
+fn what_filters_have_left_is_written() {
+    let info = StreamInfo::default();
+    let inner = [("b".into(), Value::Number(1.0)), ("t".into(), Value::text(b"<x"))];
+    let entries = [
+        ("s".into(), Value::text(b"text")),
+        ("z".into(), Value::Null),
+        ("m".into(), Value::Struct(inner.into_iter().collect())),
+    ];
+    info.add_metadata("n", entries.into_iter().collect()).unwrap();
+    let object = StateObject { value: b"a".as_slice().into(), ..StateObject::default() };
+    info.set_state("o", object).unwrap();
+    let record = record();
+    let said = |format: &Format, info| {
+        let facts = Facts { info, ..Facts::new(&record, Instant::from_nanos(2_000_000_000)) };
+        let mut out = Vec::new();
+        format.write(&mut out, &facts);
+        String::from_utf8(out).unwrap()
+    };
+    for (text, wanted) in [
+        ("%DYNAMIC_METADATA(n:s)%", "text"),
+        ("%DYNAMIC_METADATA(n:s):2%", "te"),
+        ("%DYNAMIC_METADATA(n:m)%", r#"{"b":1,"t":"\u003cx"}"#),
+        ("%DYNAMIC_METADATA(n:m:b)%", "1"),
+        ("%DYNAMIC_METADATA(n:z)%", "-"),
+        ("%DYNAMIC_METADATA(n:s:x)%", "-"),
+        ("%DYNAMIC_METADATA(other)%", "-"),
+        ("%FILTER_STATE(o)%", "\"a\""),
+        ("%FILTER_STATE(o:PLAIN)%", "a"),
+        ("%FILTER_STATE(none)%", "-"),
+    ] {
+        let format = Format::parse(text).unwrap();
+        assert_eq!(said(&format, Some(&info)), wanted, "{text}");
+        assert_eq!(said(&format, None), "-", "{text}");
+    }
+    let text = |text: &str| JsonTemplate::Text(text.to_owned());
+    let template = JsonTemplate::Object(vec![
+        ("all".to_owned(), text("%DYNAMIC_METADATA(n)%")),
+        ("cut".to_owned(), text("%DYNAMIC_METADATA(n:s):2%")),
+        ("none".to_owned(), text("%DYNAMIC_METADATA(x)%")),
+        ("state".to_owned(), text("%FILTER_STATE(o:PLAIN)%")),
+    ]);
+    let json = Format::json(&template, &FormatOptions::default()).unwrap();
+    assert_eq!(
+        said(&json, Some(&info)),
+        r#"{"all":{"m":{"b":1,"t":"<x"},"s":"text","z":null},"cut":"te","none":null,"state":"a"}"#
+            .to_owned()
+            + "\n"
+    );
 }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_proto::tls::{CipherSuite, Group, Version};
 use towpath_proto::{Address, Head, Instant, Name};
 
-use super::Facts;
 use super::append::{append, append_number};
 use super::command::{
     AddressForm, Asked, Bound, Command, GrpcForm, OfTls, Said, Shown, Source, TimePoint,
 };
+use super::{Facts, json_string};
 use crate::field::Field;
 use crate::grpc;
 use crate::number::AddressText;
@@ -17,6 +17,7 @@ use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
 use crate::route::index::without_port;
 use crate::route::path::path_end;
 use crate::route::query;
+use crate::stream_info::{JsonStyle, Value};
 
 impl Command {
     /// Appends the value; false, and nothing appended, when it is missing.
@@ -25,6 +26,30 @@ impl Command {
         match self {
             Self::Absent | Self::Environment(_) => false,
             Self::Empty => true,
+            Self::DynamicMetadata(namespace, path) => facts.info.is_some_and(|info| {
+                info.read_metadata(namespace, path, |value| match value {
+                    None | Some(Value::Null) => false,
+                    // An empty one is there, as Envoy sees it.
+                    Some(Value::String(it)) => {
+                        append(out, it.as_bytes());
+                        true
+                    }
+                    Some(value) => {
+                        value.write_json(out, JsonStyle::Protobuf);
+                        true
+                    }
+                })
+            }),
+            Self::FilterState { name, plain } => facts.info.is_some_and(|info| {
+                info.read_state(name, |object| {
+                    let Some(object) = object else { return false };
+                    match plain {
+                        true => append(out, &object.value),
+                        false => Value::text(&object.value).write_json(out, JsonStyle::Protobuf),
+                    }
+                    true
+                })
+            }),
             Self::Request(main, other) => header(out, facts.request, main, other.as_ref()),
             Self::RequestWithoutQuery(main, other) => {
                 let start = out.len();
@@ -144,6 +169,32 @@ impl Command {
             Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),
             Self::UpstreamWireBytesSent => number(out, record.upstream_wire_sent),
         }
+    }
+}
+
+impl Command {
+    /// Appends the value of a command that has a type of its own, as JSON.
+    pub(super) fn write_typed(
+        &self,
+        out: &mut Vec<u8>,
+        facts: &Facts<'_>,
+        max_length: Option<usize>,
+    ) -> bool {
+        let (Self::DynamicMetadata(namespace, path), Some(info)) = (self, facts.info) else {
+            return false;
+        };
+        info.read_metadata(namespace, path, |value| match value {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => {
+                let length = max_length.map_or(text.len(), |length| length.min(text.len()));
+                json_string(out, &text.as_bytes()[..length]);
+                true
+            }
+            Some(value) => {
+                value.write_json(out, JsonStyle::Plain);
+                true
+            }
+        })
     }
 }
 

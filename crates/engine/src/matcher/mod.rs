@@ -5,6 +5,7 @@
 mod alternative_name;
 mod header;
 mod log;
+mod metadata;
 mod query;
 mod re2;
 mod string;
@@ -16,6 +17,7 @@ use std::fmt;
 pub use alternative_name::{AlternativeNameKind, AlternativeNameMatcher};
 pub use header::{HeaderMatcher, HeaderTest};
 pub use log::{Comparison, LogFilter, Operator};
+pub use metadata::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
 pub use query::{QueryMatcher, QueryTest};
 pub use re2::{full_regex, search_regex, substitution};
 pub use string::StringMatcher;

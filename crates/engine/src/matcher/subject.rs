@@ -9,6 +9,7 @@ use crate::field::Field;
 use crate::record::DownstreamTls;
 use crate::route::query;
 use crate::snapshot::listener::Transport;
+use crate::stream_info::StreamInfo;
 
 /// What is known of a connection, and of a request on it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +30,8 @@ pub struct Subject<'a> {
     pub tls: Option<&'a DownstreamTls>,
     /// The head of its request, if there is one.
     pub request: Option<&'a Head>,
+    /// What filters have left of the stream.
+    pub info: Option<&'a StreamInfo>,
 }
 
 /// An address of a connection.

@@ -12,6 +12,7 @@ use crate::matcher::Subject;
 use crate::snapshot::route::{
     ClusterChoice, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
+use crate::stream_info::StreamInfo;
 
 /// What a table says of a request.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +47,11 @@ pub enum Picked<'a> {
 }
 
 impl RouteTable {
-    /// Finds the virtual host and the route of a request. `random` decides `runtime_fraction`s.
+    /// Finds the virtual host and the route of a request, of which filters may have left something. `random` decides `runtime_fraction`s.
     ///
     /// Allocates nothing, except when path parameters are ignored and there are some.
     #[must_use]
-    pub fn pick(&self, head: &Head, random: u64) -> Picked<'_> {
+    pub fn pick(&self, head: &Head, info: Option<&StreamInfo>, random: u64) -> Picked<'_> {
         let authority = head.authority();
         let Some(host_index) = self.index.find(authority, self.ignore_port) else {
             return Picked::NoHost;
@@ -59,7 +60,7 @@ impl RouteTable {
         if host.require_tls != RequireTls::None && host.wants_tls(head) {
             return Picked::TlsRequired { host, host_index };
         }
-        let request = Request::new(head, self.ignore_path_parameters, random);
+        let request = Request::new(head, info, self.ignore_path_parameters, random);
         let Some(asked) = host.asked(head) else { return Picked::NoRoute { host, host_index } };
         let found = host.routes[asked.clone()].iter().position(|route| request.matches(route));
         match found.map(|place| asked.start + place) {
@@ -94,6 +95,7 @@ impl VirtualHost {
 /// What routes ask of a request, taken apart once.
 struct Request<'a> {
     head: &'a Head,
+    info: Option<&'a StreamInfo>,
     target: &'a [u8],
     /// Without its query; empty for CONNECT.
     path: Cow<'a, [u8]>,
@@ -101,7 +103,12 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn new(head: &'a Head, ignore_parameters: bool, random: u64) -> Self {
+    fn new(
+        head: &'a Head,
+        info: Option<&'a StreamInfo>,
+        ignore_parameters: bool,
+        random: u64,
+    ) -> Self {
         let target = head.path();
         let path = &target[..path_end(target)];
         let path = if ignore_parameters && path.contains(&b';') {
@@ -109,7 +116,7 @@ impl<'a> Request<'a> {
         } else {
             Cow::Borrowed(path)
         };
-        Self { head, target, path, random }
+        Self { head, info, target, path, random }
     }
 
     #[inline]
@@ -119,6 +126,8 @@ impl<'a> Request<'a> {
             && (!route.grpc_only || is_grpc(self.head))
             && route.headers.iter().all(|header| header.matches(self.head))
             && route.query.iter().all(|query| query.matches(self.target))
+            && route.metadata.iter().all(|matcher| matcher.matches(self.info))
+            && route.state.iter().all(|matcher| matcher.matches(self.info))
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
 use crate::matcher::tree::Tree;
-use crate::matcher::{HeaderMatcher, QueryMatcher};
+use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
 use crate::route::HostIndex;
 
 /// Envoy `config.route.v3.RouteConfiguration`.
@@ -88,6 +88,10 @@ pub struct Route {
     pub headers: Vec<HeaderMatcher>,
     /// All must match.
     pub query: Vec<QueryMatcher>,
+    /// `dynamic_metadata`: all must match.
+    pub metadata: Vec<MetadataMatcher>,
+    /// `filter_state`: all must match.
+    pub state: Vec<FilterStateMatcher>,
     /// `runtime_fraction`: the share of requests that this route takes.
     pub fraction: Option<Fraction>,
     /// `grpc`: only requests with a gRPC content type.

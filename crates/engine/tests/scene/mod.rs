@@ -102,6 +102,8 @@ pub fn route(path: &str, action: Action) -> Route {
         path: PathMatch::Prefix(Text { bytes: path.as_bytes().into(), case_sensitive: true }),
         headers: Vec::new(),
         query: Vec::new(),
+        metadata: Vec::new(),
+        state: Vec::new(),
         fraction: None,
         grpc_only: false,
         action,

@@ -1,0 +1,79 @@
+//! Matchers of metadata and filter state, and values of `google.protobuf.Struct`.
+
+use towpath_engine::matcher::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
+
+use super::Converter;
+use crate::message::{Message, Value};
+
+impl Converter<'_> {
+    /// A list of `MetadataMatcher`s.
+    pub(super) fn metadata_matchers(&mut self, from: &Message, name: &str) -> Vec<MetadataMatcher> {
+        from.messages(name).filter_map(|matcher| self.metadata_matcher(matcher)).collect()
+    }
+
+    /// A `MetadataMatcher`.
+    pub(super) fn metadata_matcher(&mut self, matcher: &Message) -> Option<MetadataMatcher> {
+        let keys = matcher.messages("path").map(|segment| segment.text("key").into());
+        Some(MetadataMatcher {
+            namespace: matcher.text("filter").into(),
+            path: keys.collect(),
+            value: self.value_matcher(matcher.message("value")?)?,
+            invert: matcher.flag("invert"),
+        })
+    }
+
+    /// A `ValueMatcher`; how deep it nests the reader of messages limits.
+    fn value_matcher(&mut self, matcher: &Message) -> Option<ValueMatcher> {
+        let field = matcher.oneof("match_pattern")?;
+        Some(match (field.descriptor.name(), &field.value) {
+            ("null_match", _) => ValueMatcher::Null,
+            ("bool_match", Value::Bool(wanted)) => ValueMatcher::Bool(*wanted),
+            ("present_match", Value::Bool(wanted)) => ValueMatcher::Present(*wanted),
+            ("double_match", Value::Message(double)) => number_matcher(double)?,
+            ("string_match", Value::Message(text)) => {
+                ValueMatcher::Text(self.string_matcher(text)?)
+            }
+            ("list_match", Value::Message(list)) => {
+                ValueMatcher::OneOf(Box::new(self.value_matcher(list.message("one_of")?)?))
+            }
+            ("or_match", Value::Message(any)) => {
+                let any = any.messages("value_matchers").map(|one| self.value_matcher(one));
+                ValueMatcher::AnyOf(any.collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// A list of `FilterStateMatcher`s.
+    pub(super) fn state_matchers(&mut self, from: &Message, name: &str) -> Vec<FilterStateMatcher> {
+        from.messages(name).filter_map(|matcher| self.state_matcher(matcher)).collect()
+    }
+
+    /// A `FilterStateMatcher`.
+    pub(super) fn state_matcher(&mut self, matcher: &Message) -> Option<FilterStateMatcher> {
+        let field = matcher.oneof("matcher")?;
+        let Value::Message(inner) = &field.value else { return None };
+        let test = match field.descriptor.name() {
+            "string_match" => StateTest::Text(self.string_matcher(inner)?),
+            "address_match" => {
+                let ranges = inner.messages("ranges").filter_map(|range| self.prefix(range));
+                let ranges = ranges.collect();
+                StateTest::Address { ranges, outside: inner.flag("invert_match") }
+            }
+            _ => return None,
+        };
+        Some(FilterStateMatcher { name: matcher.text("key").into(), test })
+    }
+}
+
+fn number_matcher(double: &Message) -> Option<ValueMatcher> {
+    let field = double.oneof("match_pattern")?;
+    match &field.value {
+        Value::Float(wanted) => Some(ValueMatcher::Number(*wanted)),
+        Value::Message(range) => {
+            let bound = |name| range.float(name).unwrap_or_default();
+            Some(ValueMatcher::Range(bound("start"), bound("end")))
+        }
+        _ => None,
+    }
+}

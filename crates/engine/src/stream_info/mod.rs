@@ -1,0 +1,231 @@
+//! What filters leave of a stream for others to read: Envoy's dynamic metadata and filter state.
+//!
+//! Arrives: what a filter says. Leaves: what later filters, routes, formats and logs ask for. It is made with the first
+//! thing that is written, and belongs to the stream's record: what writes or reads it has to say that it
+//! [reads the record](crate::filter::FilterConfig::reads_record).
+
+mod value;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+
+pub use value::{JsonStyle, Struct, Value, value_at, weight_of, write_struct};
+
+/// The metadata and state of one stream.
+#[derive(Debug, Default)]
+pub struct StreamInfo(OnceCell<Box<RefCell<Contents>>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    metadata: Struct,
+    state: BTreeMap<Box<str>, StateObject>,
+    weight: usize,
+}
+
+/// An object of the filter state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateObject {
+    /// What it says as text.
+    pub value: Box<[u8]>,
+    /// Whether it goes along upstream.
+    pub sharing: Sharing,
+    /// It is not replaced.
+    pub read_only: bool,
+}
+
+/// Envoy `StreamSharingMayImpactPooling`: whether an object goes along with an upstream connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// `NONE`.
+    #[default]
+    None,
+    /// `ONCE`: to the next connection.
+    Once,
+    /// `TRANSITIVE`: to all that follow.
+    Transitive,
+}
+
+/// Why something was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A stream holds [`MOST_BYTES`] already.
+    TooMuch,
+    /// The object that is there may not be replaced.
+    ReadOnly,
+}
+
+impl StreamInfo {
+    /// Whether anything was ever written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
+
+    /// Adds to the metadata of a namespace; a key that is there gets its new value.
+    ///
+    /// # Errors
+    /// When it would be too much for one stream; then nothing is added.
+    pub fn add_metadata(&self, namespace: &str, entries: Struct) -> Result<(), Refused> {
+        self.update_metadata(namespace, |all| {
+            all.extend(entries);
+            true
+        })
+        .map(|_| ())
+    }
+
+    /// Changes the metadata of a namespace, and answers what `change` answers: whether it is to be kept.
+    ///
+    /// # Errors
+    /// When it would be too much for one stream; then all is as it was before.
+    pub fn update_metadata(
+        &self,
+        namespace: &str,
+        change: impl FnOnce(&mut Struct) -> bool,
+    ) -> Result<bool, Refused> {
+        let mut contents = self.contents().borrow_mut();
+        let old = match contents.metadata.get(namespace) {
+            Some(Value::Struct(old)) => old.clone(),
+            _ => Struct::new(),
+        };
+        let mut new = old.clone();
+        if !change(&mut new) {
+            return Ok(false);
+        }
+        let (before, after) = (weight_of(&old), weight_of(&new) + namespace.len());
+        contents.weigh(before, after)?;
+        contents.metadata.insert(namespace.into(), Value::Struct(new));
+        Ok(true)
+    }
+
+    /// Shows the value at a path in the metadata of a namespace; an empty path means all of it.
+    pub fn read_metadata<R>(
+        &self,
+        namespace: &str,
+        path: &[Box<str>],
+        read: impl FnOnce(Option<&Value>) -> R,
+    ) -> R {
+        let Some(contents) = self.0.get() else { return read(None) };
+        let contents = contents.borrow();
+        read(contents.metadata.get(namespace).and_then(|all| all.at(path)))
+    }
+
+    /// Shows all metadata, by namespace.
+    pub fn read_all<R>(&self, read: impl FnOnce(&Struct) -> R) -> R {
+        match self.0.get() {
+            Some(contents) => read(&contents.borrow().metadata),
+            None => read(&Struct::new()),
+        }
+    }
+
+    /// Sets an object of the filter state.
+    ///
+    /// # Errors
+    /// When it would be too much for one stream, or takes the place of one that is not replaced.
+    pub fn set_state(&self, name: &str, object: StateObject) -> Result<(), Refused> {
+        let mut contents = self.contents().borrow_mut();
+        let old = contents.state.get(name);
+        if old.is_some_and(|old| old.read_only) {
+            return Err(Refused::ReadOnly);
+        }
+        let before = old.map_or(0, |old| name.len() + old.value.len() + size_of::<StateObject>());
+        let after = name.len() + object.value.len() + size_of::<StateObject>();
+        contents.weigh(before, after)?;
+        contents.state.insert(name.into(), object);
+        Ok(())
+    }
+
+    /// Shows an object of the filter state.
+    pub fn read_state<R>(&self, name: &str, read: impl FnOnce(Option<&StateObject>) -> R) -> R {
+        match self.0.get() {
+            Some(contents) => read(contents.borrow().state.get(name)),
+            None => read(None),
+        }
+    }
+
+    /// The objects that go along upstream.
+    #[must_use]
+    pub fn shared_state(&self) -> Vec<(Box<str>, StateObject)> {
+        let Some(contents) = self.0.get() else { return Vec::new() };
+        let contents = contents.borrow();
+        let shared = contents.state.iter().filter(|(_, object)| object.sharing != Sharing::None);
+        shared.map(|(name, object)| (name.clone(), object.clone())).collect()
+    }
+
+    fn contents(&self) -> &RefCell<Contents> {
+        self.0.get_or_init(Box::default)
+    }
+}
+
+impl Contents {
+    fn weigh(&mut self, before: usize, after: usize) -> Result<(), Refused> {
+        let weight = self.weight.saturating_sub(before).saturating_add(after);
+        if weight > MOST_BYTES && after > before {
+            return Err(Refused::TooMuch);
+        }
+        self.weight = weight;
+        Ok(())
+    }
+}
+
+/// How much one stream's metadata and state may hold. Envoy has no such limit.
+pub const MOST_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: &str, value: &str) -> Struct {
+        [(key.into(), Value::text(value.as_bytes()))].into_iter().collect()
+    }
+
+    #[test]
+    fn it_is_one_pointer_until_something_is_written() {
+        assert_eq!(size_of::<StreamInfo>(), size_of::<usize>());
+        let info = StreamInfo::default();
+        info.read_metadata("a", &[], |value| assert_eq!(value, None));
+        info.read_state("a", |object| assert_eq!(object, None));
+        assert!(info.is_empty());
+    }
+
+    #[test]
+    fn a_key_gets_its_new_value_and_others_stay() {
+        let info = StreamInfo::default();
+        info.add_metadata("n", entry("a", "1")).unwrap();
+        info.add_metadata("n", entry("b", "2")).unwrap();
+        info.add_metadata("n", entry("a", "3")).unwrap();
+        info.read_metadata("n", &["a".into()], |value| assert_eq!(value, Some(&Value::text(b"3"))));
+        info.read_metadata("n", &["b".into()], |value| assert_eq!(value, Some(&Value::text(b"2"))));
+        info.read_metadata("m", &[], |value| assert_eq!(value, None));
+    }
+
+    #[test]
+    fn no_stream_holds_more_than_the_limit() {
+        let info = StreamInfo::default();
+        let large = "x".repeat(MOST_BYTES / 2);
+        info.add_metadata("n", entry("a", &large)).unwrap();
+        assert_eq!(info.add_metadata("n", entry("b", &large)), Err(Refused::TooMuch));
+        info.read_metadata("n", &["b".into()], |value| assert_eq!(value, None));
+        let object = |length| StateObject {
+            value: vec![0; length].into(),
+            sharing: Sharing::None,
+            read_only: false,
+        };
+        assert_eq!(info.set_state("s", object(MOST_BYTES / 2)), Err(Refused::TooMuch));
+        // What is replaced no longer counts.
+        info.add_metadata("n", entry("a", "")).unwrap();
+        info.set_state("s", object(MOST_BYTES / 2)).unwrap();
+    }
+
+    #[test]
+    fn what_is_read_only_stays() {
+        let info = StreamInfo::default();
+        let object = |value: &[u8], read_only| StateObject {
+            value: value.into(),
+            sharing: Sharing::Once,
+            read_only,
+        };
+        info.set_state("s", object(b"1", true)).unwrap();
+        assert_eq!(info.set_state("s", object(b"2", false)), Err(Refused::ReadOnly));
+        assert_eq!(info.shared_state(), [("s".into(), object(b"1", true))]);
+    }
+}
