@@ -340,8 +340,8 @@ impl Plan {
         if self.threads == 0 || self.threads > self.connections {
             return Err(LoadError::Plan("there is at least one thread, and a connection for each"));
         }
-        if !self.mix.is_empty() && self.protocol != Protocol::Http1 {
-            return Err(LoadError::Plan("only HTTP/1.1 has several requests"));
+        if !self.mix.is_empty() && !matches!(self.protocol, Protocol::Http1 | Protocol::Http2) {
+            return Err(LoadError::Plan("only HTTP has several requests"));
         }
         if self.tls.is_some() && matches!(self.protocol, Protocol::Tcp | Protocol::Bolt) {
             return Err(LoadError::Plan("only HTTP and WebSocket have TLS"));

@@ -217,6 +217,7 @@ impl Table {
                         true if is_in(&self.behind) => " class=\"n lost\"",
                         true if is_in(&self.ahead) => " class=\"n won\"",
                         true => " class=\"n\"",
+                        false if at == 0 && cell.chars().count() > SHORT_NAME => " class=\"w\"",
                         false => "",
                     };
                     let cell = place.map_or_else(|| cell.clone(), |place| self.said(cell, place));
@@ -251,6 +252,9 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Longer names may take several lines on a narrow screen, so that figures stay in sight.
+const SHORT_NAME: usize = 10;
+
 const STYLE: &str = "\
 :root{--ink:#1b2733;--soft:#5c6b7a;--line:#d5dce3;--paper:#fff;--wash:#f3f6f9;--c0:#0b6fb8;--c1:#d1600a;--c2:#2f8f4e;\
 --c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
@@ -270,7 +274,8 @@ white-space:normal}.i{white-space:nowrap}\
 .won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;\
 color:var(--soft)}\
 figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{\
-display:block}th,td{padding:.28rem .4rem}td:first-child{white-space:normal;min-width:7rem}}figcaption{\
+display:block}table{font-size:.8rem}th{min-width:0}th,td{padding:.28rem .2rem}td.w{white-space:normal;\
+min-width:7rem}}figcaption{\
 color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;\
 font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
 pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";

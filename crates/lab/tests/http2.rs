@@ -4,13 +4,14 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_lab::address::{Address, Target};
 use towpath_lab::knee;
 use towpath_lab::load::tls::{Tls, Trusted};
-use towpath_lab::load::{Arrivals, LoadError, Plan, Protocol, run};
+use towpath_lab::load::{Arrivals, Entry, LoadError, Plan, Protocol, Request, run};
 use towpath_lab::origin::{Origin, Running, spawn};
 use towpath_proto::http2::{Arrival, Code, Connection, Options};
 use towpath_proto::{Event, Head, HeadPool, Out};
@@ -42,6 +43,8 @@ fn every_arrival_process_sends_what_it_intends() {
         (Arrivals::Poisson { rate }, 320..=480),
         (Arrivals::Bunched { rate, size: 8 }, 400..=400),
         (Arrivals::Recorded { starts }, 400..=400),
+        (Arrivals::PerConnection { per_connection_rate: 250.0 }, 400..=400),
+        (Arrivals::ClosedCapped { per_connection_rate: 250.0 }, 32..=404),
         (Arrivals::Closed, 32..=u64::MAX),
     ] {
         let server = spawn(&Origin::http(local(), 100)).unwrap();
@@ -64,8 +67,92 @@ fn every_arrival_process_sends_what_it_intends() {
     assert!(refused(&|plan| plan.in_flight = 0));
     assert!(refused(&|plan| plan.in_flight = 1025));
     assert!(refused(&|plan| plan.keep_alive = false));
-    assert!(refused(&|plan| plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 }));
     assert!(refused(&|plan| plan.request.headers.push(("a b".to_owned(), String::new()))));
+}
+
+/// One connection that is slow must not hold up the schedules of the others, and what waits for room on it is not the
+/// generator's lateness.
+#[test]
+fn connections_keep_their_own_schedules_and_catch_up() {
+    let ok = Head::response(200);
+    let numbers = Arc::new(AtomicU32::new(0));
+    let target = scripted(move |codec, number, count, out| {
+        let connection = match count {
+            1 => numbers.fetch_add(1, Ordering::Relaxed),
+            _ => u32::MAX,
+        };
+        if connection == 0 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        codec.send_head(number, &ok, true, out);
+        codec.release(number);
+    });
+    let mut plan = plan(target);
+    (plan.connections, plan.in_flight) = (4, 2);
+    plan.arrivals = Arrivals::PerConnection { per_connection_rate: 100.0 };
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.sent, outcome.errors.total()), (160, 0), "{:?}", outcome.errors);
+    // Two were under way on the slow connection and some 18 waited for room; the others' were answered at once.
+    assert!(
+        (10..=40).contains(&outcome.waited_for_connection),
+        "{}",
+        outcome.waited_for_connection
+    );
+    assert!(outcome.latency.quantile(1.0) >= 190_000_000);
+    assert!(
+        outcome.generator.send_lateness.quantile(0.9) < 100_000_000,
+        "they wait for the server"
+    );
+}
+
+#[test]
+fn several_requests_are_drawn_filled_in_and_judged() {
+    let entry = |name: &str, weight, path: &str, body: &str| Entry {
+        name: name.to_owned(),
+        weight,
+        path: Some(path.to_owned()),
+        request: Request { body: body.as_bytes().to_vec(), ..Request::default() },
+        ..Entry::default()
+    };
+    let mut item = entry("item", 3, "/items/{number}?of={random:7-9}", "");
+    item.request.headers.push(("X-Who".to_owned(), "{line}".to_owned()));
+    item.lines = vec!["anna".to_owned(), "bo".to_owned()];
+    item.check.contains = Some(b"found /items/".to_vec());
+    let mut order = entry("order", 1, "/orders", "{\"id\": {number}}");
+    (order.check.status, order.check.contains) = (Some(201), Some(b"none".to_vec()));
+    let (told, heard) = std::sync::mpsc::channel();
+    let target = answering(move |head| {
+        told.send(head.clone()).unwrap();
+        let path = String::from_utf8_lossy(head.path()).into_owned();
+        let status = if path.starts_with("/orders") { 201 } else { 200 };
+        (status, format!("found {path}").into_bytes())
+    });
+    let mut plan = plan(target);
+    (plan.mix, plan.arrivals) = (vec![item, order], Arrivals::Paced { rate: 500.0 });
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.sent, 200);
+    let [item, order] = &outcome.entries[..] else { panic!("two entries") };
+    let answered = item.latency.count();
+    assert!((120..=180).contains(&answered) && item.errors == 0, "{answered}");
+    // Answered with the right status and without the words that were wanted.
+    assert_eq!((order.errors, order.latency.count()), (200 - answered, 0));
+    assert_eq!(outcome.errors.of("check"), order.errors, "{:?}", outcome.errors);
+    let heads: Vec<Head> = heard.try_iter().collect();
+    let mut numbers = std::collections::HashSet::new();
+    for head in &heads {
+        let path = std::str::from_utf8(head.path()).unwrap();
+        let Some(rest) = path.strip_prefix("/items/") else {
+            assert_eq!((head.method_bytes(), path), (&b"POST"[..], "/orders"));
+            // {"id": N} with one to three digits.
+            let length = head.get_bytes(b"content-length").unwrap();
+            assert!([&b"9"[..], b"10", b"11"].contains(&length), "{length:?}");
+            continue;
+        };
+        let (number, of) = rest.split_once("?of=").unwrap();
+        assert!(numbers.insert(number.parse::<u32>().unwrap()) && ["7", "8", "9"].contains(&of));
+        assert!([&b"anna"[..], b"bo"].contains(&head.get_bytes(b"x-who").unwrap()));
+    }
+    assert_eq!((heads.len(), numbers.len()), (200, answered as usize));
 }
 
 #[test]
@@ -285,9 +372,27 @@ fn listen(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
+/// A server of HTTP/2 that answers each request with the status and the content that this makes of its head.
+fn answering(answer: impl Fn(&Head) -> (u16, Vec<u8>) + Clone + Send + 'static) -> Target {
+    scripted_by_head(move |codec, number, (_, head), out| {
+        let (status, content) = answer(head);
+        codec.send_head(number, &Head::response(status), false, out);
+        codec.send_data(number, Bytes::from(content));
+        codec.send_end(number);
+        codec.release(number);
+    })
+}
+
+/// A server of HTTP/2 that does this with each request, counted on its connection from 1.
+fn scripted(each: impl Fn(&mut Connection, u32, u32, &mut Out) + Clone + Send + 'static) -> Target {
+    scripted_by_head(move |codec, number, (count, _), out| each(codec, number, count, out))
+}
+
 /// A server of HTTP/2 that does this with the head of each request, counted on its connection from 1. One that goes
 /// away with streams that are not answered closes behind it.
-fn scripted(each: impl Fn(&mut Connection, u32, u32, &mut Out) + Clone + Send + 'static) -> Target {
+fn scripted_by_head(
+    each: impl Fn(&mut Connection, u32, (u32, &Head), &mut Out) + Clone + Send + 'static,
+) -> Target {
     Address::Tcp(listen(move |mut stream| {
         let options = Options { max_early_resets: u32::MAX - 1, ..Options::default() };
         let mut codec = Connection::server(Arc::new(options));
@@ -297,9 +402,9 @@ fn scripted(each: impl Fn(&mut Connection, u32, u32, &mut Out) + Clone + Send + 
             codec.receive(Bytes::copy_from_slice(&chunk[..length]));
             while let Ok(Some((number, arrival))) = codec.poll(&mut heads) {
                 match arrival {
-                    Arrival::Part(Event::Head { .. }) => {
+                    Arrival::Part(Event::Head { head, .. }) => {
                         count += 1;
-                        each(&mut codec, number, count, &mut out);
+                        each(&mut codec, number, (count, &head), &mut out);
                     }
                     Arrival::Reset(_) => codec.release(number),
                     Arrival::Part(_) | Arrival::Refused => {}

@@ -287,8 +287,6 @@ fn bolt_answers_that_are_not_the_requests_own_are_errors() {
     let unasked = b"\x01\x00\x00\x02\x01\x7f\x7f\x7f\x7f\x01\x00\x00\0\0\0\0\0\0\0\0";
     plan.target = serve_badly(unasked).into();
     assert!(run(&plan).unwrap().errors.of("unasked") >= 10);
-    plan.arrivals = Arrivals::PerConnection { per_connection_rate: 1.0 };
-    assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
     plan.arrivals = Arrivals::Closed;
     plan.in_flight = 0;
     assert!(matches!(run(&plan), Err(LoadError::Plan(_))));

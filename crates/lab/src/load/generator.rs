@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::connection::{Connection, Event, Failure, InFlight};
-use super::mix::{Check, Messages};
+use super::mix::{Encoded, Messages};
 use super::outcome::{Outcome, Progress};
 use super::response::{Answer, Expect};
 use super::run::{Driver, Run, drive};
@@ -83,7 +83,7 @@ fn count_syscalls(plan: &Plan) -> Result<f64, LoadError> {
 
 struct Generator<'p, 'o> {
     run: Run<'p, 'o>,
-    messages: Messages,
+    messages: Messages<Encoded>,
     expect: Expect,
     tls: Option<Dialler>,
     handshake: Option<Handshake>,
@@ -146,7 +146,8 @@ impl<'p, 'o> Generator<'p, 'o> {
         let now = self.run.now();
         let connection = &mut self.connections[index as usize];
         let Some(request) = connection.request.take() else { return };
-        let problem = problem(self.messages.check(request.entry), answer, connection);
+        let check = self.messages.check(request.entry);
+        let problem = check.problem(answer.status, &connection.body());
         connection.freed_ns = now;
         if !answer.reusable || !self.run.plan.keep_alive {
             connection.close();
@@ -214,7 +215,8 @@ impl<'p, 'o> Generator<'p, 'o> {
                 self.run.tally.lateness.record(now.saturating_sub(possible_ns));
             }
         }
-        let (entry, bytes) = self.messages.next();
+        let (entry, message) = self.messages.next();
+        let bytes = message.bytes();
         let expect = if self.messages.is_head(entry) { Expect::HttpHead } else { self.expect };
         let is_body_wanted = self.messages.check(entry).contains.is_some();
         let request = InFlight { intended_ns, started_ns: now, entry };
@@ -370,20 +372,6 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
         let measured = &self.run.measured;
         let schedules = self.schedules.iter_mut().flatten().chain(self.run.arrivals.as_mut());
         schedules.map(|schedule| schedule.count_rest(measured)).sum()
-    }
-}
-
-/// What is wrong with an answer, in the word of the counts.
-fn problem(check: &Check, answer: Answer, connection: &Connection) -> Option<&'static str> {
-    let is_good = match check.status {
-        Some(status) => answer.status == status,
-        None => answer.status < 400,
-    };
-    let has = |wanted: &Vec<u8>| memchr::memmem::find(&connection.body(), wanted).is_some();
-    match (is_good, &check.contains) {
-        (false, _) => Some("status"),
-        (true, Some(wanted)) if !has(wanted) => Some("check"),
-        (true, _) => None,
     }
 }
 

@@ -142,30 +142,75 @@ impl EntryFile {
     }
 }
 
-/// The bytes of each request, made when it is sent.
-pub(super) struct Messages {
-    entries: Vec<Message>,
+/// How a protocol has its messages.
+pub(super) trait Form: Sized {
+    /// The message of an entry; with holes it is made when it is [filled](Form::fill).
+    fn new(plan: &Plan, entry: &Entry, has_holes: bool) -> Result<Self, LoadError>;
+    /// Makes the next message of an entry that has holes.
+    fn fill(&mut self, values: &mut Values<'_>);
+}
+
+/// Which request comes next, and its message.
+pub(super) struct Messages<F> {
+    entries: Vec<Message<F>>,
     weights: u64,
     random: Random,
     number: u64,
     step: u64,
 }
 
-struct Message {
+struct Message<F> {
     weight: u64,
-    bytes: Filling,
+    form: F,
     check: Check,
     is_head: bool,
+    has_holes: bool,
+    lines: Vec<String>,
+    next_line: usize,
 }
 
-enum Filling {
-    /// Always the same.
-    Fixed(Bytes),
+/// What stands in the holes of one message.
+pub(super) struct Values<'a> {
+    number: u64,
+    line: &'a str,
+    random: &'a mut Random,
+}
+
+impl Values<'_> {
+    pub(super) fn fill(&mut self, pieces: &[Piece]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(plain) => text.extend_from_slice(plain),
+                Piece::Number => text.extend_from_slice(self.number.to_string().as_bytes()),
+                Piece::Random(from, to) => {
+                    let value = from + self.random.next() % (to - from + 1);
+                    text.extend_from_slice(value.to_string().as_bytes());
+                }
+                Piece::Line => text.extend_from_slice(self.line.as_bytes()),
+            }
+        }
+        text
+    }
+}
+
+/// The bytes of a message of HTTP/1.1, TCP or WebSocket.
+pub(super) struct Encoded {
+    bytes: Bytes,
     /// A head without its length, and a body.
-    Holes { head: Vec<Piece>, body: Vec<Piece>, has_length: bool, lines: Vec<String>, next: usize },
+    head: Vec<Piece>,
+    body: Vec<Piece>,
+    has_length: bool,
 }
 
-enum Piece {
+impl Encoded {
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+}
+
+/// A part of a text that may have holes.
+pub(super) enum Piece {
     Text(Vec<u8>),
     /// `{number}`: how many requests there were before it.
     Number,
@@ -175,7 +220,7 @@ enum Piece {
     Line,
 }
 
-impl Messages {
+impl<F: Form> Messages<F> {
     pub(super) fn new(plan: &Plan) -> Result<Self, LoadError> {
         let alone = [Entry { weight: 1, request: plan.request.clone(), ..Entry::default() }];
         let entries = if plan.mix.is_empty() { &alone[..] } else { &plan.mix };
@@ -184,7 +229,7 @@ impl Messages {
         }
         // What was asked for on the command line is sent as it is.
         let may_have_holes = !plan.mix.is_empty();
-        let messages: Vec<Message> = entries
+        let messages: Vec<Message<F>> = entries
             .iter()
             .map(|it| Message::new(plan, it, may_have_holes))
             .collect::<Result<_, _>>()?;
@@ -197,13 +242,23 @@ impl Messages {
         })
     }
 
-    /// Draws the next request: which, and its bytes.
-    pub(super) fn next(&mut self) -> (usize, Bytes) {
+    /// Draws the next request: which, and its message.
+    pub(super) fn next(&mut self) -> (usize, &F) {
         let at = self.draw();
         let number = self.number;
         self.number += self.step;
-        let Self { entries, random, .. } = self;
-        (at, entries[at].bytes.fill(number, random))
+        let Message { form, has_holes, lines, next_line, .. } = &mut self.entries[at];
+        if *has_holes {
+            let line = lines.get(*next_line % lines.len().max(1)).map_or("", String::as_str);
+            *next_line += 1;
+            form.fill(&mut Values { number, line, random: &mut self.random });
+        }
+        (at, form)
+    }
+
+    /// An entry's latest message.
+    pub(super) fn latest(&self, entry: usize) -> &F {
+        &self.entries[entry].form
     }
 
     pub(super) fn check(&self, entry: usize) -> &Check {
@@ -230,77 +285,68 @@ impl Messages {
     }
 }
 
-impl Message {
+impl<F: Form> Message<F> {
     fn new(plan: &Plan, entry: &Entry, may_have_holes: bool) -> Result<Self, LoadError> {
-        let is_filled = may_have_holes && has_holes(entry);
-        let needs_lines = is_filled && bytes_of(entry).iter().any(|it| contains(it, b"{line}"));
+        let has_holes = may_have_holes && has_holes(entry);
+        let needs_lines = has_holes && bytes_of(entry).iter().any(|it| contains(it, b"{line}"));
         if needs_lines && entry.lines.is_empty() {
             return Err(LoadError::Plan("a request has {line} but no lines"));
         }
-        let encoded = encode(plan, entry);
-        let bytes = if is_filled {
-            // The body's length is known once it is filled in.
-            let (head, has_length) = match entry.request.body.is_empty() {
-                true => (encoded, false),
-                false => {
-                    let bare = Request { body: Vec::new(), ..entry.request.clone() };
-                    let method = bare.method.clone().unwrap_or_else(|| "POST".to_owned());
-                    let bare = Request { method: Some(method), ..bare };
-                    let head = encode(plan, &Entry { request: bare, ..entry.clone() });
-                    (without_length(&head), true)
-                }
-            };
-            Filling::Holes {
-                head: pieces(&head),
-                body: pieces(&entry.request.body),
-                has_length,
-                lines: entry.lines.clone(),
-                next: plan.share.index,
-            }
-        } else {
-            Filling::Fixed(Bytes::from(encoded))
-        };
         Ok(Self {
             weight: entry.weight.into(),
-            bytes,
+            form: F::new(plan, entry, has_holes)?,
             check: entry.check.clone(),
             is_head: entry.request.is_head(),
+            has_holes,
+            lines: entry.lines.clone(),
+            next_line: plan.share.index,
         })
     }
 }
 
-impl Filling {
-    fn fill(&mut self, number: u64, random: &mut Random) -> Bytes {
-        match self {
-            Self::Fixed(bytes) => bytes.clone(),
-            Self::Holes { head, body, has_length, lines, next } => {
-                let line = lines.get(*next % lines.len().max(1)).map_or("", String::as_str);
-                *next += 1;
-                let mut bytes = Vec::new();
-                let mut content = Vec::new();
-                for (pieces, into) in [(&*head, &mut bytes), (&*body, &mut content)] {
-                    for piece in pieces {
-                        match piece {
-                            Piece::Text(text) => into.extend_from_slice(text),
-                            Piece::Number => into.extend_from_slice(number.to_string().as_bytes()),
-                            Piece::Random(from, to) => {
-                                let value = from + random.next() % (to - from + 1);
-                                into.extend_from_slice(value.to_string().as_bytes());
-                            }
-                            Piece::Line => into.extend_from_slice(line.as_bytes()),
-                        }
-                    }
-                }
-                if *has_length {
-                    bytes.truncate(bytes.len() - 2);
-                    bytes.extend_from_slice(
-                        format!("Content-Length: {}\r\n\r\n", content.len()).as_bytes(),
-                    );
-                }
-                bytes.extend_from_slice(&content);
-                bytes.into()
-            }
+impl Check {
+    /// What is wrong with an answer, in the word of the counts.
+    pub(super) fn problem(&self, status: u16, body: &[u8]) -> Option<&'static str> {
+        let is_good = self.status.map_or(status < 400, |wanted| status == wanted);
+        let has = |wanted: &Vec<u8>| contains(body, wanted);
+        match (is_good, &self.contains) {
+            (false, _) => Some("status"),
+            (true, Some(wanted)) if !has(wanted) => Some("check"),
+            (true, _) => None,
         }
+    }
+}
+
+impl Form for Encoded {
+    fn new(plan: &Plan, entry: &Entry, has_holes: bool) -> Result<Self, LoadError> {
+        if !has_holes {
+            let bytes = Bytes::from(encode(plan, entry));
+            return Ok(Self { bytes, head: Vec::new(), body: Vec::new(), has_length: false });
+        }
+        // The body's length is known once it is filled in.
+        let (head, has_length) = match entry.request.body.is_empty() {
+            true => (encode(plan, entry), false),
+            false => {
+                let bare = Request { body: Vec::new(), ..entry.request.clone() };
+                let method = bare.method.clone().unwrap_or_else(|| "POST".to_owned());
+                let bare = Request { method: Some(method), ..bare };
+                let head = encode(plan, &Entry { request: bare, ..entry.clone() });
+                (without_length(&head), true)
+            }
+        };
+        let (head, body) = (pieces(&head), pieces(&entry.request.body));
+        Ok(Self { bytes: Bytes::new(), head, body, has_length })
+    }
+
+    fn fill(&mut self, values: &mut Values<'_>) {
+        let (mut bytes, content) = (values.fill(&self.head), values.fill(&self.body));
+        if self.has_length {
+            bytes.truncate(bytes.len() - 2);
+            bytes
+                .extend_from_slice(format!("Content-Length: {}\r\n\r\n", content.len()).as_bytes());
+        }
+        bytes.extend_from_slice(&content);
+        self.bytes = bytes.into();
     }
 }
 
@@ -323,7 +369,7 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// What stands in braces and is no hole stays as it is: JSON is full of them.
-fn pieces(text: &[u8]) -> Vec<Piece> {
+pub(super) fn pieces(text: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut rest, mut plain) = (text, Vec::new());
     while let Some(open) = memchr::memchr(b'{', rest) {
@@ -413,13 +459,13 @@ mod tests {
     #[test]
     fn requests_are_drawn_by_weight() {
         let plan = plan(vec![entry(3, "/a", ""), entry(1, "/b", ""), entry(0, "/c", "")]);
-        let mut messages = Messages::new(&plan).unwrap();
+        let mut messages = Messages::<Encoded>::new(&plan).unwrap();
         let mut counts = [0; 3];
         for _ in 0..10_000 {
             counts[messages.next().0] += 1;
         }
         assert!((7300..7700).contains(&counts[0]) && counts[2] == 0, "{counts:?}");
-        assert!(Messages::new(&Plan { mix: vec![entry(0, "/", "")], ..plan }).is_err());
+        assert!(Messages::<Encoded>::new(&Plan { mix: vec![entry(0, "/", "")], ..plan }).is_err());
     }
 
     #[test]
@@ -427,9 +473,9 @@ mod tests {
         let mut it =
             entry(1, "/items/{number}", "{\"id\": {random:7-9}, \"who\": \"{line}\", \"x\": {y}}");
         it.lines = vec!["anna".to_owned(), "bo".to_owned()];
-        let mut messages = Messages::new(&plan(vec![it])).unwrap();
+        let mut messages = Messages::<Encoded>::new(&plan(vec![it])).unwrap();
         for (number, who) in ["anna", "bo", "anna"].into_iter().enumerate() {
-            let (_, bytes) = messages.next();
+            let bytes = messages.next().1.bytes();
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(head.starts_with(&format!("POST /items/{number} HTTP/1.1\r\n")), "{head}");
@@ -464,9 +510,10 @@ mod tests {
         for index in 0..2 {
             let share = super::super::Share::new(index, 2);
             let mut messages =
-                Messages::new(&Plan { share, ..plan(vec![entry(1, "/{number}", "")]) }).unwrap();
+                Messages::<Encoded>::new(&Plan { share, ..plan(vec![entry(1, "/{number}", "")]) })
+                    .unwrap();
             for _ in 0..3 {
-                let text = String::from_utf8(messages.next().1.to_vec()).unwrap();
+                let text = String::from_utf8(messages.next().1.bytes().to_vec()).unwrap();
                 numbers.push(text[5..6].parse::<u32>().unwrap());
             }
         }
@@ -506,8 +553,8 @@ mod tests {
         }
         std::fs::remove_dir_all(&folder).unwrap();
         let mut hungry = entry(1, "/{line}", "");
-        assert!(Messages::new(&plan(vec![hungry.clone()])).is_err());
+        assert!(Messages::<Encoded>::new(&plan(vec![hungry.clone()])).is_err());
         hungry.lines.push("x".to_owned());
-        assert!(Messages::new(&plan(vec![hungry])).is_ok());
+        assert!(Messages::<Encoded>::new(&plan(vec![hungry])).is_ok());
     }
 }

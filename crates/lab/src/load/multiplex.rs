@@ -3,12 +3,13 @@
 //! All that one wait brought is answered by one write for each connection.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use super::connection::{Failure, InFlight};
 use super::outcome::{Outcome, Progress};
 use super::run::{Driver, Run, drive};
+use super::schedule::Schedule;
 use super::{Arrivals, LoadError, Plan};
 use crate::address::Address;
 use crate::poller::{Interest, Ready};
@@ -28,8 +29,9 @@ pub(super) trait Line {
     fn abandon(&mut self) -> Vec<InFlight>;
     /// Gives up what was started before `limit_ns`.
     fn expire(&mut self, limit_ns: u64) -> Vec<InFlight>;
-    /// Begins a request; [`Line::flush`] writes it. Only where there is [capacity](Line::capacity).
-    fn start(&mut self, request: InFlight, template: &Self::Template);
+    /// Begins a request, whichever the template says; [`Line::flush`] writes it. Only where there is
+    /// [capacity](Line::capacity).
+    fn start(&mut self, request: InFlight, template: &mut Self::Template);
     /// Writes what there is.
     fn flush(&mut self) -> Event;
     /// The socket became writable: finishes connecting, then writes.
@@ -91,16 +93,7 @@ pub(super) fn check(plan: &Plan) -> Result<(), LoadError> {
             "HTTP/2 and Bolt keep their connections: a call is not worth one",
         ));
     }
-    match plan.arrivals {
-        Arrivals::Closed
-        | Arrivals::Paced { .. }
-        | Arrivals::Poisson { .. }
-        | Arrivals::Bunched { .. }
-        | Arrivals::Recorded { .. } => Ok(()),
-        Arrivals::ClosedCapped { .. } | Arrivals::PerConnection { .. } => Err(LoadError::Plan(
-            "HTTP/2 and Bolt have no schedules for single connections: use a closed loop or a common rate",
-        )),
-    }
+    Ok(())
 }
 
 /// Carries out a plan.
@@ -117,11 +110,34 @@ struct Generator<'p, 'o, L: Line> {
     template: L::Template,
     scratch: Vec<u8>,
     lines: Vec<L>,
-    /// Places for one request more, with the generation of their connection.
-    free: VecDeque<(u32, u32)>,
+    /// Places for one request more, where arrivals take any connection.
+    free: VecDeque<Place>,
+    /// Schedules of their own, for arrivals that are per connection.
+    own: Vec<Own>,
+    /// When connections with such a schedule have the next request: each at most once.
+    timed: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Those whose schedule is to be looked at.
+    looked_at: Vec<u32>,
     /// Lines with something to write.
     dirty: Vec<u32>,
     verdicts: Vec<Verdict>,
+}
+
+/// Room for one request.
+#[derive(Clone, Copy)]
+struct Place {
+    index: u32,
+    /// That of its connection.
+    generation: u32,
+    since_ns: u64,
+}
+
+/// What a connection has where arrivals are per connection.
+struct Own {
+    schedule: Schedule,
+    is_timed: bool,
+    /// When there was room again.
+    since_ns: u64,
 }
 
 impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
@@ -130,12 +146,21 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
         template: L::Template,
         observer: Option<&'o mut dyn FnMut(&Progress)>,
     ) -> Result<Self, LoadError> {
+        let total = plan.share.all_connections.unwrap_or(plan.connections);
+        let own = |index| {
+            let number = plan.share.number(index);
+            let schedule = Schedule::of_connection(&plan.arrivals, plan.rate_ramp, number, total)?;
+            Some(Own { schedule, is_timed: false, since_ns: 0 })
+        };
         Ok(Self {
             run: Run::new(plan, observer)?,
             template,
             scratch: vec![0; SCRATCH],
             lines: (0..plan.connections).map(|index| L::new(index as u32)).collect(),
             free: VecDeque::new(),
+            own: (0..plan.connections).filter_map(own).collect(),
+            timed: BinaryHeap::new(),
+            looked_at: Vec::new(),
             dirty: Vec::new(),
             verdicts: Vec::new(),
         })
@@ -143,38 +168,83 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
 
     fn on_verdicts(&mut self, index: u32) {
         let now = self.run.now();
-        let generation = self.lines[index as usize].generation();
         let mut verdicts = std::mem::take(&mut self.verdicts);
         for verdict in verdicts.drain(..) {
-            let request = match verdict {
+            match verdict {
                 Verdict::Late => continue,
                 Verdict::Unasked => {
                     self.run.tally.errors.add("unasked", 1);
                     continue;
                 }
+                Verdict::Lost(kind, request) => self.run.count_error(kind, request.intended_ns),
                 Verdict::Right(request) => {
                     self.run.count_latency(request.intended_ns, request.started_ns, now);
-                    request
+                    self.run.count_entry(&request, true, now);
+                    self.run.count_answer(request.intended_ns, now);
                 }
                 // That must never happen, measured time or not.
                 Verdict::Crossed(request) => {
                     self.run.tally.errors.add("crossed", 1);
-                    request
+                    self.run.count_answer(request.intended_ns, now);
                 }
                 Verdict::Wrong(kind, request) => {
                     self.run.count_error(kind, request.intended_ns);
-                    request
+                    self.run.count_entry(&request, false, now);
+                    self.run.count_answer(request.intended_ns, now);
                 }
-                Verdict::Lost(kind, request) => {
-                    self.run.count_error(kind, request.intended_ns);
-                    self.free.push_back((index, generation));
-                    continue;
-                }
-            };
-            self.run.count_answer(request.intended_ns, now);
-            self.free.push_back((index, generation));
+            }
+            self.on_free(index, 1, now);
         }
         self.verdicts = verdicts;
+    }
+
+    /// A connection may carry so many requests more.
+    fn on_free(&mut self, index: u32, count: usize, now: u64) {
+        let generation = self.lines[index as usize].generation();
+        match self.own.get_mut(index as usize) {
+            None => {
+                let place = Place { index, generation, since_ns: now };
+                self.free.extend(std::iter::repeat_n(place, count));
+            }
+            // With a place left over the schedule has seen it already.
+            Some(own) if own.is_timed => {}
+            Some(own) => {
+                own.since_ns = now;
+                self.looked_at.push(index);
+            }
+        }
+    }
+
+    /// Starts what a connection's own schedule has due, as far as there is room: a cap counts from now, a schedule from
+    /// when it wanted the request.
+    fn on_schedule(&mut self, index: u32) {
+        let is_open = self.run.plan.arrivals.is_open();
+        loop {
+            let line = &self.lines[index as usize];
+            let has_room = line.is_connected()
+                && line.capacity() > 0
+                && line.in_flight() < self.run.plan.in_flight;
+            let now = self.run.now();
+            let own = &mut self.own[index as usize];
+            if !has_room || own.is_timed {
+                return;
+            }
+            if !is_open {
+                own.schedule.forget_before(now);
+            }
+            let Some(due) = own.schedule.next_ns() else { return };
+            if due > now {
+                own.is_timed = true;
+                self.timed.push(Reverse((due, index)));
+                return;
+            }
+            if due >= self.run.measured.end {
+                return;
+            }
+            own.schedule.advance();
+            let possible_ns = own.since_ns.max(due);
+            self.start(index, if is_open { due } else { now }, possible_ns, now);
+        }
     }
 
     fn on_failure(&mut self, index: u32, failure: Failure) {
@@ -197,22 +267,46 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
         let line = &self.lines[index as usize];
         if line.is_connected() {
             let places = line.capacity().min(self.run.plan.in_flight);
-            self.free.extend(std::iter::repeat_n((index, line.generation()), places));
+            let now = self.run.now();
+            self.on_free(index, places, now);
         }
     }
 
-    fn start(&mut self, index: u32, intended_ns: u64, now: u64) {
+    /// Starts a request that there was room for since `possible_ns`.
+    fn start(&mut self, index: u32, intended_ns: u64, possible_ns: u64, now: u64) {
         if self.run.measured.contains(&intended_ns) {
-            self.run.tally.sent += 1;
-            if self.run.arrivals.is_some() {
-                self.run.tally.lateness.record(now.saturating_sub(intended_ns));
+            let tally = &mut self.run.tally;
+            tally.sent += 1;
+            if self.run.plan.arrivals.is_open() {
+                tally.waited += u64::from(possible_ns > intended_ns);
+                tally.lateness.record(now.saturating_sub(possible_ns));
             }
         }
         let line = &mut self.lines[index as usize];
         if !line.has_unsent() {
             self.dirty.push(index);
         }
-        line.start(InFlight { intended_ns, started_ns: now, entry: 0 }, &self.template);
+        line.start(InFlight { intended_ns, started_ns: now, entry: 0 }, &mut self.template);
+    }
+
+    /// Starts what is due on any connection, as far as there are places.
+    fn start_due(&mut self) {
+        let closed = self.run.plan.arrivals == Arrivals::Closed;
+        while !self.free.is_empty() {
+            let now = self.run.now();
+            let due = if closed { now } else { self.run.next_arrival().unwrap_or(u64::MAX) };
+            if due > now || due >= self.run.measured.end {
+                break;
+            }
+            let Some(Place { index, generation, since_ns }) = self.free.pop_front() else { break };
+            let line = &self.lines[index as usize];
+            if line.generation() == generation && line.capacity() > 0 {
+                if let Some(schedule) = &mut self.run.arrivals {
+                    schedule.advance();
+                }
+                self.start(index, due, due.max(since_ns), now);
+            }
+        }
     }
 
     fn flush(&mut self) {
@@ -267,11 +361,16 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
     }
 
     fn is_arrival_due(&self) -> bool {
+        let end = self.run.measured.end;
+        let is_due = |own: &Own| own.schedule.next_ns().is_some_and(|due| due < end);
         self.run.next_arrival().is_some()
+            || (self.run.plan.arrivals.is_open() && self.own.iter().any(is_due))
     }
 
     fn next_start(&self) -> Option<u64> {
-        self.free.front().and_then(|_| self.run.next_arrival())
+        let timed = self.timed.peek().map(|Reverse((due, _))| *due);
+        let common = self.free.front().and_then(|_| self.run.next_arrival());
+        timed.into_iter().chain(common).min()
     }
 
     fn begin(&mut self) {
@@ -293,22 +392,17 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
                 self.open(index);
             }
         }
-        let closed = self.run.plan.arrivals == Arrivals::Closed;
-        while !self.free.is_empty() {
-            let now = self.run.now();
-            let due = if closed { now } else { self.run.next_arrival().unwrap_or(u64::MAX) };
-            if due > now || due >= self.run.measured.end {
-                break;
-            }
-            let Some((index, generation)) = self.free.pop_front() else { break };
-            let line = &self.lines[index as usize];
-            if line.generation() == generation && line.capacity() > 0 {
-                if let Some(schedule) = &mut self.run.arrivals {
-                    schedule.advance();
-                }
-                self.start(index, due, now);
-            }
+        while let Some(&Reverse((due, index))) = self.timed.peek()
+            && due <= now
+        {
+            self.timed.pop();
+            self.own[index as usize].is_timed = false;
+            self.looked_at.push(index);
         }
+        while let Some(index) = self.looked_at.pop() {
+            self.on_schedule(index);
+        }
+        self.start_due();
         self.flush();
     }
 
@@ -336,6 +430,12 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
             let was_connected = line.is_connected();
             let event = line.on_readable(&mut self.scratch, &self.template, &mut self.verdicts);
             self.on_verdicts(index);
+            if self.run.plan.arrivals == Arrivals::Closed
+                && std::env::var_os("TOWPATH_EAGER").is_some()
+            {
+                self.start_due();
+                self.flush();
+            }
             match event {
                 Event::Failed(failure) => self.on_failure(index, failure),
                 Event::Over => self.on_over(index),
@@ -353,10 +453,9 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
 
     fn expire(&mut self, now: u64, timeout_ns: u64) {
         for index in 0..self.lines.len() {
-            let generation = self.lines[index].generation();
             for request in self.lines[index].expire(now.saturating_sub(timeout_ns)) {
                 self.run.count_error("timeout", request.intended_ns);
-                self.free.push_back((index as u32, generation));
+                self.on_free(index as u32, 1, now);
             }
             if self.lines[index].has_unsent() {
                 self.dirty.push(index as u32);
@@ -370,8 +469,12 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
     }
 
     fn count_unsent(&mut self) -> u64 {
+        if !self.run.plan.arrivals.is_open() {
+            return 0;
+        }
         let measured = &self.run.measured;
-        self.run.arrivals.as_mut().map_or(0, |schedule| schedule.count_rest(measured))
+        let own = self.own.iter_mut().map(|own| &mut own.schedule);
+        own.chain(self.run.arrivals.as_mut()).map(|schedule| schedule.count_rest(measured)).sum()
     }
 }
 

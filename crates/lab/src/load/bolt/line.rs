@@ -155,7 +155,7 @@ impl multiplex::Line for Line {
         expired
     }
 
-    fn start(&mut self, request: InFlight, template: &Template) {
+    fn start(&mut self, request: InFlight, template: &mut Template) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1

@@ -9,7 +9,7 @@ use rustix::net::{self, RecvFlags, SendFlags, sockopt};
 use towpath_proto::http2::{Arrival, Code, Connection, Options};
 use towpath_proto::{Event as Part, Head, HeadPool, Out};
 
-use super::{Template, is_grpc, reasons};
+use super::{Message, Template, is_grpc, reasons};
 use crate::address::Address;
 use crate::load::connection::{Failure, InFlight};
 use crate::load::multiplex::{self, Event, Verdict};
@@ -45,11 +45,13 @@ enum Stage {
 }
 
 /// A request that waits for the end of its answer, and what of the answer counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Asked {
     request: InFlight,
     status: u16,
     grpc: Option<u32>,
+    /// As much of the content as is looked at, where it is.
+    body: Option<Vec<u8>>,
 }
 
 impl multiplex::Line for Line {
@@ -114,20 +116,24 @@ impl multiplex::Line for Line {
         expired
     }
 
-    fn start(&mut self, request: InFlight, template: &Template) {
+    fn start(&mut self, request: InFlight, template: &mut Template) {
         let Some(number) = self.codec.open() else { return };
         let at = number as usize;
         if self.streams.len() <= at {
             self.streams.resize(at + 1, None);
         }
-        self.streams[at] = Some(Asked { request, status: 0, grpc: None });
-        self.in_flight += 1;
-        self.has_unsent = true;
-        self.codec.send_head(number, &template.head, template.body.is_empty(), &mut self.out);
-        if !template.body.is_empty() {
-            self.codec.send_data(number, template.body.clone());
+        let (entry, message) = template.messages.next();
+        let Message { head, body, .. } = message;
+        self.codec.send_head(number, head, body.is_empty(), &mut self.out);
+        if !body.is_empty() {
+            self.codec.send_data(number, body.clone());
             self.codec.send_end(number);
         }
+        let request = InFlight { entry, ..request };
+        let body = template.messages.check(entry).contains.as_ref().map(|_| Vec::new());
+        self.streams[at] = Some(Asked { request, status: 0, grpc: None, body });
+        self.in_flight += 1;
+        self.has_unsent = true;
     }
 
     fn flush(&mut self) -> Event {
@@ -277,7 +283,10 @@ impl Line {
                         verdicts.extend(self.judge(number, template));
                     }
                 }
-                Arrival::Part(Part::Data(_)) => self.codec.consumed(number),
+                Arrival::Part(Part::Data(content)) => {
+                    self.on_content(number, &content);
+                    self.codec.consumed(number);
+                }
                 Arrival::Part(Part::Trailers(head)) => {
                     self.on_trailers(number, head);
                     verdicts.extend(self.judge(number, template));
@@ -297,11 +306,20 @@ impl Line {
     fn on_head(&mut self, number: u32, head: Head, template: &Template) {
         if let Some(Some(asked)) = self.streams.get_mut(number as usize) {
             asked.status = head.status();
-            if template.is_grpc && is_grpc(&head) {
+            if template.messages.latest(asked.request.entry).is_grpc && is_grpc(&head) {
                 asked.grpc = grpc_status(&head);
             }
         }
         self.heads.give(head);
+    }
+
+    fn on_content(&mut self, number: u32, content: &[u8]) {
+        let Some(Some(Asked { body: Some(body), .. })) = self.streams.get_mut(number as usize)
+        else {
+            return;
+        };
+        let more = content.len().min(BODY_LIMIT - body.len());
+        body.extend_from_slice(&content[..more]);
     }
 
     fn on_trailers(&mut self, number: u32, head: Head) {
@@ -313,12 +331,16 @@ impl Line {
 
     /// A stream has its whole answer.
     fn judge(&mut self, number: u32, template: &Template) -> Option<Verdict> {
-        let Asked { request, status, grpc } = self.end(number)?;
-        Some(match (status, grpc) {
-            (400.., _) => Verdict::Wrong("status", request),
-            (_, Some(0)) => Verdict::Right(request),
-            (_, status) if template.is_grpc => Verdict::Wrong(reasons::grpc(status), request),
-            (_, _) => Verdict::Right(request),
+        let Asked { request, status, grpc, body } = self.end(number)?;
+        let messages = &template.messages;
+        let problem = messages.check(request.entry).problem(status, &body.unwrap_or_default());
+        Some(match (problem, grpc) {
+            (Some(word), _) => Verdict::Wrong(word, request),
+            (None, Some(0)) => Verdict::Right(request),
+            (None, status) if messages.latest(request.entry).is_grpc => {
+                Verdict::Wrong(reasons::grpc(status), request)
+            }
+            (None, _) => Verdict::Right(request),
         })
     }
 
@@ -342,6 +364,9 @@ impl Line {
         }
     }
 }
+
+/// How much of a content is looked at.
+const BODY_LIMIT: usize = 1 << 20;
 
 fn grpc_status(head: &Head) -> Option<u32> {
     std::str::from_utf8(head.get_bytes(b"grpc-status")?).ok()?.parse().ok()

@@ -42,8 +42,7 @@ fn forwards(proxy: Proxy, further: &[(Wire, Wire)]) {
         // Each connection does its part, however the processors are shared: TCP is balanced by connection.
         plan.arrivals = Arrivals::PerConnection { per_connection_rate: 100.0 };
         if clients != Wire::Http1 {
-            // There are no schedules for connections with many streams.
-            (plan.protocol, plan.arrivals) = (Protocol::Http2, Arrivals::Paced { rate: 800.0 });
+            plan.protocol = Protocol::Http2;
         }
         if clients.is_secure() {
             plan.tls = Some(Tls::new("localhost", &Trusted::All, false, plan.protocol).unwrap());
