@@ -2,6 +2,7 @@
 
 mod collect;
 mod export;
+mod otlp;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

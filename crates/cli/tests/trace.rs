@@ -1,18 +1,25 @@
 //! `towpath trace` as a user at a terminal, or a script, sees it.
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tonic::Status;
 use towpath_trace::{Category, Options, TraceContext, Track, async_span, mark, span};
 
 fn trace(words: &[&str]) -> Output {
@@ -223,10 +230,112 @@ fn take_spans(stream: &mut TcpStream, status: &str, to: &Mutex<(HashSet<Vec<u8>>
     }
 }
 
+/// A collector made of OpenTelemetry's own service, over tonic: it gives these answers in turn, and then success.
+fn grpc_collector(
+    answers: Vec<Result<ExportTracePartialSuccess, Status>>,
+) -> (std::net::SocketAddr, Receiver<ExportTraceServiceRequest>) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (told, address) = std::sync::mpsc::channel();
+    let service = GrpcCollector { sender, answers: Mutex::new(answers.into_iter().collect()) };
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            told.send(listener.local_addr().unwrap()).unwrap();
+            let server = tonic::transport::Server::builder();
+            let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+            let service = TraceServiceServer::new(service);
+            server.serve_with_incoming(service, incoming).await.unwrap();
+        });
+    });
+    (address.recv().unwrap(), receiver)
+}
+
+struct GrpcCollector {
+    sender: Sender<ExportTraceServiceRequest>,
+    answers: Mutex<VecDeque<Result<ExportTracePartialSuccess, Status>>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for GrpcCollector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, Status> {
+        self.sender.send(request.into_inner()).unwrap();
+        let partial_success = self.answers.lock().unwrap().pop_front().transpose()?;
+        Ok(tonic::Response::new(ExportTraceServiceResponse { partial_success }))
+    }
+}
+
+#[test]
+fn a_collector_takes_spans_by_grpc() {
+    let path = scratch("grpc.pftrace");
+    let contexts = three_traces(&path);
+    let file = path.to_str().unwrap();
+    // What is unavailable is asked again.
+    let (collector, received) = grpc_collector(vec![Err(Status::unavailable("not yet"))]);
+    let url = format!("http://{collector}");
+    let words = ["export", file, "--protocol", "grpc", "--otlp", &url];
+    let said = succeeded(&trace(&words));
+    assert!(said.starts_with("9 spans of 3 traces") && said.lines().count() == 1, "{said}");
+    let requests: Vec<_> = received.try_iter().collect();
+    assert_eq!(requests.len(), 2, "the same twice");
+    let sent: HashSet<String> =
+        decoded(&requests[1].encode_to_vec()).iter().map(|(_, span)| hex(&span.trace_id)).collect();
+    assert_eq!(sent, contexts.iter().map(TraceContext::trace_id).collect());
+
+    let warning = |rejected_spans, said: &str| {
+        Ok(ExportTracePartialSuccess { rejected_spans, error_message: said.to_owned() })
+    };
+    let (collector, _received) = grpc_collector(vec![warning(0, "soon full"), warning(3, "full")]);
+    let url = format!("http://{collector}");
+    let words = ["export", file, "--protocol", "grpc", "--otlp", &url];
+    assert!(succeeded(&trace(&words)).ends_with("warns: soon full\n"));
+    let failed = |words: &[&str]| {
+        let output = trace(words);
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = failed(&words);
+    assert!(said.contains("did not take 3 of the spans: full"), "{said}");
+
+    let (collector, received) = grpc_collector(vec![Err(Status::invalid_argument("no such span"))]);
+    let url = format!("http://{collector}");
+    let said = failed(&["export", file, "--protocol", "grpc", "--otlp", &url]);
+    assert!(said.contains("gRPC status 3 no such span"), "{said}");
+    assert_eq!(received.try_iter().count(), 1, "what is wrong stays wrong");
+    let said =
+        failed(&["export", file, "--protocol", "grpc", "--otlp", &format!("{url}/v1/traces")]);
+    assert!(said.contains("has no path of its own"), "{said}");
+    let said = failed(&["export", file, "--protocol", "grpc", "--otlp", "app.otlp"]);
+    assert!(said.contains("needs a collector"), "{said}");
+}
+
+#[test]
+fn spans_that_a_collector_does_not_take_are_told() {
+    let path = scratch("partial.pftrace");
+    three_traces(&path);
+    let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".into() };
+    let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        request_of(&mut stream).unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len());
+        stream.write_all(&[head.as_bytes(), &answer].concat()).unwrap();
+    });
+    let output = trace(&["export", path.to_str().unwrap(), "--otlp", &url]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("did not take 2 of the spans: too old"),
+        "{said}"
+    );
+}
+
 /// Takes requests, each on a connection of its own: what is refused with 503 comes again.
-fn collector(
-    status: &'static str,
-) -> (std::net::SocketAddr, std::sync::mpsc::Receiver<(String, Vec<u8>)>) {
+fn collector(status: &'static str) -> (std::net::SocketAddr, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -8,9 +8,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -25,6 +24,7 @@ use prost::Message;
 use towpath_lab::cli::units::parse_milliseconds;
 use towpath_trace::file::{self, FileValue, Sorted, Sorter, Spans};
 
+use super::otlp::{Out, Protocol};
 use super::with_source;
 
 /// Spans of Perfetto files as OTLP
@@ -37,6 +37,9 @@ pub(crate) struct Export {
     /// A collector, as http://HOST:4318 (then /v1/traces) or with a path of its own; or a file for the request's bytes
     #[arg(long, value_name = "URL|FILE")]
     otlp: String,
+    /// How the collector is spoken to; grpc is over HTTP/2, at http://HOST:4317 or https://
+    #[arg(long, value_name = "PROTOCOL", value_enum, default_value = "http/protobuf")]
+    protocol: Protocol,
     /// Keep the traces with a span without a parent that took at least this long; with --failed, either
     #[arg(long, value_name = "TIME", value_parser = parse_milliseconds)]
     slow: Option<Duration>,
@@ -54,6 +57,7 @@ Only spans of a trace are handed on: those with a value `trace_id` of 32 hexadec
 
 Examples:
   towpath trace export slow-*.pftrace --otlp http://127.0.0.1:4318 --slow 100ms --failed
+  towpath trace export app.pftrace --otlp http://127.0.0.1:4317 --protocol grpc
   towpath trace export app.pftrace --otlp app.otlp";
 
 /// What was handed on and what was not.
@@ -78,12 +82,12 @@ impl Export {
             sorted.map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let by_trace = by_trace.sorted().map_err(|error| error.to_string())?;
-        let mut out = Out::to(&self.otlp)?;
+        let mut out = Out::to(&self.otlp, self.protocol)?;
         self.hand_on(&by_trace, &mut out, &mut done)?;
-        out.finish()?;
+        let said = out.finish()?;
         let Done { spans, traces, dropped, untraced } = done;
         Ok(format!(
-            "{spans} spans of {traces} traces to {}; {dropped} traces dropped, {untraced} spans of no trace\n",
+            "{spans} spans of {traces} traces to {}; {dropped} traces dropped, {untraced} spans of no trace\n{said}",
             self.otlp
         ))
     }
@@ -392,75 +396,6 @@ fn made_id(span: &file::Span, index: usize) -> Vec<u8> {
         mixed ^ mixed >> 29
     });
     mixed.max(1).to_be_bytes().to_vec()
-}
-
-/// Where requests go.
-enum Out<'a> {
-    /// To the file's name once all are there.
-    File {
-        path: &'a Path,
-        part: PathBuf,
-        file: BufWriter<File>,
-    },
-    Collector {
-        url: String,
-        engine: Box<towpath::Engine>,
-    },
-}
-
-impl<'a> Out<'a> {
-    fn to(otlp: &'a str) -> Result<Self, String> {
-        if !otlp.starts_with("http://") && !otlp.starts_with("https://") {
-            let path = Path::new(otlp);
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(format!(".{}.part", std::process::id()));
-            let part = path.with_file_name(name);
-            let file = File::create(&part).map_err(|error| format!("{otlp}: {error}"))?;
-            return Ok(Self::File { path, part, file: BufWriter::new(file) });
-        }
-        let has_path = otlp.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
-        let traces = || format!("{}/v1/traces", otlp.trim_end_matches('/'));
-        let url = if has_path { otlp.to_owned() } else { traces() };
-        let engine = towpath::Engine::new().map_err(|error| error.to_string())?;
-        Ok(Self::Collector { url, engine: Box::new(engine) })
-    }
-
-    fn send(&mut self, body: Vec<u8>) -> Result<(), String> {
-        let (url, engine) = match self {
-            // Messages behind each other are one message with the fields of all.
-            Self::File { path, file, .. } => {
-                let failed = |error| format!("{}: {error}", path.display());
-                return file.write_all(&body).map_err(failed);
-            }
-            Self::Collector { url, engine } => (&*url, engine),
-        };
-        let request = engine.client().request("POST", url);
-        // Spans have numbers: a collector knows those that it has already.
-        let request = request.repeat(towpath::Repeat::Always);
-        let request = request.header("content-type", "application/x-protobuf").body(body);
-        let mut response = request.send().map_err(|error| format!("{url}: {error}"))?;
-        let status = response.status();
-        let said = response.body().bytes(64 << 10).map_err(|error| format!("{url}: {error}"))?;
-        if (200..300).contains(&status) {
-            return Ok(());
-        }
-        Err(format!("{url}: {status} {}", String::from_utf8_lossy(&said).trim()))
-    }
-
-    fn finish(mut self) -> Result<(), String> {
-        let Self::File { path, part, file } = &mut self else { return Ok(()) };
-        let written = file.flush().and_then(|()| std::fs::rename(part, *path));
-        written.map_err(|error| format!("{}: {error}", path.display()))
-    }
-}
-
-impl Drop for Out<'_> {
-    /// What is not whole is not kept.
-    fn drop(&mut self) {
-        if let Self::File { part, .. } = self {
-            let _ = std::fs::remove_file(part);
-        }
-    }
 }
 
 #[cfg(test)]
