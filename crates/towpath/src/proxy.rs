@@ -16,10 +16,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use towpath_engine::local::message::{self, ProxyProtocol, Transport};
+use towpath_proto::head::Head;
 use towpath_proto::proxy::Credentials;
 
-use crate::Error;
 use crate::url::Url;
+use crate::{Error, HttpVersions, Request};
 
 /// A proxy.
 #[derive(Clone, PartialEq, Eq)]
@@ -155,6 +156,46 @@ pub(crate) enum Way {
     Tunnel(Arc<message::Proxy>),
     /// With these fields, and its target in absolute-form.
     Forward(Arc<message::Proxy>, Vec<(String, String)>),
+}
+
+/// Through whom a request goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Proxying {
+    /// As its client says.
+    #[default]
+    OfClient,
+    Through(Option<Proxy>),
+}
+
+impl Request {
+    /// How it goes through a proxy, where it does.
+    pub(crate) fn way(&self) -> Result<Option<Way>, Error> {
+        let url = self.url.as_ref().map_err(Clone::clone)?;
+        let proxy = match &self.proxying {
+            Proxying::OfClient => self.defaults.proxies.as_ref().and_then(|all| all.of(url)),
+            Proxying::Through(proxy) => proxy.as_ref(),
+        };
+        // HTTP/2 by prior knowledge is spoken with the origin itself.
+        let needs_tunnel = self.options.http == HttpVersions::Http2;
+        proxy.map(|proxy| proxy.before(url, needs_tunnel)).transpose()
+    }
+
+    /// Makes it, and its head, such as goes that way.
+    pub(crate) fn go_through(&mut self, way: Way, head: &mut Head) -> Result<(), Error> {
+        match way {
+            Way::Tunnel(proxy) => self.options.proxy = Some(proxy),
+            Way::Forward(proxy, fields) => {
+                let url = self.url.as_ref().map_err(Clone::clone)?;
+                head.set_path(format!("http://{}{}", url.authority, url.target).as_bytes());
+                for (name, value) in fields {
+                    head.append_bytes(name.as_bytes(), value.as_bytes());
+                }
+                self.options.proxy = Some(proxy);
+                self.options.http = HttpVersions::Http1;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Proxies {

@@ -20,7 +20,7 @@ use crate::defaults::Defaults;
 use crate::engine::Life;
 use crate::form::{self, Form};
 use crate::leg::Step;
-use crate::proxy::Way;
+use crate::proxy::Proxying;
 use crate::redirect::{self, Current, Policy, Trail};
 use crate::upload::Sender;
 use crate::url::Url;
@@ -50,19 +50,10 @@ pub struct Request {
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
     decodes: bool,
-    proxying: Proxying,
+    pub(crate) proxying: Proxying,
     /// What it has to do with its client's cache.
     #[cfg(feature = "cache")]
     pub(crate) caching: Caching,
-}
-
-/// Through whom a request goes.
-#[derive(Clone, Debug, Default)]
-enum Proxying {
-    /// As its client says.
-    #[default]
-    OfClient,
-    Through(Option<Proxy>),
 }
 
 /// What a request has to do with a cache.
@@ -694,34 +685,6 @@ impl Request {
             Err(error) if shared.forget(call.id) => Err(error),
             Ok(()) | Err(_) => Ok(call),
         }
-    }
-
-    /// How it goes through a proxy, where it does.
-    fn way(&self) -> Result<Option<Way>, Error> {
-        let url = self.url.as_ref().map_err(Clone::clone)?;
-        let proxy = match &self.proxying {
-            Proxying::OfClient => self.defaults.proxies.as_ref().and_then(|all| all.of(url)),
-            Proxying::Through(proxy) => proxy.as_ref(),
-        };
-        // HTTP/2 by prior knowledge is spoken with the origin itself.
-        let needs_tunnel = self.options.http == HttpVersions::Http2;
-        proxy.map(|proxy| proxy.before(url, needs_tunnel)).transpose()
-    }
-
-    fn go_through(&mut self, way: Way, head: &mut Head) -> Result<(), Error> {
-        match way {
-            Way::Tunnel(proxy) => self.options.proxy = Some(proxy),
-            Way::Forward(proxy, fields) => {
-                let url = self.url.as_ref().map_err(Clone::clone)?;
-                head.set_path(format!("http://{}{}", url.authority, url.target).as_bytes());
-                for (name, value) in fields {
-                    head.append_bytes(name.as_bytes(), value.as_bytes());
-                }
-                self.options.proxy = Some(proxy);
-                self.options.http = HttpVersions::Http1;
-            }
-        }
-        Ok(())
     }
 
     fn head(&self) -> Result<Head, Error> {
