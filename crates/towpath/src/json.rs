@@ -210,7 +210,8 @@ mod tests {
         let json = to_json(&Report::default());
         assert_eq!(
             json,
-            "{\"schema\":1,\"network\":\"\",\"priority\":\"normal\",\"status\":0,\"bytes_sent\":0,\"bytes_received\":0,\
+            "{\"schema\":1,\"network\":\"\",\"proxy\":null,\"priority\":\"normal\",\"status\":0,\
+             \"bytes_sent\":0,\"bytes_received\":0,\
              \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"pings\":[],\
              \"limits\":[],\"widened\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
