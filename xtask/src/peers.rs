@@ -123,6 +123,15 @@ const PEERS: &[Peer] = &[
         },
         version: "1.96.",
     },
+    Peer {
+        name: "dlltool",
+        // Import libraries for Windows, which its standard library is built with.
+        source: Source::Debian {
+            packages: &["binutils-mingw-w64-x86-64"],
+            program: "usr/bin/x86_64-w64-mingw32-dlltool",
+        },
+        version: "2.4",
+    },
     Peer { name: "valgrind", source: Source::Valgrind, version: "1%3a3." },
     Peer {
         name: "chromium",

@@ -73,10 +73,11 @@ pub(crate) fn check(share: Share) -> Result<usize> {
         let by = if installed.lines().any(|line| line == system) {
             ""
         } else {
-            match peers::ensure("rustc-source") {
-                Ok(compiler) => {
+            match standard_library_of(system) {
+                Ok((compiler, flags)) => {
                     check.arg("-Zbuild-std=std,panic_abort");
                     check.env("RUSTC", compiler).env("RUSTC_BOOTSTRAP", "1");
+                    check.env("RUSTFLAGS", format!("-D warnings{flags}"));
                     ", with a standard library built from source"
                 }
                 Err(why) => {
@@ -92,6 +93,17 @@ pub(crate) fn check(share: Share) -> Result<usize> {
         run_command(&mut check)?;
     }
     Ok(absent)
+}
+
+/// The compiler that has the source of the standard library, and the flags with which it is built for a system.
+fn standard_library_of(system: &str) -> Result<(PathBuf, String)> {
+    let compiler = peers::ensure("rustc-source")?;
+    let flags = if system.contains("windows-gnu") {
+        format!(" -Cdlltool={}", peers::ensure("dlltool")?.display())
+    } else {
+        String::new()
+    };
+    Ok((compiler, flags))
 }
 
 const CRATE: [&str; 5] = ["--quiet", "-p", "towpath-trace", "--features", "attribute,layer"];
