@@ -430,12 +430,6 @@ impl<'p, 'o, L: Line> Driver<'p, 'o> for Generator<'p, 'o, L> {
             let was_connected = line.is_connected();
             let event = line.on_readable(&mut self.scratch, &self.template, &mut self.verdicts);
             self.on_verdicts(index);
-            if self.run.plan.arrivals == Arrivals::Closed
-                && std::env::var_os("TOWPATH_EAGER").is_some()
-            {
-                self.start_due();
-                self.flush();
-            }
             match event {
                 Event::Failed(failure) => self.on_failure(index, failure),
                 Event::Over => self.on_over(index),
