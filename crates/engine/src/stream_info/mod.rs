@@ -83,15 +83,14 @@ impl StreamInfo {
         change: impl FnOnce(&mut Struct) -> bool,
     ) -> Result<bool, Refused> {
         let mut contents = self.contents().borrow_mut();
-        let old = match contents.metadata.get(namespace) {
-            Some(Value::Struct(old)) => old.clone(),
-            _ => Struct::new(),
+        let (mut new, before) = match contents.metadata.get(namespace) {
+            Some(Value::Struct(old)) => (old.clone(), weight_of(old) + namespace.len()),
+            _ => (Struct::new(), 0),
         };
-        let mut new = old.clone();
         if !change(&mut new) {
             return Ok(false);
         }
-        let (before, after) = (weight_of(&old), weight_of(&new) + namespace.len());
+        let after = weight_of(&new) + namespace.len();
         contents.weigh(before, after)?;
         contents.metadata.insert(namespace.into(), Value::Struct(new));
         Ok(true)
@@ -214,6 +213,15 @@ mod tests {
         // What is replaced no longer counts.
         info.add_metadata("n", entry("a", "")).unwrap();
         info.set_state("s", object(MOST_BYTES / 2)).unwrap();
+    }
+
+    #[test]
+    fn a_namespace_that_is_written_again_and_again_counts_once() {
+        let info = StreamInfo::default();
+        for turn in 0..MOST_BYTES {
+            let text = if turn % 2 == 0 { "1" } else { "2" };
+            info.add_metadata("namespace", entry("a", text)).unwrap();
+        }
     }
 
     #[test]
