@@ -50,13 +50,17 @@ chain = "plain"
 "#;
 
 #[test]
-#[ignore = "needs wrk"]
+#[ignore = "needs wrk: cargo xtask peers wrk, then TOWPATH_PEERS=target/peers/bin"]
 fn the_members_of_an_agreement_are_those_of_the_page() {
+    let folder = std::env::var_os("TOWPATH_PEERS").expect("cargo xtask peers says where");
+    let wrk = PathBuf::from(folder).join("wrk");
     let out = scratch("agree.json");
     let (mut origin, address) = origin();
     let pid = origin.id().to_string();
     let code = lab(&[
         "agree",
+        "--program",
+        wrk.to_str().unwrap(),
         "--pid",
         &pid,
         "--rounds",
@@ -96,6 +100,7 @@ fn origin() -> (Child, String) {
 fn lab(words: &[&str]) -> i32 {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
     let output = command.arg("lab").args(words).output().unwrap();
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     output.status.code().unwrap_or_else(|| panic!("{output:?}"))
 }
 
