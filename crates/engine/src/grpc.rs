@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use towpath_proto::{Head, Name};
 
-use crate::format::Facts;
 use crate::number::Decimal;
 
 /// Whether the head says that its body is gRPC: `application/grpc`, or that and `+…`.
@@ -17,13 +16,13 @@ pub fn is_grpc(head: &Head) -> bool {
 /// The status of a finished stream: in the trailers, else in the head, else what the HTTP status stands for. One that
 /// is malformed is -1, as in Envoy.
 #[must_use]
-pub fn status(facts: &Facts<'_>) -> Option<i64> {
+pub fn status(trailers: Option<&Head>, response: Option<&Head>, http: u16) -> Option<i64> {
     let said = |head: Option<&Head>| {
         let value = head?.get(Name::GrpcStatus).filter(|value| !value.is_empty())?;
         Some(number(value).map_or(MALFORMED, i64::from))
     };
-    let stands_for = || (facts.record.status != 0).then(|| of_http(facts.record.status).into());
-    said(facts.trailers).or_else(|| said(facts.response)).or_else(stands_for)
+    let stands_for = || (http != 0).then(|| of_http(http).into());
+    said(trailers).or_else(|| said(response)).or_else(stands_for)
 }
 
 /// The `grpc-status` of a head or of trailers; a number above all that stand for something where it is malformed.

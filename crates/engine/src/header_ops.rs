@@ -2,12 +2,54 @@
 //! to be removed goes first; then every value is made from the head as it is by then; then what overwrites is
 //! set, and last what is appended is added.
 
+use towpath_proto::head::HeaderName;
 use towpath_proto::{Head, Name};
 
-use crate::format::Facts;
-use crate::snapshot::route::{
-    HeaderAction, HeaderOp, HeaderOps, Route, RouteTable, VirtualHost, WeightedCluster,
-};
+use crate::format::{Facts, Format};
+
+/// Headers to add and to remove, compiled.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderOps {
+    /// Taken away first.
+    pub remove: Vec<HeaderName>,
+    /// Then these, in order.
+    pub add: Vec<HeaderOp>,
+}
+
+impl HeaderOps {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.add.is_empty()
+    }
+}
+
+/// Envoy `HeaderValueOption`.
+#[derive(Clone, Debug)]
+pub struct HeaderOp {
+    /// Which header.
+    pub name: HeaderName,
+    /// Its value, with `%…%` already compiled.
+    pub value: Format,
+    /// What happens when it is there already.
+    pub action: HeaderAction,
+    /// `keep_empty_value`: an empty result is set instead of skipped.
+    pub keep_empty: bool,
+}
+
+/// Envoy `HeaderAppendAction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderAction {
+    /// `APPEND_IF_EXISTS_OR_ADD`.
+    #[default]
+    Append,
+    /// `ADD_IF_ABSENT`.
+    AddIfAbsent,
+    /// `OVERWRITE_IF_EXISTS_OR_ADD`.
+    Overwrite,
+    /// `OVERWRITE_IF_EXISTS`.
+    OverwriteIfExists,
+}
 
 /// Which head is changed: formats see it as it is by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,48 +141,6 @@ impl HeaderOp {
     }
 }
 
-/// The operations on a request, in the order in which they apply.
-#[must_use]
-pub fn request_ops<'a>(
-    table: &'a RouteTable,
-    host: &'a VirtualHost,
-    route: &'a Route,
-    weighted: Option<&'a WeightedCluster>,
-) -> [&'a HeaderOps; 4] {
-    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.request_headers);
-    ordered(table, weighted, &route.request_headers, &host.request_headers, &table.request_headers)
-}
-
-/// The operations on a response, in the order in which they apply.
-#[must_use]
-pub fn response_ops<'a>(
-    table: &'a RouteTable,
-    host: &'a VirtualHost,
-    route: &'a Route,
-    weighted: Option<&'a WeightedCluster>,
-) -> [&'a HeaderOps; 4] {
-    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.response_headers);
-    let table_ops = &table.response_headers;
-    ordered(table, weighted, &route.response_headers, &host.response_headers, table_ops)
-}
-
-/// The weighted cluster's come first in any case.
-fn ordered<'a>(
-    table: &RouteTable,
-    weighted: &'a HeaderOps,
-    route: &'a HeaderOps,
-    host: &'a HeaderOps,
-    table_ops: &'a HeaderOps,
-) -> [&'a HeaderOps; 4] {
-    if table.most_specific_last {
-        [weighted, table_ops, host, route]
-    } else {
-        [weighted, route, host, table_ops]
-    }
-}
-
-static NOTHING: HeaderOps = HeaderOps { remove: Vec::new(), add: Vec::new() };
-
 #[cfg(test)]
 mod tests {
     use towpath_proto::{HeaderName, Instant};
@@ -200,31 +200,5 @@ mod tests {
             ],
         };
         assert_eq!(changed(&ops), ["a=9", "b=2", "x=1", "y=1", "h"]);
-    }
-
-    #[test]
-    fn the_most_specific_comes_first_unless_it_shall_win() {
-        let mut table = RouteTable::default();
-        let host = VirtualHost {
-            name: "".into(),
-            domains: Vec::new(),
-            routes: Vec::new(),
-            matcher: None,
-            require_tls: crate::snapshot::route::RequireTls::None,
-            request_headers: HeaderOps::default(),
-            response_headers: HeaderOps::default(),
-            attempt_count_in_request: false,
-            attempt_count_in_response: false,
-            filters: Vec::new(),
-        };
-        let (weighted, route) = (HeaderOps::default(), HeaderOps::default());
-        let place = |table: &RouteTable| {
-            let ops =
-                ordered(table, &weighted, &route, &host.request_headers, &table.request_headers);
-            ops.iter().position(|ops| std::ptr::eq(*ops, &raw const route)).unwrap()
-        };
-        assert_eq!(place(&table), 1);
-        table.most_specific_last = true;
-        assert_eq!(place(&table), 3);
     }
 }

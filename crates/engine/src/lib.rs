@@ -11,6 +11,7 @@
 extern crate self as towpath_engine;
 
 pub mod balancer;
+pub mod cidr;
 pub mod client;
 mod conn;
 mod deadlines;
@@ -20,10 +21,12 @@ mod exchange;
 pub mod field;
 pub mod filter;
 pub mod format;
+pub mod fraction;
 pub mod grpc;
 pub mod header_ops;
 pub mod health;
 mod ids;
+pub mod json;
 pub mod local;
 pub mod matcher;
 pub mod message;
@@ -39,5 +42,6 @@ pub mod stream_info;
 pub mod tally;
 pub mod total;
 mod upstream;
+pub mod uri;
 mod wall_clock;
 pub mod worker;

@@ -10,9 +10,7 @@
 pub(crate) mod avalanche;
 pub(crate) mod back_off;
 pub(crate) mod finder;
-pub mod message;
 pub(crate) mod origin;
-pub mod report;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +29,7 @@ use crate::local::message::{CallId, Error, Event, HttpVersions, Options, Outcome
 use crate::local::origin::OriginState;
 use crate::local::report::Report;
 use crate::message::FromWorker;
+pub use crate::message::{app as message, report};
 use crate::snapshot::ClusterId;
 
 /// What a worker keeps for its app.

@@ -1,5 +1,8 @@
 //! What passes between a worker and the control thread. No worker ever waits for an answer.
 
+pub mod app;
+pub mod report;
+
 use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +11,6 @@ use bytes::Bytes;
 use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
-use crate::local::message as local;
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
@@ -109,7 +111,7 @@ pub enum ToWorker {
         epoch_unix_ns: u64,
     },
     /// What an app in this process wants.
-    Local(local::Command),
+    Local(app::Command),
     /// Answer with [`FromWorker::Slow`] for each request that takes this long and is traced.
     ReportSlow {
         /// From its first byte to its end.
@@ -195,7 +197,7 @@ pub enum FromWorker {
         clusters: Vec<ClusterDescription>,
     },
     /// What becomes of it.
-    Local(local::Event),
+    Local(app::Event),
     /// A request took longer than [`ToWorker::ReportSlow`] allows.
     Slow(SlowStream),
 }

@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use towpath_proto::Address;
 
+use crate::cidr::Prefix;
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, StringMatcher};
 pub use crate::matcher::{Subject, Whose};
 use crate::record::DownstreamTls;
 use crate::record::details;
-use crate::snapshot::listener::Prefix;
 
 /// An `RBAC`, or a matcher in its place.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::bolt::{
     BoltHeader, BoltMatch, BoltProxy, BoltUpstream, Bridge, Heartbeat,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use towpath_engine::matcher::Input;
 use towpath_engine::matcher::tree::Tree;
-use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::route::{RequireTls, RetryPolicy, Route, RouteTable, VirtualHost};
 
 use super::Converter;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use towpath_engine::format::{Facts, Format};
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::record::Record;
-use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::route::{Action, RouteTable, VirtualHost};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};

@@ -6,7 +6,7 @@ use towpath_trace::{Callsite, Category, Level, Stamp, TraceContext, Track, Value
 
 use crate::conn::Connection;
 use crate::record::Record;
-use crate::route::path::without_query;
+use crate::uri::without_query;
 
 /// What a stream is doing; each part ends where the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

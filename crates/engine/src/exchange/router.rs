@@ -26,21 +26,21 @@ use crate::exchange::stream::{Direction, Routed, Stream, Upgrade, UpstreamState}
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
-use crate::header_ops;
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
-use crate::route::path::without_query;
 use crate::route::{Sanitized, request_hash};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
+    request_ops, response_ops,
 };
 use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
+use crate::uri::without_query;
 
 impl Exchange {
     /// From a request's head to a place for it.
@@ -645,8 +645,8 @@ pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
 fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
     let Routed { table, host, route, weighted } = routed;
     match subject {
-        Subject::Request => header_ops::request_ops(table, host, route, weighted),
-        Subject::Response => header_ops::response_ops(table, host, route, weighted),
+        Subject::Request => request_ops(table, host, route, weighted),
+        Subject::Response => response_ops(table, host, route, weighted),
     }
 }
 

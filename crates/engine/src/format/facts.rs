@@ -2,6 +2,7 @@
 
 use towpath_proto::{Head, Instant};
 
+use crate::grpc;
 use crate::record::Record;
 use crate::stream_info::StreamInfo;
 
@@ -70,5 +71,11 @@ impl<'a> Facts<'a> {
             hostname: "",
             now,
         }
+    }
+
+    /// The status of a stream that speaks gRPC.
+    #[must_use]
+    pub fn grpc_status(&self) -> Option<i64> {
+        grpc::status(self.trailers, self.response, self.record.status)
     }
 }

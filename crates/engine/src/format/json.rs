@@ -3,6 +3,7 @@
 use super::append::Short;
 use super::parse::parts;
 use super::{Command, Facts, FormatError, FormatOptions, Part};
+use crate::json::{escape_tail, json_string, number_text};
 
 /// A value of `json_format`.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,50 +179,3 @@ fn close(out: &mut Vec<u8>, start: usize, bracket: u8, omit_empty: bool) -> bool
     out.push(bracket);
     true
 }
-
-/// A number as JSON has it; what JSON has not is `null`.
-pub(crate) fn number_text(number: f64) -> String {
-    if !number.is_finite() {
-        return "null".to_owned();
-    }
-    if number.abs() >= 1e17 { format!("{number:e}") } else { number.to_string() }
-}
-
-/// Appends `bytes` as a JSON string. What is not UTF-8 is taken byte by byte as Latin-1.
-pub fn json_string(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'"');
-    let start = out.len();
-    out.extend_from_slice(bytes);
-    escape_tail(out, start);
-    out.push(b'"');
-}
-
-/// Escapes what was appended since `start`. Most values need nothing and are only looked at.
-fn escape_tail(out: &mut Vec<u8>, start: usize) {
-    let tail = &out[start..];
-    if tail.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-        return;
-    }
-    let text = tail.to_vec();
-    out.truncate(start);
-    let utf8 = std::str::from_utf8(&text).is_ok();
-    for byte in text {
-        match (byte, utf8) {
-            (b'"', true) => out.extend_from_slice(br#"\""#),
-            (b'\\', true) => out.extend_from_slice(br"\\"),
-            (b'\n', true) => out.extend_from_slice(br"\n"),
-            (b'\r', true) => out.extend_from_slice(br"\r"),
-            (b'\t', true) => out.extend_from_slice(br"\t"),
-            (0x08, true) => out.extend_from_slice(br"\b"),
-            (0x0c, true) => out.extend_from_slice(br"\f"),
-            (0x7f.., true) | (b' ' | b'!' | b'#'..=b'[' | b']'..=b'~', _) => out.push(byte),
-            (control, _) => {
-                out.extend_from_slice(br"\u00");
-                out.push(HEX[usize::from(control >> 4)]);
-                out.push(HEX[usize::from(control & 15)]);
-            }
-        }
-    }
-}
-
-const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -20,8 +20,7 @@ use command::Command;
 pub use command::command_names;
 pub use error::{FormatError, FormatReason};
 pub use facts::Facts;
-pub(crate) use json::number_text;
-pub use json::{JsonTemplate, json_string};
+pub use json::JsonTemplate;
 pub(crate) use write::address_text;
 
 use self::json::Node;

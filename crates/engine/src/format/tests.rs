@@ -252,7 +252,7 @@ fn json_leaves_out_what_is_empty() {
 #[test]
 fn control_bytes_are_escaped() {
     let mut out = Vec::new();
-    json_string(&mut out, b"\x00\x08\x0c\r\x1f\x7f");
+    crate::json::json_string(&mut out, b"\x00\x08\x0c\r\x1f\x7f");
     assert_eq!(out, b"\"\\u0000\\b\\f\\r\\u001f\x7f\"");
 }
 

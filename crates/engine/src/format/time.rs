@@ -104,7 +104,7 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
         while let [.., Piece::Digits(first), Piece::Literal(between), Piece::Digits(second)] =
             &joined[..]
             && Digits::PATTERN[first.end.into()..].starts_with(between.as_bytes())
-            && first.end as usize + between.as_bytes().len() == second.start.into()
+            && first.end as usize + between.as_bytes().len() == usize::from(second.start)
         {
             let whole = Piece::Digits(first.start..second.end);
             joined.truncate(joined.len() - 3);

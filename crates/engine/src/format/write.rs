@@ -5,19 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_proto::tls::{CipherSuite, Group, Version};
 use towpath_proto::{Address, Head, Instant, Name};
 
+use super::Facts;
 use super::append::{append, append_number};
 use super::command::{
     AddressForm, Asked, Bound, Command, GrpcForm, OfTls, Said, Shown, Source, TimePoint,
 };
-use super::{Facts, json_string};
 use crate::field::Field;
 use crate::grpc;
+use crate::json::json_string;
 use crate::number::AddressText;
 use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
-use crate::route::index::without_port;
-use crate::route::path::path_end;
-use crate::route::query;
 use crate::stream_info::{JsonStyle, Value};
+use crate::uri::{path_end, query, without_port};
 
 impl Command {
     /// Appends the value; false, and nothing appended, when it is missing.
@@ -406,7 +405,7 @@ fn network(out: &mut Vec<u8>, ip: IpAddr, bits: u8) -> bool {
 
 fn grpc_status(out: &mut Vec<u8>, facts: &Facts<'_>, form: GrpcForm) -> bool {
     let Some(status) =
-        facts.request.filter(|head| grpc::is_grpc(head)).and_then(|_| grpc::status(facts))
+        facts.request.filter(|head| grpc::is_grpc(head)).and_then(|_| facts.grpc_status())
     else {
         return false;
     };

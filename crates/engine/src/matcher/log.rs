@@ -4,9 +4,9 @@ use towpath_proto::{Head, Name};
 
 use super::HeaderMatcher;
 use crate::format::Facts;
+use crate::fraction::Fraction;
 use crate::grpc;
 use crate::record::Flags;
-use crate::snapshot::route::Fraction;
 
 /// A predicate on a finished stream.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl LogFilter {
             Self::Flags(wanted) if wanted.is_empty() => !record.flags.is_empty(),
             Self::Flags(wanted) => record.flags.has(*wanted),
             Self::Grpc { statuses, exclude } => {
-                let status = grpc::status(facts).unwrap_or_else(|| grpc::UNKNOWN.into());
+                let status = facts.grpc_status().unwrap_or_else(|| grpc::UNKNOWN.into());
                 let bit = u32::try_from(status).ok().and_then(|status| 1_u32.checked_shl(status));
                 bit.is_some_and(|bit| statuses & bit != 0) != *exclude
             }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::StringMatcher;
-use crate::snapshot::listener::Prefix;
+use crate::cidr::Prefix;
 use crate::stream_info::{StreamInfo, Struct, Value, value_at};
 
 /// Compares what stands at a path in metadata.

@@ -21,7 +21,7 @@ pub use metadata::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher}
 pub use query::{QueryMatcher, QueryTest};
 pub use re2::{full_regex, search_regex, substitution};
 pub use string::StringMatcher;
-pub use subject::{Input, Subject, Whose};
+pub use subject::{Input, Subject, Transport, Whose};
 
 /// Why a matcher cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

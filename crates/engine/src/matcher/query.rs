@@ -1,7 +1,7 @@
 //! Envoy `config.route.v3.QueryParameterMatcher`.
 
 use super::StringMatcher;
-use crate::route::query;
+use crate::uri::query;
 
 /// Compares a parameter of the query string with a pattern.
 #[derive(Clone, Debug)]

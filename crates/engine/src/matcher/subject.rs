@@ -7,9 +7,8 @@ use towpath_proto::{Address, Head};
 
 use crate::field::Field;
 use crate::record::DownstreamTls;
-use crate::route::query;
-use crate::snapshot::listener::Transport;
 use crate::stream_info::StreamInfo;
+use crate::uri::query;
 
 /// What is known of a connection, and of a request on it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +31,15 @@ pub struct Subject<'a> {
     pub request: Option<&'a Head>,
     /// What filters have left of the stream.
     pub info: Option<&'a StreamInfo>,
+}
+
+/// What a client speaks below its protocol. Envoy's `transport_protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// `raw_buffer`.
+    RawBuffer,
+    /// `tls`.
+    Tls,
 }
 
 /// An address of a connection.

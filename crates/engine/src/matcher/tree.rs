@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Input, StringMatcher, Subject};
-use crate::snapshot::listener::Prefix;
+use crate::cidr::Prefix;
 
 /// A tree whose leaves are actions.
 #[derive(Clone, Debug)]
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_a_connection_has_is_text() {
-        use crate::snapshot::listener::Transport;
+        use crate::matcher::Transport;
         let (local, remote) = ("10.0.0.1:443", "10.0.0.2:5");
         let address = |text: &str| Address::Ip(text.parse().unwrap());
         let (local, remote) = (address(local), address(remote));

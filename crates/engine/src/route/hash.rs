@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use towpath_proto::{Head, Name};
 
-use super::query;
 use crate::balancer::hash::xx_hash;
 use crate::number::AddressText;
 use crate::snapshot::route::{HashPolicy, HashSource};
+use crate::uri::query;
 
 /// The hash that policies make of a request together; `None` where none of them finds anything.
 #[must_use]

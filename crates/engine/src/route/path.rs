@@ -1,7 +1,8 @@
 //! Makes paths canonical before routes look at them, as Envoy 1.40 does.
 
-use super::query::hex_value;
 use crate::snapshot::http::EscapedSlashes;
+use crate::uri::path_end;
+use crate::uri::query::hex_value;
 
 /// What is done to a path. Part of the connection manager's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,19 +67,6 @@ impl PathRules {
         let redirect = self.escaped_slashes == EscapedSlashes::UnescapeAndRedirect;
         if redirect && !unescaped.is_empty() { Sanitized::Redirect } else { Sanitized::Changed }
     }
-}
-
-/// Where the path of an origin-form target ends: at `?` or `#`.
-#[must_use]
-#[inline]
-pub fn path_end(target: &[u8]) -> usize {
-    memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())
-}
-
-/// The path of an origin-form target.
-#[must_use]
-pub fn without_query(target: &[u8]) -> &[u8] {
-    &target[..path_end(target)]
 }
 
 /// The path without `;…` in any of its segments.

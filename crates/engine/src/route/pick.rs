@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use towpath_proto::{Head, Method, Name};
 
-use super::path::{path_end, without_parameters};
+use super::path::without_parameters;
 use crate::grpc::is_grpc;
 use crate::matcher::Subject;
 use crate::snapshot::route::{
     ClusterChoice, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
 use crate::stream_info::StreamInfo;
+use crate::uri::path_end;
 
 /// What a table says of a request.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::index::port_start;
-use super::path::path_end;
 use crate::snapshot::http::StripPort;
 use crate::snapshot::route::{PathMatch, PathRewrite};
+use crate::uri::{path_end, port_start};
 
 impl PathRewrite {
     /// The target with its path as the route has it. The query is kept.

@@ -10,6 +10,7 @@ use super::http2::Http2;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::stats::Breakers;
 use crate::tally::{Tallies, Tally};
 use crate::total::Total;
 
@@ -87,6 +88,20 @@ impl Cluster {
     /// How many connections a worker has to each host, where that is not left to the number of streams.
     pub(crate) fn connections_per_host(&self) -> Option<u32> {
         self.bolt.as_ref().map(|bolt| bolt.connections_per_host)
+    }
+}
+
+impl Breakers for Cluster {
+    fn reading(&self, priority: usize, resource: usize) -> (u64, u32, bool) {
+        let limits = [&self.limits, &self.high_limits][priority];
+        let in_use = &self.in_use[priority];
+        let (in_use, limit) = [
+            (in_use.connections.value(), limits.connections),
+            (in_use.requests.value(), limits.requests),
+            (in_use.pending.value(), limits.pending),
+            (in_use.retries.value(), limits.retries),
+        ][resource];
+        (in_use, limit, limits.track_remaining)
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use towpath_proto::{PreparedField, http1};
 
 use super::http2::Http2;
-use super::listener::Prefix;
 use super::log::AccessLog;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
+use crate::cidr::Prefix;
 use crate::filter::ChainFilter;
 use crate::matcher::LogFilter;
 

@@ -2,7 +2,8 @@
 
 use towpath_proto::http2::PREFACE;
 
-use super::listener::{Arrival, ListenerFilter, Look, Transport};
+use super::listener::{Arrival, ListenerFilter, Look};
+use crate::matcher::Transport;
 
 /// Envoy `envoy.extensions.filters.listener.http_inspector.v3.HttpInspector`: what a client in clear text speaks
 /// becomes the protocol that it offers: `http/1.0`, `http/1.1` or `h2c`; none when it is no HTTP. It takes no byte for

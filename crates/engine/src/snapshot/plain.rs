@@ -3,10 +3,9 @@
 use super::http::Http;
 use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HashSource, HeaderOps, HostRewrite, PathRewrite,
-    Route, RouteTable, VirtualHost, WeightedCluster,
+    Route, RouteTable, VirtualHost, WeightedCluster, request_ops, response_ops,
 };
 use crate::filter::ChainFilter;
-use crate::header_ops::{request_ops, response_ops};
 
 /// The answers for each route of a table, by the numbers of its host and of itself.
 #[derive(Debug)]

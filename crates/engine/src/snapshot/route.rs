@@ -7,13 +7,14 @@ use std::time::Duration;
 use regex::bytes::Regex;
 use towpath_proto::head::HeaderName;
 
-use super::ClusterId;
+use super::{ClusterId, HostIndex};
 use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
+pub use crate::fraction::Fraction;
+pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
-use crate::route::HostIndex;
 
 /// Envoy `config.route.v3.RouteConfiguration`.
 #[derive(Debug, Default)]
@@ -130,15 +131,6 @@ pub struct Text {
     pub bytes: Arc<[u8]>,
     /// `case_sensitive`.
     pub case_sensitive: bool,
-}
-
-/// A share: `numerator` of `denominator`. Envoy `type.v3.FractionalPercent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fraction {
-    /// Of these.
-    pub numerator: u32,
-    /// 100, 10,000 or 1,000,000.
-    pub denominator: u32,
 }
 
 /// What a route does.
@@ -448,50 +440,6 @@ impl RetryOn {
     }
 }
 
-/// Headers to add and to remove, compiled.
-#[derive(Clone, Debug, Default)]
-pub struct HeaderOps {
-    /// Taken away first.
-    pub remove: Vec<HeaderName>,
-    /// Then these, in order.
-    pub add: Vec<HeaderOp>,
-}
-
-impl HeaderOps {
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty()
-    }
-}
-
-/// Envoy `HeaderValueOption`.
-#[derive(Clone, Debug)]
-pub struct HeaderOp {
-    /// Which header.
-    pub name: HeaderName,
-    /// Its value, with `%…%` already compiled.
-    pub value: Format,
-    /// What happens when it is there already.
-    pub action: HeaderAction,
-    /// `keep_empty_value`: an empty result is set instead of skipped.
-    pub keep_empty: bool,
-}
-
-/// Envoy `HeaderAppendAction`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HeaderAction {
-    /// `APPEND_IF_EXISTS_OR_ADD`.
-    #[default]
-    Append,
-    /// `ADD_IF_ABSENT`.
-    AddIfAbsent,
-    /// `OVERWRITE_IF_EXISTS_OR_ADD`.
-    Overwrite,
-    /// `OVERWRITE_IF_EXISTS`.
-    OverwriteIfExists,
-}
-
 /// A body made from a format. Envoy `SubstitutionFormatString`.
 #[derive(Clone, Debug)]
 pub struct BodyFormat {
@@ -499,4 +447,77 @@ pub struct BodyFormat {
     pub format: Format,
     /// Its `content-type`.
     pub content_type: Arc<str>,
+}
+
+/// The operations on a request, in the order in which they apply.
+#[must_use]
+pub fn request_ops<'a>(
+    table: &'a RouteTable,
+    host: &'a VirtualHost,
+    route: &'a Route,
+    weighted: Option<&'a WeightedCluster>,
+) -> [&'a HeaderOps; 4] {
+    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.request_headers);
+    ordered(table, weighted, &route.request_headers, &host.request_headers, &table.request_headers)
+}
+
+/// The operations on a response, in the order in which they apply.
+#[must_use]
+pub fn response_ops<'a>(
+    table: &'a RouteTable,
+    host: &'a VirtualHost,
+    route: &'a Route,
+    weighted: Option<&'a WeightedCluster>,
+) -> [&'a HeaderOps; 4] {
+    let weighted = weighted.map_or(&NOTHING, |cluster| &cluster.response_headers);
+    let table_ops = &table.response_headers;
+    ordered(table, weighted, &route.response_headers, &host.response_headers, table_ops)
+}
+
+/// The weighted cluster's come first in any case.
+fn ordered<'a>(
+    table: &RouteTable,
+    weighted: &'a HeaderOps,
+    route: &'a HeaderOps,
+    host: &'a HeaderOps,
+    table_ops: &'a HeaderOps,
+) -> [&'a HeaderOps; 4] {
+    if table.most_specific_last {
+        [weighted, table_ops, host, route]
+    } else {
+        [weighted, route, host, table_ops]
+    }
+}
+
+static NOTHING: HeaderOps = HeaderOps { remove: Vec::new(), add: Vec::new() };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_comes_first_unless_it_shall_win() {
+        let mut table = RouteTable::default();
+        let host = VirtualHost {
+            name: "".into(),
+            domains: Vec::new(),
+            routes: Vec::new(),
+            matcher: None,
+            require_tls: RequireTls::None,
+            request_headers: HeaderOps::default(),
+            response_headers: HeaderOps::default(),
+            attempt_count_in_request: false,
+            attempt_count_in_response: false,
+            filters: Vec::new(),
+        };
+        let (weighted, route) = (HeaderOps::default(), HeaderOps::default());
+        let place = |table: &RouteTable| {
+            let ops =
+                ordered(table, &weighted, &route, &host.request_headers, &table.request_headers);
+            ops.iter().position(|ops| std::ptr::eq(*ops, &raw const route)).unwrap()
+        };
+        assert_eq!(place(&table), 1);
+        table.most_specific_last = true;
+        assert_eq!(place(&table), 3);
+    }
 }

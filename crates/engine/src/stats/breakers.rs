@@ -1,42 +1,35 @@
 //! `cluster.<name>.circuit_breakers.…`: worked out when they are read, from what all workers have in use.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::fmt;
+use std::sync::{Mutex, PoisonError, Weak};
 
 use super::{Gauge, Stat, StatSet, Tracked};
-use crate::snapshot::Cluster;
-use crate::snapshot::cluster::{InUse, Limits};
+
+/// What has circuit breakers: a cluster.
+pub trait Breakers: fmt::Debug + Send + Sync {
+    /// What is in use of a resource at a priority, in the order of the names; its limit; whether what remains is shown.
+    fn reading(&self, priority: usize, resource: usize) -> (u64, u32, bool);
+}
 
 /// The gauges of a cluster's circuit breakers; one set for the process.
 #[derive(Debug, Default)]
 pub struct BreakerStats {
-    cluster: Mutex<Weak<Cluster>>,
+    cluster: Mutex<Option<Weak<dyn Breakers>>>,
     open: [Gauge; 8],
     remaining: [Tracked; 8],
 }
 
 impl BreakerStats {
     /// Shows this cluster from here on.
-    pub(crate) fn follow(&self, cluster: &Arc<Cluster>) {
-        *self.cluster.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cluster);
+    pub(crate) fn follow(&self, cluster: Weak<dyn Breakers>) {
+        *self.cluster.lock().unwrap_or_else(PoisonError::into_inner) = Some(cluster);
     }
 
-    /// What is in use and its limit, and whether what remains is shown.
     fn reading(&self, at: usize) -> Option<(u64, u32, bool)> {
-        let cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
-        let limits = [&cluster.limits, &cluster.high_limits][at / 4];
-        let (in_use, limit) = of(&cluster.in_use[at / 4], limits)[at % 4];
-        Some((in_use, limit, limits.track_remaining))
+        let cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = cluster.as_ref()?.upgrade()?;
+        Some(cluster.reading(at / 4, at % 4))
     }
-}
-
-/// In the order of the names.
-fn of(in_use: &InUse, limits: &Limits) -> [(u64, u32); 4] {
-    [
-        (in_use.connections.value(), limits.connections),
-        (in_use.requests.value(), limits.requests),
-        (in_use.pending.value(), limits.pending),
-        (in_use.retries.value(), limits.retries),
-    ]
 }
 
 impl StatSet for BreakerStats {

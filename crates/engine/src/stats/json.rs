@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Bins;
 use super::sorted::{Merged, Sorted};
 use super::text::{CHUNK, QUANTILES};
-use crate::format::json_string;
+use crate::json::json_string;
 
 /// `/stats?format=json` in chunks of about 16 KiB.
 pub struct Json {

@@ -19,7 +19,7 @@ mod text;
 use std::any::Any;
 use std::fmt;
 
-pub use breakers::BreakerStats;
+pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use histogram::{Bins, Histogram};
 pub use json::Json;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::{json_string, number_text};
+use crate::json::{json_string, number_text};
 
 /// `google.protobuf.Struct`, in the order of its keys.
 pub type Struct = BTreeMap<Box<str>, Value>;

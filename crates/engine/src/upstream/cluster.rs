@@ -3,7 +3,7 @@
 //! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Close, ConnectionId, Instant};
@@ -247,7 +247,8 @@ impl ClusterState {
 
     fn follow_limits(&mut self) {
         if let Some(breakers) = &self.breakers {
-            breakers.follow(&self.config);
+            let cluster: Weak<Cluster> = Arc::downgrade(&self.config);
+            breakers.follow(cluster);
         }
         for priority in [Priority::Default, Priority::High] {
             let limits = self.limits_of(priority);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
-use towpath_engine::route::HostIndex;
+use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::cluster::{
     Balancer, Balancing, Cluster, Discovery, Endpoint, Limits,
 };

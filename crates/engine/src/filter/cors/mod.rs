@@ -12,8 +12,8 @@ use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
     RouteConfig, StreamFilter,
 };
+use crate::fraction::Fraction;
 use crate::matcher::StringMatcher;
-use crate::snapshot::route::Fraction;
 use crate::stats::CorsStats;
 
 /// Envoy `Cors`.

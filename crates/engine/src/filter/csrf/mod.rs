@@ -7,8 +7,8 @@ use towpath_proto::head::Method;
 use towpath_proto::{Head, Name};
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
+use crate::fraction::Fraction;
 use crate::matcher::StringMatcher;
-use crate::snapshot::route::Fraction;
 use crate::stats::CsrfStats;
 
 /// Envoy `CsrfPolicy`, of a chain or of a route.

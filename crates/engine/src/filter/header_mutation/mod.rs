@@ -3,8 +3,7 @@
 use std::rc::Rc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView};
-use crate::header_ops::Subject;
-use crate::snapshot::route::HeaderOps;
+use crate::header_ops::{HeaderOps, Subject};
 
 /// Envoy `HeaderMutation`.
 #[derive(Clone, Debug)]

@@ -13,10 +13,10 @@ use towpath_proto::Name;
 
 use self::bucket::Bucket;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
+use crate::fraction::Fraction;
 use crate::grpc;
-use crate::header_ops::Subject;
+use crate::header_ops::{HeaderOps, Subject};
 use crate::record::Flags;
-use crate::snapshot::route::{Fraction, HeaderOps};
 use crate::stats::{LocalRateLimitStats, Scope};
 
 /// Envoy `LocalRateLimit`, of a chain or of a route, with what is left of it.

@@ -2,8 +2,8 @@ use super::*;
 use crate::matcher::{
     HeaderMatcher, HeaderTest, QueryMatcher, QueryTest, StringMatcher, full_regex,
 };
-use crate::route::HostIndex;
 use crate::snapshot::ClusterId;
+use crate::snapshot::HostIndex;
 use crate::snapshot::route::{Action, Fraction, HeaderOps};
 
 fn route(path: PathMatch) -> Route {

@@ -8,7 +8,7 @@ use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, FlowLimit, Instant};
 
-use super::message::{Layer, Proxy};
+use super::app::{Layer, Proxy};
 use crate::client::priority::Priority;
 use crate::client::race::Why;
 use crate::client::timeouts::Layers;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::uri::without_port;
+
 /// Domains of a route table, indexed: exact names first, then the longest `*suffix`, then the longest
 /// `prefix*`, then `*`. Case does not count.
 #[derive(Clone, Debug, Default)]
@@ -110,24 +112,6 @@ impl Wildcards {
         let shorter = self.lengths.iter().filter(|length| **length < name);
         shorter.into_iter().find_map(|length| self.parts.get(part(*length)).copied())
     }
-}
-
-/// The authority without `:port`; brackets of an IPv6 address stay.
-#[must_use]
-pub fn without_port(authority: &[u8]) -> &[u8] {
-    match port_start(authority) {
-        Some(colon) => &authority[..colon],
-        None => authority,
-    }
-}
-
-/// Where the `:` of the port is, if the authority has one.
-#[must_use]
-pub fn port_start(authority: &[u8]) -> Option<usize> {
-    let colon = authority.iter().rposition(|byte| *byte == b':')?;
-    let (name, port) = (&authority[..colon], &authority[colon + 1..]);
-    let bare_ipv6 = name.contains(&b':') && name.last() != Some(&b']');
-    (!bare_ipv6 && port.iter().all(u8::is_ascii_digit)).then_some(colon)
 }
 
 /// FNV-1a: short names, no attacker (the keys are the operator's), no state.
