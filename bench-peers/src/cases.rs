@@ -164,8 +164,8 @@ fn facade(peer: &str, state: &str, prepare: fn(), install: fn(&mut dyn FnMut()))
         case(name("span_args"), prepare, move |n| {
             install(&mut || {
                 for _ in 0..n {
-                    drop(tracing::info_span!("bench info span", debug_arg1 = 123, debug_arg2 = "argument", debug_arg3 = ?again,
-                        debug_arg4 = "last").entered());
+                    drop(tracing::info_span!("bench info span", debug_arg1 = 123, debug_arg2 = "argument",
+                        debug_arg3 = ?again, debug_arg4 = "last").entered());
                 }
             });
         }),

@@ -59,8 +59,8 @@ const JOBS: &[&str] = &[
 ];
 
 const HELP: &str = "\
-cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,h2-held,
-                   h2-abuse]
+cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,
+                   h2-held,h2-abuse]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
 cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp] [--only towpath,nginx,haproxy,envoy] [--no-build]

@@ -5,7 +5,7 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`load`] | load generator for HTTP/1.1, WebSocket, Bolt and TCP, on one machine or several: closed and open loops, latency from the intended start |
+//! | [`load`] | load generator: closed and open loops, on one machine or several, latency from the intended start |
 //! | [`origin`] | test server: HTTP/1.1 answers, Bolt answers, WebSocket or TCP echo |
 //! | [`meter`] | what a process and the machine spent between two instants |
 //! | [`about`] | where, when and by which version something was measured |

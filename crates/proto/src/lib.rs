@@ -3,7 +3,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`bolt`] | Bolt v1 and v2: frames out of chunks, and frames of our own |
-//! | [`Event`], [`Next`], [`Out`] | what arrives, what follows an exchange, what is to be written: of no protocol in particular |
+//! | [`Event`], [`Next`], [`Out`] | what arrives, what follows an exchange, what is to be written, in any protocol |
 //! | [`head`] | [`Head`]: a message head as ranges over the bytes it came in |
 //! | [`name`] | [`Name`]: well-known header names as small integers |
 //! | [`http1`] | HTTP/1.1 and 1.0: [`http1::Server`] towards clients, [`http1::Client`] towards servers |

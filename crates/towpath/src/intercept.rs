@@ -25,8 +25,11 @@
 //!
 //! | Place | OkHttp's | Is asked |
 //! |---|---|---|
-//! | [`Client::intercept`] | application interceptors | once for what the app asks, before cookies, caches and redirects; its answer is the last one, decoded |
-//! | [`Client::intercept_network`] | network interceptors | for each request that goes to a server, with all its fields; its answer is as it came, before caches and decoding, and 304s are among them |
+//! | [`Client::intercept`] | application interceptors | once for what the app asks, before caches and redirects |
+//! | [`Client::intercept_network`] | network interceptors | for each request that goes to a server |
+//!
+//! The first kind comes before cookies too, and has the last answer, decoded. The second sees all fields of a request,
+//! and its answer as it came, before caches and decoding; 304s are among them.
 //!
 //! Neither sees the engine's repetitions, hedges and resumptions, which are one request here. Requests pass in the
 //! order in which interceptors were added, answers in the other. One that answers by itself is heard by those before

@@ -24,16 +24,24 @@ use crate::proxy::describe;
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
 /// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
-/// | `tries` | each time that it was given to a connection: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `hedge` (beside another), `reset_reason` |
+/// | `tries` | each time that it was given to a connection, [below](#members-of-lists) |
 /// | `retries`, `redone` | repetitions after a failure; on a standby connection |
 /// | `hedges` | how often it was sent a second time beside the first |
 /// | `resumed` | times that its response went on on another connection: `at_ms`, `from` (bytes that had come before) |
-/// | `pings` | times that the peer of its connection was asked for a sign of life: `at_ms`, `connection`, `answered_ms` |
-/// | `limits` | bounds on what its connection has under way, because its path is slow: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back |
+/// | `pings` | PINGs on its connection: `at_ms`, `connection`, `answered_ms` |
+/// | `limits` | bounds on what its connection has under way, because its path is slow, [below](#members-of-lists) |
 /// | `widened` | times that the window of each response on its connection grew (HTTP/2): `at_ms`, `bytes` |
-/// | `rests` | waits because the origin answered 429 or 503: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another request) |
+/// | `rests` | waits because the origin answered 429 or 503, [below](#members-of-lists) |
 /// | `timed_out` | the limit on time that ended it |
 /// | `sent_ms`, `first_byte_ms`, `total_ms` | the request's last byte out, the response's first byte in, the end |
+///
+/// # Members of lists
+///
+/// - `tries`: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `hedge` (beside another),
+///   `reset_reason`.
+/// - `limits`: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back.
+/// - `rests`: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another
+///   request).
 #[must_use]
 pub fn to_json(report: &Report) -> String {
     let record = &report.record;

@@ -50,8 +50,8 @@ enum Exception {
 
 impl Proxy {
     /// From a URL as curl has them: `http://`, `https://` (TLS with the proxy), `socks5://` or `socks5h://` (the proxy
-    /// resolves names in both cases), a host, a port (without one 1080, under `https` 443), and perhaps `user:password@`
-    /// with what URLs do not allow percent-encoded. Without a scheme it is `http`.
+    /// resolves names in both cases), a host, a port (without one 1080, under `https` 443), and perhaps
+    /// `user:password@` with what URLs do not allow percent-encoded. Without a scheme it is `http`.
     ///
     /// # Errors
     /// [`Error::Proxy`] where that is none, or a PAC script.

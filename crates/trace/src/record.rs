@@ -1,8 +1,8 @@
 //! The 32-byte record: what the writer puts into a ring and the reader takes out.
 //!
 //! ```text
-//! word 0   head: bits 0–6 kind · 7 later stamp is CLOCK_MONOTONIC · 8–11, 12–15 kinds of the two values · 16 stamp is CLOCK_MONOTONIC
-//!          · 18–31 records that follow and belong to this one · 32–63 callsite
+//! word 0   head: bits 0–6 kind · 7 later stamp is CLOCK_MONOTONIC · 8–11, 12–15 kinds of the two values ·
+//!          16 stamp is CLOCK_MONOTONIC · 18–31 records that follow and belong to this one · 32–63 callsite
 //! word 1   stamp
 //! word 2   first value   (End: position of its begin · async: track · Complete: the later stamp)
 //! word 3   second value  (async: parent track · Complete: track)

@@ -90,9 +90,9 @@ pub(super) struct ConnectOptions {
     /// Ask the system for every name (getaddrinfo), and no DNS server directly
     #[arg(long, conflicts_with = "dns_servers")]
     system_resolver: bool,
-    /// Go through this proxy: http, https (TLS with it) or socks5, which resolves names; without a port 1080, under https
-    /// 443. An empty one is none. Without a word on it those of the environment hold (http_proxy, HTTPS_PROXY, ALL_PROXY,
-    /// NO_PROXY), as with curl
+    /// Go through this proxy: http, https (TLS with it) or socks5, which resolves names; without a port 1080, under
+    /// https 443. An empty one is none. Without a word on it those of the environment hold (http_proxy, HTTPS_PROXY,
+    /// ALL_PROXY, NO_PROXY), as with curl
     #[arg(short = 'x', long, value_name = "[SCHEME://]HOST[:PORT]")]
     proxy: Option<String>,
     /// Who we are, for the proxy

@@ -1,4 +1,5 @@
-//! Matcher trees: `xds.type.matcher.v3.Matcher`, and the older message of Envoy's own, whose fields have the same names.
+//! Matcher trees: `xds.type.matcher.v3.Matcher`, and the older message of Envoy's own, whose fields have the same
+//! names.
 
 use std::collections::HashMap;
 use std::sync::Arc;

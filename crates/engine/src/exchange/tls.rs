@@ -14,8 +14,8 @@ use crate::exchange::stream::{Direction, Stream};
 use crate::ids::{Closer, Protocol, ResetReason};
 
 impl Exchange {
-    /// Begins the handshake on a connection that the driver has made; gives it back if its cluster is spoken to in plain
-    /// text.
+    /// Begins the handshake on a connection that the driver has made; gives it back if its cluster is spoken to in
+    /// plain text.
     pub(crate) fn begin_handshake(
         &mut self,
         id: AttemptId,

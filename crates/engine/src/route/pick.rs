@@ -48,7 +48,8 @@ pub enum Picked<'a> {
 }
 
 impl RouteTable {
-    /// Finds the virtual host and the route of a request, of which filters may have left something. `random` decides `runtime_fraction`s.
+    /// Finds the virtual host and the route of a request, of which filters may have left something. `random`
+    /// decides `runtime_fraction`s.
     ///
     /// Allocates nothing, except when path parameters are ignored and there are some.
     #[must_use]

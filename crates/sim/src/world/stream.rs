@@ -1,7 +1,7 @@
 //! One connection: two ends, and between them buffers with limits, segments on their way, and faults.
 //!
 //! ```text
-//! machine ──Send──▶ unsent ──(send buffer has room)──▶ kernel ──(window)──▶ in flight ──▶ received ──Received──▶ machine
+//! machine ─Send─▶ unsent ─(send buffer has room)─▶ kernel ─(window)─▶ in flight ─▶ received ─Received─▶ machine
 //! ```
 //!
 //! The window is what the receive buffer has left, so a reader that does not read stops the writer's
