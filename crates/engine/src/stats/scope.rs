@@ -29,6 +29,8 @@ pub enum Scope {
     ClusterHttp2(Arc<str>),
     /// `cluster.<name>.health_check`.
     ClusterHealthCheck(Arc<str>),
+    /// `cluster_manager.cds`.
+    ClusterDiscovery,
     /// `cluster_manager`.
     ClusterManager,
     /// `cluster.<name>.outlier_detection`.
@@ -39,6 +41,8 @@ pub enum Scope {
     Config,
     /// `connection_limit.<stat prefix>`.
     ConnectionLimit(Arc<str>),
+    /// `control_plane`.
+    ControlPlane,
     /// `towpath.worker_<n>`: a worker's driver.
     Driver(u32),
     /// `filesystem`.
@@ -65,6 +69,8 @@ pub enum Scope {
         /// The connection manager's.
         prefix: Arc<str>,
     },
+    /// `listener_manager.lds`.
+    ListenerDiscovery,
     /// `listener_manager`.
     ListenerManager,
     /// `listener.<address>.worker_<n>`.
@@ -78,6 +84,13 @@ pub enum Scope {
     LocalRateLimit(Arc<str>),
     /// `<stat prefix>.rbac`.
     NetworkRbac(Arc<str>),
+    /// `http.<stat prefix>.rds.<route table>`.
+    RouteDiscovery {
+        /// The connection manager's stat prefix.
+        prefix: Arc<str>,
+        /// The route table.
+        table: Arc<str>,
+    },
     /// `runtime`.
     Runtime,
     /// `server`.
@@ -146,12 +159,16 @@ impl fmt::Display for Scope {
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
+            Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
             Self::Traces => f.write_str("towpath.trace"),
             Self::Config => f.write_str("towpath.config"),
+            Self::ClusterDiscovery => f.write_str("cluster_manager.cds"),
+            Self::ListenerDiscovery => f.write_str("listener_manager.lds"),
             Self::ClusterManager
+            | Self::ControlPlane
             | Self::Filesystem
             | Self::Http2
             | Self::ListenerManager
@@ -173,7 +190,9 @@ impl Scope {
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterGrpc { protocol, .. } => protocol.family(),
             Self::ClusterHttp2(_) => "cluster_http2",
+            Self::ClusterDiscovery => "cluster_manager_cds",
             Self::ClusterManager => "cluster_manager",
+            Self::ControlPlane => "control_plane",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ConnectionLimit(_) => "connection_limit",
@@ -187,10 +206,12 @@ impl Scope {
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
             Self::ListenerTls(_) => "listener_ssl",
+            Self::ListenerDiscovery => "listener_manager_lds",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::NetworkRbac(_) => "rbac",
+            Self::RouteDiscovery { .. } => "http_rds",
             Self::Runtime => "runtime",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
@@ -241,9 +262,16 @@ impl Scope {
             }
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
+            Self::RouteDiscovery { prefix, table } => vec![
+                label("envoy_http_conn_manager_prefix", prefix),
+                label("envoy_rds_route_config", table),
+            ],
             Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],
             Self::AccessLogs
+            | Self::ClusterDiscovery
             | Self::ClusterManager
+            | Self::ControlPlane
+            | Self::ListenerDiscovery
             | Self::Config
             | Self::Filesystem
             | Self::Http2

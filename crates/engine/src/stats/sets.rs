@@ -51,6 +51,7 @@ stats! {
         Counter update_empty;
         Counter update_failure;
         Counter update_no_rebuild;
+        Counter update_rejected;
         Counter update_success;
         Gauge upstream_cx_active;
         Counter upstream_cx_connect_attempts_exceeded;
@@ -443,6 +444,27 @@ stats! {
         Counter cluster_removed;
         Counter cluster_updated;
         Gauge warming_clusters;
+    }
+}
+
+stats! {
+    /// `cluster_manager.cds.…`, `listener_manager.lds.…`, `http.<stat prefix>.rds.<route table>.…`: what became of
+    /// resources that were asked for.
+    DiscoveryStats {
+        Counter init_fetch_timeout;
+        Counter update_attempt;
+        Counter update_failure;
+        Counter update_rejected;
+        Counter update_success;
+        Gauge update_time;
+        Gauge version;
+    }
+}
+
+stats! {
+    /// `control_plane.…`
+    ControlPlaneStats {
+        Gauge connected_state;
     }
 }
 
