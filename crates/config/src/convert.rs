@@ -12,6 +12,7 @@ mod bootstrap;
 mod bridge;
 mod cluster;
 mod data;
+pub(crate) mod discovery;
 mod dns;
 mod downstream_tls;
 mod endpoint;
@@ -44,13 +45,19 @@ mod tcp_proxy;
 mod tls;
 mod upstream;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
+use discovery::Discovered;
+pub use discovery::{ConfigSource, Discovery, From, Grpc, Need};
 pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 pub use runtime::Runtime;
 
 use crate::base::{Base, Prints};
+use crate::dynamic::Kind;
 use crate::load::Options;
 use crate::message::{At, Message};
 use crate::report::Report;
@@ -71,6 +78,14 @@ pub(crate) struct Converter<'a> {
     pub(crate) prints: Prints,
     /// A digest of what files and other sources held for the cluster or listener at hand.
     pub(crate) files: u64,
+    /// What a control plane has given.
+    pub(crate) discovered: &'a Discovered<'a>,
+    /// The bootstrap has an `ads_config`.
+    pub(crate) has_ads: bool,
+    /// What the cluster or listener at hand asks for.
+    pub(crate) needs_of_one: Vec<Need>,
+    /// What clusters and listeners ask for, by their kind and name.
+    pub(crate) needs: Needs,
     /// Secrets that all may name.
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.
@@ -84,6 +99,9 @@ pub(crate) struct Converter<'a> {
     /// Clusters that HTTP is sent to, and who says so.
     pub(crate) http_clusters: Vec<(ClusterId, At)>,
 }
+
+/// What clusters and listeners ask for, by their kind and name. Those that ask for nothing are in it too.
+pub(crate) type Needs = HashMap<(Kind, Arc<str>), Vec<Need>>;
 
 impl Converter<'_> {
     /// Applies the protos' rules and the table of support to a message that is about to be converted.

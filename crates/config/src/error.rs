@@ -14,6 +14,8 @@ pub struct Location {
     pub column: u32,
     /// The field, as `static_resources.clusters[0].name`. Empty for the whole.
     pub path: String,
+    /// The number of the text.
+    pub(crate) text: usize,
 }
 
 impl fmt::Display for Location {

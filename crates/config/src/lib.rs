@@ -33,6 +33,7 @@
 mod base;
 mod convert;
 mod dump;
+mod dynamic;
 mod error;
 mod load;
 mod message;
@@ -46,9 +47,13 @@ mod tree;
 mod wire;
 
 pub use base::{Base, Prints};
-pub use convert::{Admin, Bootstrap, Locality, Node, Runtime, Stats, StatsTag};
+pub use convert::{
+    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Runtime, Stats,
+    StatsTag,
+};
+pub use dynamic::{Build, Given, Kind, Rejected, Resources};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
-pub use load::{Checked, Loaded, Options, check, load, reload};
+pub use load::{Checked, Loaded, Options, check, encoded, load, reload};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
 
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use prost::Message as _;
 use serde_json::Value as Json;
 use towpath_engine::snapshot::Snapshot;
 
 use crate::base::{Base, Prints};
-use crate::convert::{Bootstrap, Converter, Runtime};
+use crate::convert::discovery::Discovered;
+use crate::convert::{Bootstrap, Converter, Needs, Runtime};
 use crate::error::{Error, Finding, Note, Problem, Rank};
-use crate::message::{At, Message, UnknownFields, decode, merge, to_json, types_for};
+use crate::message::{At, Message, UnknownFields, decode, encode, merge, to_json, types_for};
 use crate::report::Report;
 use crate::rules::Rules;
 use crate::schema::{BOOTSTRAP, Schema};
@@ -20,6 +23,8 @@ use crate::tree::{self, Node, Parsed, SyntaxError, Value as Tree};
 pub struct Options {
     /// `--allow-unknown-static-fields`: fields that no message has are noted and left out.
     pub allow_unknown_static_fields: bool,
+    /// `--reject-unknown-dynamic-fields`: a resource of a control plane with fields that no message has is not taken.
+    pub reject_unknown_dynamic_fields: bool,
     /// `--service-node`: the node's id, before that of the file.
     pub node_id: Option<String>,
     /// `--service-cluster`: the node's cluster, before that of the file.
@@ -72,9 +77,10 @@ pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
 /// As [`load`].
 pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loaded, Error> {
     let mut report = Report::default();
-    let message = read(sources, options, &mut report)?;
+    let message = read(sources, options, &[], &mut report)?.0;
     report.invalid()?;
-    let (snapshot, prints, bootstrap) = convert(&message, options, base, &mut report);
+    let Converted { snapshot, prints, bootstrap, .. } =
+        convert(&message, options, base, &Discovered::default(), &mut report);
     report.verdict()?;
     Ok(Loaded {
         snapshot,
@@ -92,9 +98,9 @@ pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loade
 /// When it cannot be read as YAML or JSON, so that nothing is known of its fields.
 pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let mut report = Report::default();
-    let message = read(sources, options, &mut report)?;
+    let message = read(sources, options, &[], &mut report)?.0;
     let misread = std::mem::take(&mut report.problems);
-    convert(&message, options, &Base::default(), &mut report);
+    convert(&message, options, &Base::default(), &Discovered::default(), &mut report);
     if !misread.is_empty() {
         // Fields that could not be read are missing now, and the check that wants them would complain: the cause says
         // it better.
@@ -105,17 +111,45 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     Ok(Checked { problems, findings, notes, left_out })
 }
 
+/// A text as an encoded message of this type: what a control plane would send of it.
+///
+/// # Errors
+/// When it is no such message.
+pub fn encoded(source: &Source, type_name: &str) -> Result<Bytes, Error> {
+    let mut report = Report::default();
+    let text = report.text(&source.name);
+    let root = match tree::parse(source) {
+        Ok(parsed) => parsed.root,
+        Err(SyntaxError { pos, message }) => {
+            report.problem(&At { pos, ..At::root(text) }, message);
+            report.invalid()?;
+            return Ok(Bytes::new());
+        }
+    };
+    let schema = Schema::with(mentioned_types(&root).into_iter().chain([type_name]));
+    let message = decode(&schema, &mut report, UnknownFields::Refuse, type_name, &root, text);
+    report.invalid()?;
+    Ok(message.map(|message| encode(&message).encode_to_vec().into()).unwrap_or_default())
+}
+
 /// The bootstrap after its conversion, whatever is wrong with it, to see what was read of it.
 #[cfg(test)]
 pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message> {
     let mut report = Report::default();
-    let message = read(sources, options, &mut report).ok()?;
-    convert(&message, options, &Base::default(), &mut report);
+    let message = read(sources, options, &[], &mut report).ok()?.0;
+    convert(&message, options, &Base::default(), &Discovered::default(), &mut report);
     Some(message)
 }
 
 /// The texts as one bootstrap, without the fields that are problems now.
-fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Message, Error> {
+///
+/// The schema has `more` types, too.
+pub(crate) fn read(
+    sources: &Sources,
+    options: &Options,
+    more: &[String],
+    report: &mut Report,
+) -> Result<(Message, Schema), Error> {
     let texts: Vec<&Source> = sources.file.iter().chain(&sources.yaml).collect();
     if texts.is_empty() {
         return Err(Error::Read {
@@ -147,7 +181,8 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
         }
     }
     report.invalid()?;
-    let schema = Schema::with(trees.iter().flat_map(|(_, tree)| mentioned_types(tree)));
+    let mentioned = trees.iter().flat_map(|(_, tree)| mentioned_types(tree));
+    let schema = Schema::with(mentioned.chain(more.iter().map(String::as_str)));
     let unknown = if options.allow_unknown_static_fields {
         UnknownFields::Note
     } else {
@@ -166,18 +201,28 @@ fn read(sources: &Sources, options: &Options, report: &mut Report) -> Result<Mes
     if merged.is_none() {
         report.invalid()?;
     }
-    merged.ok_or_else(|| Error::Read {
+    let merged = merged.ok_or_else(|| Error::Read {
         file: "configuration".to_owned(),
         reason: "the bootstrap's type is not there".to_owned(),
-    })
+    })?;
+    Ok((merged, schema))
 }
 
-fn convert(
+/// What a conversion leaves.
+pub(crate) struct Converted {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) prints: Prints,
+    pub(crate) bootstrap: Bootstrap,
+    pub(crate) needs: Needs,
+}
+
+pub(crate) fn convert(
     message: &Message,
     options: &Options,
     base: &Base,
+    discovered: &Discovered<'_>,
     report: &mut Report,
-) -> (Snapshot, Prints, Bootstrap) {
+) -> Converted {
     let rules = Rules::new(message.descriptor.parent_pool());
     let before = &base.snapshot;
     let snapshot = Snapshot {
@@ -198,6 +243,10 @@ fn convert(
         free: base.free.clone(),
         prints: Prints::default(),
         files: 0,
+        discovered,
+        has_ads: false,
+        needs_of_one: Vec::new(),
+        needs: Needs::default(),
         named_secrets: message
             .message("static_resources")
             .map(|resources| resources.messages("secrets").collect())
@@ -209,7 +258,8 @@ fn convert(
         http_clusters: Vec::new(),
     };
     let bootstrap = converter.bootstrap(message);
-    (converter.snapshot, converter.prints, bootstrap)
+    let Converter { snapshot, prints, needs, .. } = converter;
+    Converted { snapshot, prints, bootstrap, needs }
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

@@ -4,7 +4,9 @@
 //! nor which fields were set to their defaults, and every error and finding needs both.
 
 mod any;
+mod binary;
 mod decode;
+mod encode;
 mod json;
 mod legacy;
 mod merge;
@@ -20,7 +22,9 @@ use prost_reflect::{FieldDescriptor, MessageDescriptor};
 
 use crate::tree::{Node, Pos};
 
+pub(crate) use binary::{Seen, tree as binary_tree};
 pub(crate) use decode::{UnknownFields, decode};
+pub(crate) use encode::encode;
 pub(crate) use json::{to_json, tree as tree_to_json};
 pub(crate) use legacy::{bare_extension, types_for};
 pub(crate) use merge::merge;

@@ -1,5 +1,6 @@
 //! Collects what is to be said about a configuration, so that one run says all of it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Finding, Location, Note, Problem, Rank};
@@ -21,6 +22,18 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// One about these texts.
+    pub(crate) fn of(names: Vec<Arc<str>>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// The texts that no snapshot may be made of.
+    pub(crate) fn broken_texts(&self) -> HashSet<usize> {
+        let changing = self.findings.iter().filter(|it| it.rank == Rank::ChangesBehaviour);
+        let problems = self.problems.iter().map(|problem| problem.location.text);
+        problems.chain(changing.map(|finding| finding.location.text)).collect()
+    }
+
     /// Adds a text and returns its number.
     pub(crate) fn text(&mut self, name: &Arc<str>) -> usize {
         self.names.push(Arc::clone(name));
@@ -98,7 +111,8 @@ impl Report {
 
     fn location(&self, at: &At) -> Location {
         let file = self.names.get(at.text).cloned().unwrap_or_default();
-        Location { file, line: at.pos.line, column: at.pos.column, path: at.path.to_string() }
+        let path = at.path.to_string();
+        Location { file, line: at.pos.line, column: at.pos.column, path, text: at.text }
     }
 }
 

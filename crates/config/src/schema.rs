@@ -5,6 +5,7 @@
 //! pool is made for each load from the hundred or so files that the load needs.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
@@ -48,6 +49,12 @@ impl Schema {
     /// The message type with this full name.
     pub(crate) fn message(&self, name: &str) -> Option<MessageDescriptor> {
         self.pool.get_message_by_name(name)
+    }
+
+    /// Whether there is such a type at all.
+    pub(crate) fn has(name: &str) -> bool {
+        static INDEX: LazyLock<Index> = LazyLock::new(Index::new);
+        INDEX.file_of(name).is_some()
     }
 
     /// What to say of a type that does not exist.

@@ -4,6 +4,7 @@
 mod bolt;
 mod bootstrap;
 mod cluster;
+mod discovery;
 mod http;
 mod listener;
 mod matching;
@@ -51,6 +52,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         http::ENTRIES,
         route::ENTRIES,
         cluster::ENTRIES,
+        discovery::ENTRIES,
         shared::ENTRIES,
         tls::ENTRIES,
         rbac::ENTRIES,

@@ -89,7 +89,7 @@ impl Check {
             .iter()
             .map(|Line { rank, location, reason }| {
                 let mut value = json!({"rank": rank, "reason": reason});
-                if let Some(Location { file, line, column, path }) = location {
+                if let Some(Location { file, line, column, path, .. }) = location {
                     value["file"] = json!(**file);
                     value["line"] = json!(line);
                     value["column"] = json!(column);

@@ -18,6 +18,7 @@ impl Converter<'_> {
     pub(super) fn balancing(
         &mut self,
         cluster: &Message,
+        assignment: Option<&Message>,
         discovery: Option<&Discovery>,
     ) -> Option<Balancing> {
         let provides = match discovery? {
@@ -57,7 +58,6 @@ impl Converter<'_> {
                 Chosen { policy: self.named_balancer(cluster)?, localities: common, weighs: false }
             }
         };
-        let assignment = cluster.message("load_assignment");
         let factor = assignment
             .and_then(|assignment| assignment.message("policy"))
             .and_then(|policy| policy.number32("overprovisioning_factor"));

@@ -30,16 +30,19 @@ impl Converter<'_> {
         if let Some(engine) = message.message("default_regex_engine") {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }
-        if let Some(resources) = message.message("static_resources") {
-            self.check_secrets();
-            let prints = self.named_secrets.iter().map(|secret| self.print(secret));
-            self.secrets = prints.fold(0, u64::wrapping_add);
-            self.name_clusters(resources);
-            self.downstream_tls = resources.messages("listeners").any(serves_under_tls);
-            self.listeners(resources);
-            self.clusters(message, resources);
-            self.check_protocols();
-        }
+        let discovery = self.discovery_of(message);
+        self.check_secrets();
+        let prints = self.named_secrets.iter().map(|secret| self.print(secret));
+        self.secrets = prints.fold(0, u64::wrapping_add);
+        let resources = message.message("static_resources");
+        let own = |name| resources.into_iter().flat_map(move |all| all.messages(name));
+        let clusters: Vec<_> = own("clusters").chain(self.discovered.clusters.clone()).collect();
+        let listeners: Vec<_> = own("listeners").chain(self.discovered.listeners.clone()).collect();
+        self.name_clusters(&clusters);
+        self.downstream_tls = listeners.iter().copied().any(serves_under_tls);
+        self.listeners(&listeners);
+        self.clusters(message, &clusters);
+        self.check_protocols();
         self.snapshot.max_connections = self.connection_limits(message);
         let admin = message.message("admin").map(|admin| self.admin(admin));
         let stats = message.message("stats_config").map(|stats| self.stats(stats));
@@ -47,6 +50,7 @@ impl Converter<'_> {
         Bootstrap {
             node,
             admin,
+            discovery,
             stats: stats.unwrap_or_else(default_stats),
             runtime: self.runtime.clone(),
         }

@@ -9,14 +9,16 @@ use towpath_proto::{ConnectOptions, SocketState};
 
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
+use super::discovery::BOOTSTRAP_TEXTS;
 use super::tls::has_tls;
 use super::upstream::Upstream;
+use crate::dynamic::Kind;
 use crate::message::Message;
 
 impl Converter<'_> {
     /// Gives every cluster its number, so that routes can name clusters that stand after them.
-    pub(super) fn name_clusters(&mut self, resources: &Message) {
-        for cluster in resources.messages("clusters") {
+    pub(super) fn name_clusters(&mut self, clusters: &[&Message]) {
+        for cluster in clusters {
             let name = cluster.text("name");
             self.upstream_tls |= has_tls(cluster);
             if self.snapshot.cluster_id(name).is_some() {
@@ -26,12 +28,17 @@ impl Converter<'_> {
         }
     }
 
-    /// All clusters of the file.
-    pub(super) fn clusters(&mut self, bootstrap: &Message, resources: &Message) {
-        let messages: Vec<_> = resources.messages("clusters").collect();
+    /// All clusters.
+    pub(super) fn clusters(&mut self, bootstrap: &Message, messages: &[&Message]) {
         for message in messages {
             self.files = 0;
+            self.needs_of_one.clear();
+            if message.at.text >= BOOTSTRAP_TEXTS {
+                self.accept(message);
+            }
             let Some(cluster) = self.cluster(bootstrap, message) else { continue };
+            let needs = std::mem::take(&mut self.needs_of_one);
+            self.needs.insert((Kind::Cluster, Arc::clone(&cluster.name)), needs);
             let print = self.print(message);
             let cluster = self.same_cluster(cluster, print);
             let id = self.intern(&cluster.name);
@@ -43,8 +50,9 @@ impl Converter<'_> {
 
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
         let discovery = self.discovery(bootstrap, message);
-        let endpoints = self.endpoints(message, discovery.as_ref());
-        let balancing = self.balancing(message, discovery.as_ref());
+        let assignment = self.assignment(message);
+        let endpoints = self.endpoints(message, assignment, discovery.as_ref());
+        let balancing = self.balancing(message, assignment, discovery.as_ref());
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");

@@ -31,7 +31,7 @@ impl Converter<'_> {
             return self.dns(bootstrap, config, logical, family).map(Discovery::Dns);
         }
         let logical = match cluster.choice("type").as_str() {
-            "STATIC" => return Some(Discovery::Static),
+            "STATIC" | "EDS" => return Some(Discovery::Static),
             "STRICT_DNS" => false,
             "LOGICAL_DNS" => true,
             "ORIGINAL_DST" => {
@@ -136,4 +136,4 @@ fn family(name: &str) -> Family {
 
 const DEFAULT_REFRESH: Duration = Duration::from_secs(5);
 const NO_SUCH_TYPE: &str =
-    "clusters are not there, only STATIC, STRICT_DNS, LOGICAL_DNS and ORIGINAL_DST";
+    "clusters are not there, only STATIC, STRICT_DNS, LOGICAL_DNS, EDS and ORIGINAL_DST";

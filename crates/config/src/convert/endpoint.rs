@@ -20,14 +20,15 @@ pub(super) struct Endpoints {
     pub(super) names: Vec<DnsName>,
 }
 
-impl Converter<'_> {
+impl<'a> Converter<'a> {
     pub(super) fn endpoints(
         &mut self,
         cluster: &Message,
+        assignment: Option<&Message>,
         discovery: Option<&Discovery>,
     ) -> Option<Endpoints> {
         let mut endpoints = Endpoints::default();
-        let Some(assignment) = cluster.message("load_assignment") else {
+        let Some(assignment) = assignment else {
             if let Some(Discovery::Dns(dns)) = discovery
                 && dns.logical
             {
@@ -73,6 +74,31 @@ impl Converter<'_> {
             }
         }
         Some(endpoints)
+    }
+
+    /// The endpoints of the cluster itself, or those that it asks for.
+    pub(super) fn assignment<'m>(&mut self, cluster: &'m Message) -> Option<&'m Message>
+    where
+        'a: 'm,
+    {
+        let own = cluster.message("load_assignment");
+        if cluster.has("cluster_type") || cluster.choice("type") != "EDS" {
+            if let Some(config) = cluster.message("eds_cluster_config") {
+                let text = "cannot be set in a cluster that is not EDS";
+                self.report.problem(&config.at, text);
+            }
+            return own;
+        }
+        if let Some(own) = own {
+            self.report.problem(&own.at, "cannot be set in an EDS cluster");
+        }
+        let stat_name = match cluster.text("alt_stat_name") {
+            "" => cluster.text("name"),
+            name => name,
+        };
+        let found = self.discovered_endpoints(cluster, stat_name)?;
+        self.accept(found);
+        Some(found)
     }
 
     fn endpoint(

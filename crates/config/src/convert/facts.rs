@@ -7,7 +7,7 @@ use towpath_engine::snapshot::AccessLog;
 use towpath_engine::stats::Rules;
 use towpath_proto::Address;
 
-use super::Runtime;
+use super::{Discovery, Runtime};
 
 /// The facts of a bootstrap that are not in a snapshot.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Bootstrap {
     pub node: Node,
     /// `admin`; without an address there is no admin endpoint.
     pub admin: Option<Admin>,
+    /// `dynamic_resources`.
+    pub discovery: Option<Discovery>,
     /// `stats_config`.
     pub stats: Stats,
     /// `layered_runtime`.

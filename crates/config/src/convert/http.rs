@@ -117,7 +117,15 @@ impl Converter<'_> {
     }
 
     fn routes(&mut self, message: &Message) -> Option<RouteTable> {
-        message.message("route_config").map(|config| self.route_table(config))
+        let Some(rds) = message.message("rds") else {
+            return message.message("route_config").map(|config| self.route_table(config, true));
+        };
+        // Until its table is there a listener does not serve; where it never comes, requests match nothing, as in
+        // Envoy.
+        let found = self.discovered_routes(rds, message.text("stat_prefix"));
+        let Some(found) = found else { return Some(RouteTable::default()) };
+        self.accept(found);
+        Some(self.route_table(found, false))
     }
 
     fn extension_without_name(&mut self, holder: &Message) {

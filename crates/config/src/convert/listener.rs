@@ -13,8 +13,10 @@ use towpath_proto::{Address, Balance, ListenOptions, SocketState};
 
 use super::Converter;
 use super::address::int_option;
+use super::discovery::BOOTSTRAP_TEXTS;
 use super::extension::LISTENER_FILTER;
 use super::matcher_tree::Place;
+use crate::dynamic::Kind;
 use crate::message::{Message, Value};
 
 const CHAIN_NAME: &str = "google.protobuf.StringValue";
@@ -24,12 +26,17 @@ const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
-    /// All listeners of the file.
-    pub(super) fn listeners(&mut self, resources: &Message) {
-        let messages: Vec<_> = resources.messages("listeners").collect();
+    /// All listeners.
+    pub(super) fn listeners(&mut self, messages: &[&Message]) {
         for message in messages {
             self.files = 0;
+            self.needs_of_one.clear();
+            if message.at.text >= BOOTSTRAP_TEXTS {
+                self.accept(message);
+            }
             let Some(listener) = self.listener(message) else { continue };
+            let needs = std::mem::take(&mut self.needs_of_one);
+            self.needs.insert((Kind::Listener, Arc::clone(&listener.name)), needs);
             let other = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
             if let Some(other) = other {
                 let text = if other.name == listener.name {

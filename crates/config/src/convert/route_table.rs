@@ -25,11 +25,13 @@ pub(super) struct Surroundings {
 }
 
 impl Converter<'_> {
-    /// A `RouteConfiguration`.
-    pub(super) fn route_table(&mut self, message: &Message) -> RouteTable {
+    /// A `RouteConfiguration`. Its clusters must exist if it says so, or else if it is a part of the listener.
+    pub(super) fn route_table(&mut self, message: &Message, is_inline: bool) -> RouteTable {
         let max_body = message.number("max_direct_response_body_size_bytes").unwrap_or(4096);
         let max_body = usize::try_from(max_body).unwrap_or(usize::MAX);
-        let validate_clusters = message.wrapped_flag("validate_clusters").unwrap_or(true);
+        // One that was taken before stays when its clusters go.
+        let validate_clusters = message.wrapped_flag("validate_clusters").unwrap_or(is_inline)
+            && self.discovered.is_judged(&message.at);
         let hosts: Vec<_> = message.messages("virtual_hosts").collect();
         let index = self.host_index(message, &hosts);
         let hosts = hosts

@@ -14,7 +14,7 @@ pub(super) const TYPE_KEY: &str = "@type";
 const STRING_VALUE: &str = "google.protobuf.StringValue";
 
 /// The names of the message that carries a type's URL and an untyped value.
-const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+pub(super) const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
 impl Decoder<'_> {
     pub(super) fn any(&mut self, node: &Node, at: &At) -> Option<Any> {

@@ -44,6 +44,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "original_dst_lb_config",
             "cleanup_interval",
             "preconnect_policy",
+            "eds_cluster_config",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -55,7 +56,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
-            ("eds_cluster_config", "xDS is not there; write a load_assignment"),
             ("close_connections_on_host_health_failure", "connections to a failing host stay"),
             (
                 "upstream_http_protocol_options",
@@ -283,7 +283,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy",
         honoured: &["overprovisioning_factor"],
-        harmless: &[("endpoint_stale_after", "endpoints come from the file")],
+        harmless: &[("endpoint_stale_after", "endpoints stay until there are others")],
         changes: &[
             ("drop_overloads", "requests are not dropped by share"),
             ("weighted_priority_health", "hosts count alike for the health of their priority"),
@@ -293,7 +293,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.config.endpoint.v3.LocalityLbEndpoints",
         honoured: &["locality", "lb_endpoints", "priority", "load_balancing_weight", "metadata"],
         harmless: &[("proximity", "Envoy does not read it")],
-        changes: &[("leds_cluster_locality_config", "xDS is not there")],
+        changes: &[(
+            "leds_cluster_locality_config",
+            "endpoints come with their localities, by EDS",
+        )],
     },
     Entry {
         message: "envoy.config.endpoint.v3.LbEndpoint",

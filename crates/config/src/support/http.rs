@@ -11,6 +11,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "codec_type",
             "stat_prefix",
             "route_config",
+            "rds",
             "http_filters",
             "common_http_protocol_options",
             "http_protocol_options",
@@ -59,7 +60,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
         ],
         changes: &[
-            ("rds", "xDS is not there; write route_config"),
             ("scoped_routes", "scoped routes are not there"),
             ("add_user_agent", "x-envoy-downstream-service-* are not added"),
             ("tracing", "tracing is not there"),
@@ -132,7 +132,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
         honoured: &["name", "typed_config", "disabled"],
         harmless: &[("is_optional", "a filter that is not there refuses the file either way")],
-        changes: &[("config_discovery", "xDS is not there")],
+        changes: &[("config_discovery", "extensions are not asked for by xDS")],
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",

@@ -100,7 +100,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         honoured: &["name", "typed_config"],
         harmless: &[],
         changes: &[
-            ("config_discovery", "xDS is not there"),
+            ("config_discovery", "extensions are not asked for by xDS"),
             ("filter_disabled", "listener filters look at every connection"),
         ],
     },
@@ -144,7 +144,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.config.listener.v3.Filter",
         honoured: &["name", "typed_config"],
         harmless: &[],
-        changes: &[("config_discovery", "xDS is not there")],
+        changes: &[("config_discovery", "extensions are not asked for by xDS")],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",

@@ -89,9 +89,15 @@ fn what_is_secret_is_not_shown() {
     }
 }
 
-/// Honoured by doing nothing: a name that Envoy reads for EDS only, and holders of nothing that is honoured.
-const NOTHING_TO_READ: [&str; 4] =
-    ["cluster_name", "round_robin_lb_config", "dns_resolver_options", "json_format_options"];
+/// Honoured by doing nothing: a name that Envoy reads for EDS only, a version of which there is one, and holders of
+/// nothing that is honoured.
+const NOTHING_TO_READ: [&str; 5] = [
+    "cluster_name",
+    "resource_api_version",
+    "round_robin_lb_config",
+    "dns_resolver_options",
+    "json_format_options",
+];
 
 /// The fields that were read, as pairs of message and field.
 /// A key is not shown, and yet it is part of what a listener is.

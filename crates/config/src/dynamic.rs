@@ -1,0 +1,487 @@
+//! Resources of a control plane together with the bootstrap that names it: what they come to, and what is wrong with
+//! each.
+//!
+//! Arrives: encoded resources by kind and name. Leaves: a [`Build`], made of the newest resources that are good. One
+//! that is bad is [`Rejected`] by name, and what it would have replaced stays. Of a cluster or listener that waits for
+//! what it asks for, that which serves stays.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use serde_json::Value as Json;
+use towpath_engine::snapshot::{Listener, Snapshot};
+
+use crate::base::{Base, Prints};
+use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
+use crate::convert::{Need, Needs};
+use crate::error::{Error, Location, Rank};
+use crate::load::{Converted, Options, convert, read};
+use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, encode, to_json};
+use crate::report::Report;
+use crate::schema::Schema;
+use crate::source::Sources;
+
+/// A kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Of CDS.
+    Cluster,
+    /// Of EDS.
+    Endpoints,
+    /// Of LDS.
+    Listener,
+    /// Of RDS.
+    Routes,
+}
+
+impl Kind {
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Cluster => "envoy.config.cluster.v3.Cluster",
+            Self::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listener => "envoy.config.listener.v3.Listener",
+            Self::Routes => "envoy.config.route.v3.RouteConfiguration",
+        }
+    }
+}
+
+/// A resource as it came.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Its name.
+    pub name: String,
+    /// Its message, encoded.
+    pub body: Bytes,
+}
+
+/// A resource that was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Its name.
+    pub name: String,
+    /// All that is wrong with it, a line each.
+    pub reason: String,
+}
+
+/// What resources come to.
+#[derive(Debug)]
+pub struct Build {
+    /// For the workers.
+    pub snapshot: Snapshot,
+    /// What its parts were made from.
+    pub prints: Prints,
+    /// What clusters and listeners ask for, each once.
+    pub needs: Vec<Need>,
+    /// Clusters and listeners that wait for what they ask for.
+    pub warming: Vec<(Kind, String)>,
+    /// Fields of what is new that are ignored without harm, a line each.
+    pub ignored: Vec<String>,
+}
+
+/// The resources that were taken. Not to be sent to another thread.
+#[derive(Debug)]
+pub struct Resources {
+    sources: Sources,
+    options: Options,
+    /// Types beside those that the bootstrap names.
+    types: Vec<String>,
+    schema: Schema,
+    bootstrap: Message,
+    entries: Entries,
+    /// Names of texts by their number; those that are free have none.
+    texts: Vec<Option<Key>>,
+    /// What is not waited for any longer.
+    missing: HashSet<Key>,
+    /// What cannot serve although nothing is wrong with it, until there is another one of its name.
+    held: HashSet<Key>,
+    unknown_fields: u64,
+}
+
+/// A resource by its kind and name.
+type Key = (Kind, String);
+type Entries = BTreeMap<Key, Entry>;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    body: Bytes,
+    message: Message,
+}
+
+impl Resources {
+    /// Reads the bootstrap, which is to be one that can be loaded.
+    ///
+    /// # Errors
+    /// As [`load`](crate::load()).
+    pub fn new(sources: Sources, options: Options) -> Result<Self, Error> {
+        let mut report = Report::default();
+        let (bootstrap, schema) = read(&sources, &options, &[], &mut report)?;
+        report.invalid()?;
+        Ok(Self {
+            sources,
+            options,
+            types: Vec::new(),
+            schema,
+            bootstrap,
+            entries: Entries::new(),
+            texts: vec![None; BOOTSTRAP_TEXTS],
+            missing: HashSet::new(),
+            held: HashSet::new(),
+            unknown_fields: 0,
+        })
+    }
+
+    /// Takes what is good of these in, forgets those that were removed, and makes of all what is to follow what serves.
+    pub fn offer(
+        &mut self,
+        kind: Kind,
+        given: Vec<Given>,
+        removed: &[String],
+        base: &Base,
+    ) -> (Build, Vec<Rejected>) {
+        let mut rejected = Vec::new();
+        let mut before = HashMap::new();
+        for name in removed {
+            self.forget(kind, name);
+        }
+        for Given { name, body } in given {
+            let known = self.entries.get(&(kind, name.clone()));
+            if known.is_some_and(|known| known.body == body) {
+                continue;
+            }
+            match self.decode(kind, &name, &body) {
+                Ok(message) => {
+                    let key = (kind, name);
+                    let old = self.entries.insert(key.clone(), Entry { body, message });
+                    self.held.remove(&key);
+                    before.insert(key, old);
+                }
+                Err(reason) => rejected.push(Rejected { name, reason }),
+            }
+        }
+        // Each round rejects at least one of those that are judged.
+        let build = loop {
+            let (build, wrong) = self.build(base, &before.keys().cloned().collect());
+            if wrong.is_empty() {
+                break build;
+            }
+            for (key, reason) in wrong {
+                self.restore(&key, before.remove(&key).flatten());
+                rejected.push(Rejected { name: key.1, reason });
+            }
+        };
+        (build, rejected)
+    }
+
+    /// Makes of all what is to follow what serves.
+    pub fn rebuild(&mut self, base: &Base) -> Build {
+        self.build(base, &BTreeSet::new()).0
+    }
+
+    /// A resource that was taken turns out to be none that can serve: what was there before, if anything, stays.
+    pub fn withdraw(&mut self, kind: Kind, name: &str, before: Option<Given>) {
+        let key = (kind, name.to_owned());
+        let old = before.and_then(|before| {
+            let message = self.decode(kind, name, &before.body).ok()?;
+            Some(Entry { body: before.body, message })
+        });
+        self.restore(&key, old);
+    }
+
+    /// A resource that was taken turns out to be none that can serve; what serves stays until there is another.
+    pub fn hold(&mut self, kind: Kind, name: &str) {
+        self.held.insert((kind, name.to_owned()));
+    }
+
+    /// Forgets endpoints and route tables that are not needed; says which.
+    pub fn keep_needed(&mut self, needs: &[Need]) -> Vec<Key> {
+        let needed: HashSet<(Kind, &str)> =
+            needs.iter().map(|need| (need.kind, &*need.name)).collect();
+        let is_free = |(kind, name): &(Kind, String)| {
+            matches!(kind, Kind::Endpoints | Kind::Routes) && !needed.contains(&(*kind, &**name))
+        };
+        self.missing.retain(|key| !is_free(key));
+        let gone: Vec<_> = self.entries.keys().filter(|key| is_free(key)).cloned().collect();
+        gone.iter().for_each(|(kind, name)| self.forget(*kind, name));
+        gone
+    }
+
+    /// What was taken of this name.
+    #[must_use]
+    pub fn given(&self, kind: Kind, name: &str) -> Option<Given> {
+        let entry = self.entries.get(&(kind, name.to_owned()))?;
+        Some(Given { name: name.to_owned(), body: entry.body.clone() })
+    }
+
+    /// Whether there is a resource of this name.
+    #[must_use]
+    pub fn has(&self, kind: Kind, name: &str) -> bool {
+        self.entries.contains_key(&(kind, name.to_owned()))
+    }
+
+    /// A resource that others ask for is not waited for any longer.
+    pub fn give_up(&mut self, kind: Kind, name: &str) {
+        self.missing.insert((kind, name.to_owned()));
+    }
+
+    /// The bootstrap's `Node`, encoded, with what the command line says before it and the program's name and version.
+    #[must_use]
+    pub fn node(&self, agent: &str, version: &str) -> Bytes {
+        let Some(descriptor) = self.schema.message("envoy.config.core.v3.Node") else {
+            return Bytes::new();
+        };
+        let node = self.bootstrap.message("node").map(encode);
+        let mut node = node.unwrap_or_else(|| DynamicMessage::new(descriptor));
+        let mut set = |name: &str, text: &str| {
+            // These are strings.
+            let _ = node.try_set_field_by_name(name, Value::String(text.to_owned()));
+        };
+        let Options { node_id, node_cluster, .. } = &self.options;
+        node_id.iter().for_each(|id| set("id", id));
+        node_cluster.iter().for_each(|cluster| set("cluster", cluster));
+        set("user_agent_name", agent);
+        set("user_agent_version", version);
+        if let Some(zone) = &self.options.node_zone
+            && let Some(field) = node.descriptor().get_field_by_name("locality")
+            && let Some(locality) = node.get_field_mut(&field).as_message_mut()
+        {
+            let _ = locality.try_set_field_by_name("zone", Value::String(zone.clone()));
+        }
+        node.encode_to_vec().into()
+    }
+
+    /// A resource as protobuf's JSON, for `/config_dump`.
+    #[must_use]
+    pub fn json(&self, kind: Kind, name: &str) -> Option<Json> {
+        self.entries.get(&(kind, name.to_owned())).map(|entry| to_json(&entry.message))
+    }
+
+    /// How many fields of resources no message has.
+    #[must_use]
+    pub const fn unknown_fields(&self) -> u64 {
+        self.unknown_fields
+    }
+
+    fn forget(&mut self, kind: Kind, name: &str) {
+        let key = (kind, name.to_owned());
+        self.restore(&key, None);
+        self.missing.remove(&key);
+        self.held.remove(&key);
+    }
+
+    fn restore(&mut self, key: &Key, before: Option<Entry>) {
+        if let Some(before) = before {
+            self.entries.insert(key.clone(), before);
+        } else if let Some(gone) = self.entries.remove(key) {
+            self.texts[gone.message.at.text] = None;
+        }
+    }
+
+    fn decode(&mut self, kind: Kind, name: &str, body: &Bytes) -> Result<Message, String> {
+        let tree = loop {
+            let mut seen = Seen::default();
+            let descriptor = self.schema.message(kind.message()).ok_or("there is no such type")?;
+            let tree = binary_tree(&self.schema, descriptor, body, &mut seen)?;
+            if seen.types.is_empty() {
+                if seen.unknown_fields > 0 && self.options.reject_unknown_dynamic_fields {
+                    let count = seen.unknown_fields;
+                    return Err(format!("{count} fields that no message has"));
+                }
+                self.unknown_fields += seen.unknown_fields;
+                break tree;
+            }
+            self.learn(seen.types).map_err(|error| error.to_string())?;
+        };
+        let text = self.text(kind, name);
+        let mut report = self.report();
+        let message =
+            decode(&self.schema, &mut report, UnknownFields::Refuse, kind.message(), &tree, text);
+        match message {
+            Some(message) if report.problems.is_empty() => Ok(message),
+            _ => {
+                if !self.has(kind, name) {
+                    self.texts[text] = None;
+                }
+                Err(said(report.problems.iter().map(|it| (&it.location, &it.message))))
+            }
+        }
+    }
+
+    /// Makes the schema anew, with more types, and with it all that was read by it.
+    fn learn(&mut self, types: BTreeSet<String>) -> Result<(), Error> {
+        self.types.extend(types);
+        let mut report = Report::default();
+        (self.bootstrap, self.schema) =
+            read(&self.sources, &self.options, &self.types, &mut report)?;
+        let mut report = self.report();
+        for ((kind, _), entry) in &mut self.entries {
+            let Some(descriptor) = self.schema.message(kind.message()) else { continue };
+            let tree = binary_tree(&self.schema, descriptor, &entry.body, &mut Seen::default());
+            let Ok(tree) = tree else { continue };
+            let text = entry.message.at.text;
+            let unknown = UnknownFields::Refuse;
+            let read = decode(&self.schema, &mut report, unknown, kind.message(), &tree, text);
+            if let Some(message) = read {
+                entry.message = message;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a resource's text: the one that it has, or one that is free.
+    fn text(&mut self, kind: Kind, name: &str) -> usize {
+        if let Some(entry) = self.entries.get(&(kind, name.to_owned())) {
+            return entry.message.at.text;
+        }
+        let mut texts = self.texts.iter().enumerate().skip(BOOTSTRAP_TEXTS);
+        let free = texts.find(|(_, text)| text.is_none()).map(|(index, _)| index);
+        let text = free.unwrap_or_else(|| {
+            self.texts.push(None);
+            self.texts.len() - 1
+        });
+        self.texts[text] = Some((kind, name.to_owned()));
+        text
+    }
+
+    fn report(&self) -> Report {
+        let name = |text: &Option<Key>| -> Arc<str> {
+            text.as_ref().map_or_else(|| Arc::from("bootstrap"), |(_, name)| Arc::from(&**name))
+        };
+        Report::of(self.texts.iter().map(name).collect())
+    }
+
+    /// One conversion; and what is wrong with those that are judged.
+    fn build(&self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
+        let of = |wanted: Kind| {
+            let entries = self.entries.iter().filter(move |((kind, _), _)| *kind == wanted);
+            let (new, old): (Vec<_>, Vec<_>) = entries.partition(|(key, _)| judged.contains(*key));
+            old.into_iter().chain(new).map(|((_, name), entry)| (&**name, &entry.message))
+        };
+        let discovered = Discovered {
+            clusters: of(Kind::Cluster).map(|(_, message)| message).collect(),
+            listeners: of(Kind::Listener).map(|(_, message)| message).collect(),
+            endpoints: of(Kind::Endpoints).collect(),
+            routes: of(Kind::Routes).collect(),
+            judged: judged
+                .iter()
+                .filter_map(|key| self.entries.get(key))
+                .map(|entry| entry.message.at.text)
+                .collect(),
+        };
+        let mut report = self.report();
+        let mut converted = convert(&self.bootstrap, &self.options, base, &discovered, &mut report);
+        let broken = report.broken_texts();
+        let mut wrong = Vec::new();
+        for key in judged {
+            let text = self.entries.get(key).map(|entry| entry.message.at.text);
+            if let Some(text) = text.filter(|text| broken.contains(text)) {
+                wrong.push((key.clone(), reason(&report, text)));
+            }
+        }
+        let harmless = report.findings.iter().filter(|it| {
+            it.rank == Rank::Harmless && discovered.judged.contains(&it.location.text)
+        });
+        let ignored = harmless.map(ToString::to_string).collect();
+        let warming = self.overlay(&mut converted, base, &broken);
+        let Converted { snapshot, prints, needs, .. } = converted;
+        let needs = distinct(needs);
+        (Build { snapshot, prints, needs, warming, ignored }, wrong)
+    }
+
+    /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete.
+    fn overlay(&self, converted: &mut Converted, base: &Base, broken: &HashSet<usize>) -> Vec<Key> {
+        let is_broken = |kind, name: &str| match self.entries.get(&(kind, name.to_owned())) {
+            Some(entry) => broken.contains(&entry.message.at.text),
+            // Of the bootstrap, which was good: a file that it names is not.
+            None => (0..BOOTSTRAP_TEXTS).any(|text| broken.contains(&text)),
+        };
+        let is_there = |need: &Need| {
+            let key = (need.kind, need.name.to_string());
+            self.entries.contains_key(&key) || self.missing.contains(&key)
+        };
+        let mut warming = Vec::new();
+        let mut kept = Vec::new();
+        for ((kind, name), needs) in &converted.needs {
+            let is_complete = needs.iter().all(is_there);
+            if !is_complete {
+                warming.push((*kind, name.to_string()));
+            }
+            let is_whole = !is_broken(*kind, name)
+                && needs.iter().all(|need| !is_broken(need.kind, &need.name));
+            let is_held = self.held.contains(&(*kind, name.to_string()));
+            if !is_complete || !is_whole || is_held {
+                kept.push((*kind, Arc::clone(name)));
+            }
+        }
+        // What could not be converted at all.
+        for (kind, name) in self.entries.keys() {
+            let key = (*kind, Arc::from(&**name));
+            if matches!(kind, Kind::Cluster | Kind::Listener) && !converted.needs.contains_key(&key)
+            {
+                kept.push(key);
+            }
+        }
+        for (kind, name) in kept {
+            match kind {
+                Kind::Cluster => keep_cluster(converted, base, &name),
+                Kind::Listener => keep_listener(converted, base, &name),
+                Kind::Endpoints | Kind::Routes => {}
+            }
+        }
+        warming.sort();
+        warming
+    }
+}
+
+fn keep_cluster(converted: &mut Converted, base: &Base, name: &Arc<str>) {
+    let before = base.snapshot.cluster_id(name).and_then(|id| base.snapshot.cluster(id)).cloned();
+    let id = converted.snapshot.cluster_id(name);
+    let slot = id.and_then(|id| converted.snapshot.clusters.get_mut(id.0 as usize));
+    if let Some(slot) = slot {
+        *slot = before;
+    }
+    match base.prints.clusters.get(name) {
+        Some(print) => drop(converted.prints.clusters.insert(Arc::clone(name), *print)),
+        None => drop(converted.prints.clusters.remove(name)),
+    }
+}
+
+fn keep_listener(converted: &mut Converted, base: &Base, name: &Arc<str>) {
+    let is_it = |listener: &&Arc<Listener>| listener.name == *name;
+    let listeners = &mut converted.snapshot.listeners;
+    listeners.retain(|listener| !is_it(&listener));
+    listeners.extend(base.snapshot.listeners.iter().find(is_it).cloned());
+    match base.prints.listeners.get(name) {
+        Some(print) => drop(converted.prints.listeners.insert(Arc::clone(name), *print)),
+        None => drop(converted.prints.listeners.remove(name)),
+    }
+}
+
+/// What is asked for, each once.
+fn distinct(needs: Needs) -> Vec<Need> {
+    let mut all: Vec<Need> = needs.into_values().flatten().collect();
+    all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+    all.dedup_by(|one, other| (one.kind, &one.name) == (other.kind, &other.name));
+    all
+}
+
+/// All that is wrong with a text, a line each.
+fn reason(report: &Report, text: usize) -> String {
+    let problems = report.problems.iter().map(|it| (&it.location, &it.message));
+    let findings = report.findings.iter().filter(|it| it.rank == Rank::ChangesBehaviour);
+    let findings = findings.map(|it| (&it.location, &it.reason));
+    said(problems.chain(findings).filter(|(location, _)| location.text == text))
+}
+
+fn said<'a>(items: impl Iterator<Item = (&'a Location, &'a String)>) -> String {
+    let lines = items.map(|(location, message)| match &*location.path {
+        "" => message.clone(),
+        path => format!("{path}: {message}"),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use super::*;
+use crate::load::encoded;
+use crate::source::Source;
+
+const BOOTSTRAP: &str = "
+dynamic_resources:
+  ads_config:
+    api_type: GRPC
+    transport_api_version: V3
+    grpc_services: [ { envoy_grpc: { cluster_name: xds } } ]
+static_resources:
+  clusters: [ { name: xds } ]
+";
+
+fn resources() -> Resources {
+    let sources = Sources::file(Source::yaml("t", BOOTSTRAP));
+    Resources::new(sources, Options::default()).unwrap()
+}
+
+fn given(kind: Kind, name: &str, text: &str) -> Given {
+    let body = encoded(&Source::yaml("t", text), kind.message()).unwrap();
+    Given { name: name.to_owned(), body }
+}
+
+/// Offers, and takes what comes of it as that which serves.
+fn offer(
+    all: &mut Resources,
+    base: &mut Base,
+    kind: Kind,
+    given: Vec<Given>,
+) -> (Vec<Rejected>, Vec<(Kind, String)>) {
+    let (build, rejected) = all.offer(kind, given, &[], base);
+    *base = Base { snapshot: build.snapshot.into(), prints: build.prints, free: Vec::new() };
+    (rejected, build.warming)
+}
+
+const EDS: &str = "{ name: a, type: EDS, eds_cluster_config: { eds_config: { ads: {} } }, connect_timeout: TIME }";
+const HOSTS: &str = "{ cluster_name: a, endpoints: [ { lb_endpoints: [ { endpoint: { address: \
+    { socket_address: { address: 127.0.0.1, port_value: PORT } } } } ] } ] }";
+
+#[test]
+fn a_cluster_waits_for_its_endpoints_and_serves_on_while_another_does() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let eds = |time: &str| given(Kind::Cluster, "a", &EDS.replace("TIME", time));
+    let (rejected, warming) = offer(&mut all, &mut base, Kind::Cluster, vec![eds("1s")]);
+    assert_eq!((rejected, warming), (Vec::new(), vec![(Kind::Cluster, "a".to_owned())]));
+    let id = base.snapshot.cluster_id("a").unwrap();
+    assert!(base.snapshot.cluster(id).is_none());
+    let hosts = given(Kind::Endpoints, "a", &HOSTS.replace("PORT", "1"));
+    let (rejected, warming) = offer(&mut all, &mut base, Kind::Endpoints, vec![hosts]);
+    assert_eq!((rejected, warming), (Vec::new(), Vec::new()));
+    let first = base.snapshot.cluster(id).unwrap().clone();
+    assert_eq!(first.endpoints.len(), 1);
+    // Nothing new is the same object.
+    offer(&mut all, &mut base, Kind::Cluster, vec![eds("1s")]);
+    assert!(Arc::ptr_eq(&first, base.snapshot.cluster(id).unwrap()));
+    // Another service's endpoints are not there yet.
+    let other = EDS.replace("TIME", "1s").replace("{ eds_config", "{ service_name: b, eds_config");
+    let (_, warming) =
+        offer(&mut all, &mut base, Kind::Cluster, vec![given(Kind::Cluster, "a", &other)]);
+    assert_eq!(warming, [(Kind::Cluster, "a".to_owned())]);
+    assert!(Arc::ptr_eq(&first, base.snapshot.cluster(id).unwrap()));
+    all.give_up(Kind::Endpoints, "b");
+    let build = all.rebuild(&base);
+    assert!(build.warming.is_empty());
+    assert_eq!(build.snapshot.cluster(id).unwrap().endpoints.len(), 0);
+}
+
+#[test]
+fn what_is_bad_is_named_with_all_its_fields_and_the_last_good_one_stays() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let cluster = |name: &str, more: &str| {
+        given(Kind::Cluster, name, &format!("{{ name: {name}, type: STATIC, {more} }}"))
+    };
+    offer(&mut all, &mut base, Kind::Cluster, vec![cluster("a", "connect_timeout: 1s")]);
+    let id = base.snapshot.cluster_id("a").unwrap();
+    let first = base.snapshot.cluster(id).unwrap().clone();
+    let bad =
+        cluster("a", "connect_timeout: -1s, lb_subset_config: { fallback_policy: ANY_ENDPOINT }");
+    let (rejected, _) = offer(&mut all, &mut base, Kind::Cluster, vec![bad, cluster("b", "")]);
+    assert_eq!(rejected.len(), 1);
+    assert_eq!(rejected[0].name, "a");
+    let lines: Vec<_> =
+        rejected[0].reason.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(lines, ["connect_timeout", "lb_subset_config"]);
+    assert!(Arc::ptr_eq(&first, base.snapshot.cluster(id).unwrap()));
+    assert!(base.snapshot.cluster_id("b").is_some());
+    // Bytes that are no message, and a name of the bootstrap's.
+    let garbage = Given { name: "c".to_owned(), body: Bytes::from_static(&[0xff]) };
+    let (rejected, _) =
+        offer(&mut all, &mut base, Kind::Cluster, vec![garbage, cluster("xds", "")]);
+    assert_eq!(rejected.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c", "xds"]);
+    assert!(
+        all.texts.iter().flatten().count() == 2,
+        "names that are gone are free: {:?}",
+        all.texts
+    );
+}
+
+#[test]
+fn a_route_table_that_was_taken_stays_when_its_cluster_goes() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let listener = r#"{ name: l, address: { socket_address: { address: 127.0.0.1, port_value: 0 } }, filter_chains: [
+        { filters: [ { name: h, typed_config: {
+        "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+        stat_prefix: h, rds: { route_config_name: r, config_source: { ads: {} } }, http_filters: [ { name: r,
+        typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } } ] } } ] } ] }"#;
+    let table = "{ name: r, validate_clusters: true, virtual_hosts: [ { name: v, domains: [\"*\"], routes: [
+        { match: { prefix: / }, route: { cluster: a } } ] } ] }";
+    let a = given(Kind::Cluster, "a", "{ name: a }");
+    offer(&mut all, &mut base, Kind::Listener, vec![given(Kind::Listener, "l", listener)]);
+    assert!(base.snapshot.listeners.is_empty());
+    let (rejected, _) =
+        offer(&mut all, &mut base, Kind::Routes, vec![given(Kind::Routes, "r", table)]);
+    assert!(rejected[0].reason.contains("unknown cluster 'a'"), "{rejected:?}");
+    offer(&mut all, &mut base, Kind::Cluster, vec![a]);
+    let (rejected, warming) =
+        offer(&mut all, &mut base, Kind::Routes, vec![given(Kind::Routes, "r", table)]);
+    assert_eq!((rejected.len(), warming.len()), (0, 0));
+    assert_eq!(base.snapshot.listeners.len(), 1);
+    let (build, rejected) = all.offer(Kind::Cluster, Vec::new(), &["a".to_owned()], &base);
+    assert!(rejected.is_empty());
+    assert!(Arc::ptr_eq(&build.snapshot.listeners[0], &base.snapshot.listeners[0]));
+}

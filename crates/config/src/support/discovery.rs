@@ -1,0 +1,80 @@
+//! Where resources are asked for.
+
+use super::Entry;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        message: "envoy.config.bootstrap.v3.Bootstrap.DynamicResources",
+        honoured: &["lds_config", "cds_config", "ads_config"],
+        harmless: &[],
+        changes: &[
+            ("lds_resources_locator", "xdstp:// names are not asked for"),
+            ("cds_resources_locator", "xdstp:// names are not asked for"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ConfigSource",
+        honoured: &["ads", "self", "initial_fetch_timeout", "resource_api_version"],
+        harmless: &[],
+        changes: &[
+            ("authorities", "xdstp:// names are not asked for"),
+            ("path", "resources are not read from files; write `ads: {}`"),
+            ("path_config_source", "resources are not read from files; write `ads: {}`"),
+            (
+                "api_config_source",
+                "there is one stream for all; write `ads: {}` and an `ads_config`",
+            ),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.AggregatedConfigSource",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ApiConfigSource",
+        honoured: &[
+            "api_type",
+            "transport_api_version",
+            "grpc_services",
+            "set_node_on_first_message_only",
+        ],
+        harmless: &[("refresh_delay", "only REST is polled"), ("request_timeout", "only of REST")],
+        changes: &[
+            ("cluster_names", "only of REST; write grpc_services"),
+            ("rate_limit_settings", "requests to a control plane are not limited"),
+            ("config_validators", "there are no other validators"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService",
+        honoured: &["envoy_grpc", "initial_metadata"],
+        harmless: &[("timeout", "a stream has none, in Envoy neither")],
+        changes: &[
+            ("google_grpc", "write envoy_grpc"),
+            ("retry_policy", "the waits between connects are Envoy's defaults"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.EnvoyGrpc",
+        honoured: &["cluster_name", "authority"],
+        harmless: &[
+            ("retry_policy", "streams are not retried, in Envoy neither"),
+            ("skip_envoy_headers", "none are added"),
+        ],
+        changes: &[("max_receive_message_length", "the limit is 256 MiB")],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.EdsClusterConfig",
+        honoured: &["eds_config", "service_name"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.Rds",
+        honoured: &["config_source", "route_config_name"],
+        harmless: &[],
+        changes: &[],
+    },
+];
