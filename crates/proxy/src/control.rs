@@ -18,6 +18,7 @@ use towpath_io::memory::{self, Bursts};
 use towpath_proto::{Address, Failure};
 
 use crate::access_log::LogSender;
+use crate::discovery::Dump;
 use crate::dns::{DnsCluster, Watcher};
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::Boot;
@@ -36,6 +37,12 @@ pub(crate) struct Control {
     pub(crate) stats: ProcessStats,
     /// What workers obey; empty until they are given it.
     pub(crate) snapshot: RefCell<Arc<Snapshot>>,
+    /// Where a control plane is in charge and nothing serves yet: what the bootstrap alone comes to.
+    pub(crate) planned: RefCell<Option<Snapshot>>,
+    /// A control plane is in charge.
+    pub(crate) is_driven: bool,
+    /// What is shown of its resources.
+    pub(crate) shown: RefCell<Dump>,
     /// What its parts were made from.
     pub(crate) prints: RefCell<Prints>,
     /// What earlier ones left behind.
@@ -63,6 +70,7 @@ pub(crate) struct Control {
     pub(crate) quit: mpsc::UnboundedSender<()>,
     pub(crate) started: Instant,
     phase: Cell<Phase>,
+    phase_news: Notify,
     health_failed: Cell<bool>,
     bursts: RefCell<Bursts>,
     /// Accepts that failed for want of descriptors, as far as they were told of.
@@ -111,6 +119,7 @@ impl Phase {
 pub(crate) struct Parts {
     pub(crate) flags: Flags,
     pub(crate) boot: Boot,
+    pub(crate) is_driven: bool,
     pub(crate) prints: Prints,
     pub(crate) registry: Arc<Registry>,
     pub(crate) workers: Workers,
@@ -137,6 +146,9 @@ impl Control {
             registry,
             stats,
             snapshot: RefCell::default(),
+            planned: RefCell::default(),
+            is_driven: parts.is_driven,
+            shown: RefCell::default(),
             prints: RefCell::new(prints),
             remains: RefCell::default(),
             free: RefCell::default(),
@@ -154,6 +166,7 @@ impl Control {
             quit,
             started,
             phase: Cell::new(Phase::PreInitializing),
+            phase_news: Notify::new(),
             health_failed: Cell::new(false),
             bursts: RefCell::default(),
             exhausted: Cell::new(0),
@@ -197,8 +210,24 @@ impl Control {
     pub(crate) fn live(&self, without: u64) {
         if self.phase.get() == Phase::Initializing {
             self.phase.set(Phase::Live);
+            self.phase_news.notify_waiters();
         }
+        self.planned.take();
         self.stats.started(without, self.uptime());
+    }
+
+    /// The start is so far.
+    pub(crate) fn reached(&self, phase: Phase) {
+        if self.phase.get() == Phase::PreInitializing {
+            self.phase.set(phase);
+        }
+    }
+
+    /// Waits until a configuration serves, or the process is on its way out.
+    pub(crate) async fn is_live(&self) {
+        while matches!(self.phase.get(), Phase::PreInitializing | Phase::Initializing) {
+            self.phase_news.notified().await;
+        }
     }
 
     /// A worker opened a listener of a later configuration, or could not.

@@ -6,6 +6,7 @@
 //! | [`flags`] | the command line, by Envoy's names |
 //! | [`check`] | `towpath check`: what of a configuration is not honoured |
 //! | [`admin`] | the admin endpoint |
+//! | `discovery` | a control plane in charge (xDS) |
 //! | [`dns`] | name resolution for clusters |
 //! | [`access_log`] | the files of access logs |
 //! | [`logger`] | the application log |
@@ -26,6 +27,7 @@ pub mod access_log;
 pub mod admin;
 pub mod check;
 mod control;
+mod discovery;
 pub mod dns;
 mod driver_thread;
 pub mod flags;

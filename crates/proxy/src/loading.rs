@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use serde_json::Value;
-use towpath_config::{Base, Loaded, Options, Prints, Source, Sources};
+use towpath_config::{Base, Discovery, Loaded, Options, Prints, Source, Sources};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::stats::Rules;
@@ -27,6 +27,16 @@ pub(crate) struct Configuration {
     pub(crate) labels: Vec<(String, String)>,
     /// Which statistics are shown, and their buckets.
     pub(crate) rules: Rules,
+    /// The control plane that is in charge.
+    pub(crate) driven: Option<Driven>,
+}
+
+/// What a control plane's resources are put together with.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) sources: Sources,
+    pub(crate) options: Options,
+    pub(crate) discovery: Discovery,
 }
 
 /// What was loaded, as far as admin requests show it.
@@ -168,7 +178,17 @@ fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    Ok(Configuration { snapshot, prints, boot, admin, labels, rules: bootstrap.stats.rules })
+    let discovery = bootstrap.discovery.filter(|discovery| discovery.ads.is_some());
+    let driven = discovery.map(|discovery| Driven { sources, options: options(flags), discovery });
+    Ok(Configuration {
+        snapshot,
+        prints,
+        boot,
+        admin,
+        labels,
+        rules: bootstrap.stats.rules,
+        driven,
+    })
 }
 
 /// How to load, as far as flags say it.
@@ -179,6 +199,7 @@ fn options(flags: &Flags) -> Options {
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),
+        reject_unknown_dynamic_fields: flags.reject_unknown_dynamic_fields,
     }
 }
 

@@ -9,13 +9,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::Base;
+use towpath_config::{Base, Prints};
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{ToMonitor, ToWorker};
 use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
 use towpath_io::listeners::Prepared;
 
 use crate::control::{Control, Phase, find, keeps};
+use crate::discovery::{Built, Refused};
 use crate::listen_failure::describe;
 use crate::loading::{self, Boot, Configuration, Kind, targets};
 use crate::monitor::MonitorThread;
@@ -110,6 +111,10 @@ async fn reload(control: &Rc<Control>) -> Outcome {
     if control.phase() != Phase::Live {
         return Err(format!("the state is {}; it must be LIVE", control.phase().name()));
     }
+    if control.is_driven {
+        let why = "a control plane is in charge (dynamic_resources), and the file is read at the start only";
+        return Err(why.to_owned());
+    }
     let cpu = CpuTime::now();
     let base = control.base();
     let (flags, boot) = (control.flags.clone(), control.boot.borrow().clone());
@@ -126,7 +131,9 @@ async fn reload(control: &Rc<Control>) -> Outcome {
     let spent = cpu.spent();
     let configuration = told.await.map_err(|_| "reading it ended unasked".to_owned())??;
     let cpu = CpuTime::now();
-    let bound = bind(control, &configuration.snapshot)?;
+    let bound = bind(control, &configuration.snapshot, &|_| true).map_err(|refused| {
+        refused.into_iter().map(|it| it.reason).collect::<Vec<_>>().join("\n")
+    })?;
     open_logs(control, &configuration.snapshot)?;
     control.follow_names(dns_clusters(&configuration.snapshot));
     let spent = spent + cpu.spent();
@@ -138,7 +145,8 @@ async fn reload(control: &Rc<Control>) -> Outcome {
         );
     }
     let cpu = CpuTime::now();
-    let mut applied = apply(control, configuration, bound)?;
+    let Configuration { snapshot, prints, boot, .. } = configuration;
+    let mut applied = apply(control, snapshot, prints, boot, bound)?;
     applied.control = spent + cpu.spent();
     let workers = control.workers.borrow().count();
     (applied.missing, applied.without) = control.taken.by_all(applied.version, workers).await;
@@ -149,24 +157,98 @@ async fn reload(control: &Rc<Control>) -> Outcome {
     Ok(applied)
 }
 
-/// Binds the addresses that are new, before anything else is done.
-fn bind(control: &Control, after: &Snapshot) -> Result<Vec<Prepared>, String> {
+/// Binds the addresses that are new, of the listeners that are `wanted`, before anything else is done.
+fn bind(
+    control: &Control,
+    after: &Snapshot,
+    wanted: &dyn Fn(&Listener) -> bool,
+) -> Result<Vec<Prepared>, Vec<Refused>> {
     let (before, workers) = (control.snapshot.borrow(), control.workers.borrow());
     let (mut bound, mut refused) = (Vec::new(), Vec::new());
-    for listener in after.listeners.iter().filter(|listener| listener.bind) {
+    for listener in after.listeners.iter().filter(|listener| listener.bind && wanted(listener)) {
         let new = listener.addresses.iter().filter(|address| !keeps(&before, listener, address));
         for address in new {
             match workers.listeners.prepare(address, &listener.options) {
                 Ok(prepared) => bound.push(prepared),
                 Err(failure) => {
                     control.stats.listeners.listener_create_failure.inc();
-                    refused.push(describe(after, &listener.name, address, failure));
+                    let reason = describe(after, &listener.name, address, failure);
+                    refused.push(Refused { listener: listener.name.to_string(), reason });
                 }
             }
         }
     }
-    if refused.is_empty() { Ok(bound) } else { Err(refused.join("\n")) }
+    if refused.is_empty() { Ok(bound) } else { Err(refused) }
 }
+
+/// Lets the first configuration of a control plane serve, or says which of its listeners cannot be opened. Those of the
+/// bootstrap are opened by the workers, and the program does not start without them.
+pub(crate) fn start_discovered(
+    control: &Control,
+    built: Built,
+    starts: &mpsc::UnboundedSender<Snapshot>,
+) -> Vec<Refused> {
+    let Built { snapshot, prints, statics } = built;
+    let statics = statics.unwrap_or_default();
+    let bound = match bind(control, &snapshot, &|listener| !statics.contains(&*listener.name)) {
+        Ok(bound) => bound,
+        Err(refused) => return refused,
+    };
+    if let Err(why) = open_logs(control, &snapshot) {
+        log!(Config, Error, "{why}");
+    }
+    control.follow_names(dns_clusters(&snapshot));
+    control.prints.replace(prints);
+    control.workers.borrow().listeners.offer(bound);
+    // The receiver is gone only when the process ends.
+    let _ = starts.send(snapshot);
+    Vec::new()
+}
+
+/// Lets what a control plane sent serve, or says which listeners cannot be opened.
+pub(crate) fn replace_discovered(control: &Rc<Control>, built: Built) -> Vec<Refused> {
+    let Built { snapshot, prints, .. } = built;
+    if is_same(&control.snapshot.borrow(), &snapshot) {
+        control.prints.replace(prints);
+        return Vec::new();
+    }
+    let bound = match bind(control, &snapshot, &|_| true) {
+        Ok(bound) => bound,
+        Err(refused) => return refused,
+    };
+    if let Err(why) = open_logs(control, &snapshot) {
+        log!(Config, Error, "{why}");
+    }
+    // What is new of them has no hosts until its names were looked up.
+    control.follow_names(dns_clusters(&snapshot));
+    let boot = control.boot.borrow().clone();
+    match apply(control, snapshot, prints, boot, bound) {
+        Ok(applied) => log!(Config, Debug, "configuration replaced: {applied}"),
+        Err(why) => log!(Config, Error, "configuration not replaced: {why}"),
+    }
+    if control.remains.borrow().len() > MOST_REMAINS {
+        tidy(control);
+    }
+    Vec::new()
+}
+
+/// Whether nothing of it is new to workers.
+fn is_same(before: &Snapshot, after: &Snapshot) -> bool {
+    let same_clusters = before.clusters.len() == after.clusters.len()
+        && before.clusters.iter().zip(&after.clusters).all(|both| match both {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        });
+    let (one, other) = (&before.listeners, &after.listeners);
+    same_clusters
+        && before.cluster_ids == after.cluster_ids
+        && one.len() == other.len()
+        && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
+}
+
+/// Snapshots that were replaced and may not be known any more, before they are looked at out of turn.
+const MOST_REMAINS: usize = 16;
 
 /// Opens log files that are new.
 fn open_logs(control: &Control, snapshot: &Snapshot) -> Result<(), String> {
@@ -198,8 +280,13 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
     chains.map(|log| log.sink.0 as usize).collect()
 }
 
-fn apply(control: &Rc<Control>, configuration: Configuration, bound: Vec<Prepared>) -> Outcome {
-    let Configuration { mut snapshot, prints, boot, .. } = configuration;
+fn apply(
+    control: &Rc<Control>,
+    mut snapshot: Snapshot,
+    prints: Prints,
+    boot: Boot,
+    bound: Vec<Prepared>,
+) -> Outcome {
     resolve(&control.dns, &mut snapshot);
     let after = Arc::new(snapshot);
     if Monitor::is_wanted(&after) && control.monitor.borrow().is_none() {
@@ -309,7 +396,7 @@ pub(crate) fn tidy(control: &Control) {
 
 impl Control {
     /// What serves, for a configuration that shall follow it.
-    fn base(&self) -> Base {
+    pub(crate) fn base(&self) -> Base {
         let snapshot = self.snapshot.borrow().clone();
         // Names that came back since have their old ids.
         let used: HashSet<ClusterId> = snapshot.cluster_ids.values().copied().collect();

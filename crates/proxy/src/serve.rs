@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::LocalSet;
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, FromWorker, ToMonitor, ToWorker};
@@ -23,10 +23,11 @@ use crate::access_log::{AccessLogs, Flush, Target};
 use crate::admin;
 use crate::admin::server::AdminSocket;
 use crate::control::{Control, Parts};
+use crate::discovery::{self, Ask, DiscoveryThread};
 use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
 use crate::listen_failure;
-use crate::loading::{Configuration, targets};
+use crate::loading::{Configuration, Driven, targets};
 use crate::log;
 use crate::monitor::{MonitorThread, News};
 use crate::tracing::Tracing;
@@ -47,7 +48,7 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, prints, boot, admin, labels, rules } = configuration;
+    let Configuration { snapshot, prints, boot, admin, labels, rules, driven } = configuration;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let socket =
@@ -92,8 +93,9 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     let parts = Parts {
         flags,
         boot,
+        is_driven: driven.is_some(),
         prints,
-        registry,
+        registry: registry.clone(),
         workers,
         logs: logs.sender(),
         // The admin endpoint's are never closed.
@@ -112,6 +114,9 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
     }
     tokio::task::spawn_local(crate::reload::serve(control.clone(), wishes));
+    let (start, starts) = mpsc::unbounded_channel();
+    let (asks, asked) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(discovery::answer(control.clone(), asked, start));
     let mut server = Server {
         control: control.clone(),
         signals,
@@ -119,10 +124,14 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         updates,
         news,
         quits,
+        starts,
+        driven: driven.map(|driven| (driven, registry, asks)),
+        discovery: None,
         ready: 0,
         drained: 0,
     };
     let outcome = server.run(snapshot).await;
+    drop(server);
     control.tell(&ToWorker::Terminate);
     control.monitor.take();
     control.workers.borrow_mut().stop();
@@ -139,6 +148,11 @@ struct Server {
     updates: UnboundedReceiver<Update>,
     news: UnboundedReceiver<News>,
     quits: UnboundedReceiver<()>,
+    /// The first configuration of a control plane.
+    starts: UnboundedReceiver<Snapshot>,
+    /// What the thread of discovery is made of, until the names of the bootstrap's clusters are known.
+    driven: Option<(Driven, Arc<Registry>, UnboundedSender<Ask>)>,
+    discovery: Option<DiscoveryThread>,
     /// Workers that have opened their listeners.
     ready: usize,
     /// Workers that have nothing left to do.
@@ -152,6 +166,7 @@ enum Wake {
     News(News),
     Signal(Sign),
     Quit,
+    Start(Snapshot),
     Warmed(bool),
     ChecksOverdue,
     Tick,
@@ -174,6 +189,7 @@ impl Server {
                 () = tokio::time::sleep_until(checked_by), if checking.is_some() => Wake::ChecksOverdue,
                 sign = self.signals.next() => Wake::Signal(sign),
                 Some(()) = self.quits.recv() => Wake::Quit,
+                Some(snapshot) = self.starts.recv() => Wake::Start(snapshot),
                 in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
                 () = sleep_until(drain_over), if drain_over.is_some() => Wake::DrainOver,
                 _ = tick.tick() => Wake::Tick,
@@ -221,6 +237,14 @@ impl Server {
                         if control.flags.mode == Mode::InitOnly {
                             return Ok(());
                         }
+                        if let Some((driven, registry, asks)) = self.driven.take() {
+                            control.planned.replace(Some(snapshot));
+                            let Driven { sources, options, discovery } = driven;
+                            let setup =
+                                discovery::Setup { sources, options, discovery, registry, asks };
+                            self.discovery = Some(DiscoveryThread::start(setup)?);
+                            continue;
+                        }
                         let snapshot = self.resolved(snapshot);
                         if control.monitor.borrow().is_some() {
                             control.check_wall_clock();
@@ -232,6 +256,8 @@ impl Server {
                         }
                     }
                 }
+                // What it waits for now was looked up before, but for names that answered late.
+                Wake::Start(snapshot) => waiting = Some(snapshot),
                 Wake::Signal(Sign::Reopen) => control.reopen_logs(),
                 Wake::Signal(Sign::HangUp) => {
                     log!(Main, Info, "caught SIGHUP");
@@ -249,7 +275,8 @@ impl Server {
                         "caught {name}; draining for at most {:?}",
                         control.flags.drain_delay() + control.flags.drain_time()
                     );
-                    if waiting.is_some() || checking.is_some() {
+                    let is_planned = control.planned.borrow().is_some();
+                    if waiting.is_some() || checking.is_some() || is_planned {
                         return Ok(());
                     }
                     control.drain_and_end();

@@ -5,11 +5,13 @@ use std::time::SystemTime;
 use hyper::StatusCode;
 use regex::Regex;
 use serde_json::{Map, Value, json};
+use towpath_config::Kind;
 
 use super::query::Query;
 use super::reply::Reply;
 use crate::control::Control;
-use crate::loading::{Boot, Kind};
+use crate::discovery::{Dump, Shown, State};
+use crate::loading::{Boot, Kind as Part};
 use crate::logger::format::Civil;
 
 /// Dumps everything, or what `resource`, `mask` and `name_regex` leave of it.
@@ -19,7 +21,15 @@ pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
     bootstrap["node"] = super::server_info::node(control);
     let generation = control.snapshot.borrow().generation;
     let refused = control.refused.borrow();
-    let served = Served { boot: &boot, generation, refused: refused.as_ref() };
+    let resources = control.shown.borrow();
+    let is_driven = control.is_driven;
+    let served = Served {
+        boot: &boot,
+        generation,
+        refused: refused.as_ref(),
+        is_driven,
+        resources: &resources,
+    };
     match dump(&bootstrap, &served, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
@@ -35,6 +45,10 @@ struct Served<'a> {
     generation: u64,
     /// A later one that was not taken: when, and why.
     refused: Option<&'a (SystemTime, String)>,
+    /// A control plane is in charge.
+    is_driven: bool,
+    /// Its resources.
+    resources: &'a Dump,
 }
 
 impl Served<'_> {
@@ -42,8 +56,8 @@ impl Served<'_> {
     fn updated(&self, field: &str, resource: &Value) -> String {
         let of = |kind, name: &str| self.boot.changed.get(&(kind, name.to_owned())).copied();
         let at = match field {
-            "cluster" => of(Kind::Cluster, name(resource)),
-            "listener" => of(Kind::Listener, name(resource)),
+            "cluster" => of(Part::Cluster, name(resource)),
+            "listener" => of(Part::Listener, name(resource)),
             // Route tables are parts of listeners.
             _ => Some(self.boot.loaded),
         };
@@ -53,61 +67,98 @@ impl Served<'_> {
 
 fn dump(bootstrap: &Value, served: &Served<'_>, query: &Query) -> Result<Vec<Value>, Refusal> {
     let names = query.first("name_regex").map(whole_name).transpose()?;
-    let wanted =
-        |resource: &Value| names.as_ref().is_none_or(|regex| regex.is_match(name(resource)));
-    let sections = SECTIONS.map(|section| section.dump(bootstrap, served, &wanted));
+    let wanted = |name: &str| names.as_ref().is_none_or(|regex| regex.is_match(name));
+    let resource = query.first("resource");
+    let endpoints = query.has("include_eds") || resource.is_some();
+    let sections =
+        SECTIONS.iter().filter(|section| section.kind != Some(Kind::Endpoints) || endpoints);
+    let sections: Vec<_> =
+        sections.map(|section| (section, section.dump(bootstrap, served, &wanted))).collect();
     let mask = query.first("mask");
-    match query.first("resource") {
+    match resource {
         Some(resource) => one(sections, resource, mask),
-        None => all(sections, mask),
+        None => all(sections.into_iter().map(|(_, value)| value).collect(), mask),
     }
 }
 
-/// One part of the dump: a message of `envoy.admin.v3` with one list.
+/// One part of the dump: a message of `envoy.admin.v3`.
 struct Section {
     message: &'static str,
-    /// The list, the message of its elements and their only field.
-    list: Option<(&'static str, &'static str, &'static str)>,
-    /// Lists that a static configuration never fills.
-    empty: &'static [&'static str],
-    /// The type of the resource.
+    /// The field that holds the resource, and the type of that.
+    field: &'static str,
     of: &'static str,
+    kind: Option<Kind>,
+    /// The list of those of the bootstrap.
+    statics: Option<List>,
+    /// Lists of those of a control plane.
+    dynamics: &'static [(List, Which)],
 }
 
-const SECTIONS: [Section; 4] = [
-    Section { message: "BootstrapConfigDump", list: None, empty: &[], of: "" },
+/// A list, and the message of its elements.
+type List = (&'static str, &'static str);
+
+/// Which resources a list has.
+#[derive(Clone, Copy)]
+enum Which {
+    Active,
+    Warming,
+    /// Both, as states of one element.
+    States,
+}
+
+const SECTIONS: [Section; 5] = [
+    Section {
+        message: "BootstrapConfigDump",
+        field: "",
+        of: "",
+        kind: None,
+        statics: None,
+        dynamics: &[],
+    },
     Section {
         message: "ClustersConfigDump",
-        list: Some(("static_clusters", "StaticCluster", "cluster")),
-        empty: &["dynamic_active_clusters", "dynamic_warming_clusters"],
+        field: "cluster",
         of: "envoy.config.cluster.v3.Cluster",
+        kind: Some(Kind::Cluster),
+        statics: Some(("static_clusters", "StaticCluster")),
+        dynamics: &[
+            (("dynamic_active_clusters", "DynamicCluster"), Which::Active),
+            (("dynamic_warming_clusters", "DynamicCluster"), Which::Warming),
+        ],
+    },
+    Section {
+        message: "EndpointsConfigDump",
+        field: "endpoint_config",
+        of: "envoy.config.endpoint.v3.ClusterLoadAssignment",
+        kind: Some(Kind::Endpoints),
+        statics: None,
+        dynamics: &[(("dynamic_endpoint_configs", "DynamicEndpointConfig"), Which::Active)],
     },
     Section {
         message: "ListenersConfigDump",
-        list: Some(("static_listeners", "StaticListener", "listener")),
-        empty: &["dynamic_listeners"],
+        field: "listener",
         of: "envoy.config.listener.v3.Listener",
+        kind: Some(Kind::Listener),
+        statics: Some(("static_listeners", "StaticListener")),
+        dynamics: &[(("dynamic_listeners", "DynamicListener"), Which::States)],
     },
     Section {
         message: "RoutesConfigDump",
-        list: Some(("static_route_configs", "StaticRouteConfig", "route_config")),
-        empty: &["dynamic_route_configs"],
+        field: "route_config",
         of: "envoy.config.route.v3.RouteConfiguration",
+        kind: Some(Kind::Routes),
+        statics: Some(("static_route_configs", "StaticRouteConfig")),
+        dynamics: &[(("dynamic_route_configs", "DynamicRouteConfig"), Which::Active)],
     },
 ];
 
 impl Section {
-    fn dump(
-        &self,
-        bootstrap: &Value,
-        served: &Served<'_>,
-        wanted: &dyn Fn(&Value) -> bool,
-    ) -> Value {
-        let kind = admin_type(self.message);
-        let Some((list, _, field)) = self.list else {
+    fn dump(&self, bootstrap: &Value, served: &Served<'_>, wanted: &dyn Fn(&str) -> bool) -> Value {
+        let message = admin_type(self.message);
+        let Some(kind) = self.kind else {
             let loaded = Civil::of(served.boot.loaded).rfc3339_millis();
             let mut section =
-                json!({"@type": kind, "bootstrap": bootstrap, "last_updated": loaded});
+                json!({"@type": message, "bootstrap": bootstrap, "last_updated": loaded});
             if let Some((at, why)) = served.refused {
                 // Envoy's `UpdateFailureState`, which it has for each listener of a control plane.
                 let at = Civil::of(*at).rfc3339_millis();
@@ -115,23 +166,66 @@ impl Section {
             }
             return section;
         };
-        let elements: Vec<Value> = resources(bootstrap, field)
-            .into_iter()
-            .filter(|resource| wanted(resource))
-            .map(|resource| {
-                let updated = served.updated(field, resource);
-                json!({field: typed(self.of, resource), "last_updated": updated})
-            })
-            .collect();
-        let mut section = Map::from_iter([("@type".to_owned(), json!(kind))]);
-        // What a proxy starts with has no version in Envoy either.
-        if field != "route_config" && served.generation > 1 {
-            section.insert("version_info".to_owned(), json!(served.generation.to_string()));
+        let mut section = Map::from_iter([("@type".to_owned(), json!(message))]);
+        if let Some(version) = self.version(kind, served) {
+            section.insert("version_info".to_owned(), json!(version));
         }
-        if !elements.is_empty() {
-            section.insert(list.to_owned(), elements.into());
+        if let Some((list, _)) = self.statics {
+            let elements: Vec<Value> = resources(bootstrap, self.field)
+                .into_iter()
+                .filter(|resource| wanted(name(resource)))
+                .map(|resource| {
+                    let updated = served.updated(self.field, resource);
+                    json!({self.field: typed(self.of, resource), "last_updated": updated})
+                })
+                .collect();
+            if !elements.is_empty() {
+                section.insert(list.to_owned(), elements.into());
+            }
+        }
+        for ((list, _), which) in self.dynamics {
+            let of = served.resources.of(kind).filter(|(name, _)| wanted(name));
+            let elements: Vec<Value> =
+                of.filter_map(|(name, shown)| self.element(name, shown, *which)).collect();
+            if !elements.is_empty() {
+                section.insert((*list).to_owned(), elements.into());
+            }
         }
         section.into()
+    }
+
+    /// The version of all: the control plane's, or where a file was read anew the number of that.
+    fn version(&self, kind: Kind, served: &Served<'_>) -> Option<String> {
+        if matches!(kind, Kind::Routes | Kind::Endpoints) {
+            return None;
+        }
+        if served.is_driven {
+            return served.resources.version(kind).map(str::to_owned);
+        }
+        // What a proxy starts with has no version in Envoy either.
+        (served.generation > 1).then(|| served.generation.to_string())
+    }
+
+    fn element(&self, name: &str, shown: &Shown, which: Which) -> Option<Value> {
+        let state = |state: &State| state.dump(self.field, self.of);
+        let mut element = match which {
+            Which::Active => state(shown.active.as_ref()?),
+            Which::Warming => state(shown.warming.as_ref()?),
+            Which::States => {
+                let mut element = Map::from_iter([("name".to_owned(), json!(name))]);
+                let states = [("active_state", &shown.active), ("warming_state", &shown.warming)];
+                for (key, of) in states {
+                    if let Some(of) = of {
+                        element.insert(key.to_owned(), state(of).into());
+                    }
+                }
+                element
+            }
+        };
+        if let Some(error) = shown.error_state() {
+            element.insert("error_state".to_owned(), error);
+        }
+        Some(element.into())
     }
 }
 
@@ -158,21 +252,21 @@ fn route_configs(listener: &Value) -> Vec<&Value> {
         .collect()
 }
 
-fn one(sections: [Value; 4], resource: &str, mask: Option<&str>) -> Result<Vec<Value>, Refusal> {
+fn one(
+    sections: Vec<(&Section, Value)>,
+    resource: &str,
+    mask: Option<&str>,
+) -> Result<Vec<Value>, Refusal> {
     if resource == "bootstrap" {
         let why = "bootstrap is not a repeated field. Use ?mask=bootstrap to get only this field";
         return Err((StatusCode::BAD_REQUEST, why.into()));
     }
-    for (section, mut value) in SECTIONS.iter().zip(sections) {
-        if section.empty.contains(&resource) {
-            return Ok(Vec::new());
-        }
-        let Some((list, element, _)) = section.list else { continue };
-        if list != resource {
-            continue;
-        }
+    for (section, mut value) in sections {
+        let mut lists = section.statics.iter().chain(section.dynamics.iter().map(|(list, _)| list));
+        let Some((list, element)) = lists.find(|(list, _)| *list == resource) else { continue };
         let Value::Array(elements) = value[list].take() else { return Ok(Vec::new()) };
-        let kind = format!("{}.{element}", admin_type(section.message));
+        let owner = section.message;
+        let kind = format!("{}.{element}", admin_type(owner));
         return elements
             .into_iter()
             .map(|element| {
@@ -185,8 +279,8 @@ fn one(sections: [Value; 4], resource: &str, mask: Option<&str>) -> Result<Vec<V
     Err((StatusCode::NOT_FOUND, format!("{resource} not found in config dump")))
 }
 
-fn all(sections: [Value; 4], mask: Option<&str>) -> Result<Vec<Value>, Refusal> {
-    let Some(paths) = mask else { return Ok(sections.into()) };
+fn all(sections: Vec<Value>, mask: Option<&str>) -> Result<Vec<Value>, Refusal> {
+    let Some(paths) = mask else { return Ok(sections) };
     let found: Vec<Value> = sections
         .iter()
         .filter_map(|section| Some(with_type(section["@type"].as_str()?, masked(section, paths)?)))
@@ -289,7 +383,9 @@ mod tests {
 
     fn dumped(query: &str) -> Result<Value, Refusal> {
         let boot = Boot::of_nothing();
-        let served = Served { boot: &boot, generation: 1, refused: None };
+        let resources = &Dump::default();
+        let served =
+            Served { boot: &boot, generation: 1, refused: None, is_driven: false, resources };
         dump(&bootstrap(), &served, &Query::parse(query)).map(Value::from)
     }
 

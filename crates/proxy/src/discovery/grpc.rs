@@ -1,0 +1,249 @@
+//! One gRPC stream to a control plane, over HTTP/2 without TLS.
+//!
+//! Messages to send arrive in a channel; what is received, and how the stream began and ended, leaves as [`News`].
+//! What a control plane may send is limited by [`MAX_MESSAGE`].
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::client;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use towpath_proto::Address;
+
+/// The largest message that is taken.
+pub(super) const MAX_MESSAGE: usize = 256 << 20;
+
+/// What became of a stream.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It is open.
+    Connected,
+    /// A message came.
+    Message(Bytes),
+    /// It could not be opened, or ended, for this reason.
+    Ended(String),
+}
+
+/// What to open, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) address: Address,
+    pub(super) authority: String,
+    /// `/service/method`.
+    pub(super) method: &'static str,
+    pub(super) metadata: Vec<(String, String)>,
+    pub(super) connect_timeout: Duration,
+}
+
+/// Opens the stream and serves it until it ends.
+pub(super) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
+    let connected = tokio::time::timeout(target.connect_timeout, connect(&target.address)).await;
+    let outcome = match connected {
+        Ok(Ok(Socket::Tcp(stream))) => speak(stream, &target, outgoing, &news).await,
+        Ok(Ok(Socket::Unix(stream))) => speak(stream, &target, outgoing, &news).await,
+        Ok(Err(error)) => Err(format!("cannot connect to {}: {error}", target.address)),
+        Err(_) => {
+            let (address, time) = (&target.address, target.connect_timeout);
+            Err(format!("no connection to {address} in {time:?}"))
+        }
+    };
+    let why = outcome.err().unwrap_or_else(|| "it was closed".to_owned());
+    // The receiver is gone only when the process ends.
+    let _ = news.send(News::Ended(why)).await;
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+async fn connect(address: &Address) -> io::Result<Socket> {
+    match address {
+        Address::Ip(ip) => {
+            let stream = TcpStream::connect(ip).await?;
+            stream.set_nodelay(true)?;
+            Ok(Socket::Tcp(stream))
+        }
+        Address::Unix(path) => UnixStream::connect(Path::new(&**path)).await.map(Socket::Unix),
+    }
+}
+
+/// The stream's life, from its first bytes to its last.
+async fn speak(
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    target: &Target,
+    mut outgoing: UnboundedReceiver<Bytes>,
+    news: &Sender<News>,
+) -> Result<(), String> {
+    let failed = |error: h2::Error| error.to_string();
+    let (requests, connection) = client::Builder::new()
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .enable_push(false)
+        .handshake::<_, Bytes>(socket)
+        .await
+        .map_err(failed)?;
+    // It ends with the stream, which is its only one.
+    let connection = tokio::task::spawn_local(connection);
+    let _ends = Aborts(connection.abort_handle());
+    let mut requests = requests.ready().await.map_err(failed)?;
+    let (response, mut sender) = requests.send_request(head(target)?, false).map_err(failed)?;
+    let _ = news.send(News::Connected).await;
+    let mut response = std::pin::pin!(response);
+    let mut body: Option<h2::RecvStream> = None;
+    let mut buffer = BytesMut::new();
+    loop {
+        tokio::select! {
+            message = outgoing.recv() => {
+                // Its other end is dropped where this stream is not wanted any longer.
+                let Some(message) = message else { return Ok(()) };
+                sender.send_data(frame(&message), false).map_err(failed)?;
+            }
+            head = &mut response, if body.is_none() => {
+                let head = head.map_err(failed)?;
+                if !head.status().is_success() {
+                    return Err(format!("it answered {}", head.status()));
+                }
+                status(head.headers())?;
+                body = Some(head.into_body());
+            }
+            data = next(&mut body), if body.is_some() => match data {
+                Some(data) => {
+                    let data = data.map_err(failed)?;
+                    if let Some(body) = &mut body {
+                        body.flow_control().release_capacity(data.len()).map_err(failed)?;
+                    }
+                    buffer.extend_from_slice(&data);
+                    while let Some(message) = take(&mut buffer)? {
+                        let _ = news.send(News::Message(message)).await;
+                    }
+                }
+                None => {
+                    let trailers = match &mut body {
+                        Some(body) => body.trailers().await.map_err(failed)?,
+                        None => None,
+                    };
+                    return status(&trailers.unwrap_or_default());
+                }
+            },
+        }
+    }
+}
+
+async fn next(body: &mut Option<h2::RecvStream>) -> Option<Result<Bytes, h2::Error>> {
+    match body {
+        Some(body) => body.data().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn head(target: &Target) -> Result<Request<()>, String> {
+    let uri = Uri::builder()
+        .scheme("http")
+        .authority(&*target.authority)
+        .path_and_query(target.method)
+        .build()
+        .map_err(|error| format!("authority {:?}: {error}", target.authority))?;
+    let mut head = Request::post(uri)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("user-agent", concat!("towpath/", env!("CARGO_PKG_VERSION")));
+    for (name, value) in &target.metadata {
+        let name = HeaderName::try_from(name).map_err(|error| format!("{name:?}: {error}"))?;
+        let value = HeaderValue::try_from(value).map_err(|error| format!("{value:?}: {error}"))?;
+        head = head.header(name, value);
+    }
+    head.body(()).map_err(|error| error.to_string())
+}
+
+/// A message with its prefix: not compressed, and its length.
+fn frame(message: &Bytes) -> Bytes {
+    let mut frame = BytesMut::with_capacity(message.len() + PREFIX);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.extend_from_slice(message);
+    frame.freeze()
+}
+
+/// A whole message at the start of what was received, if there is one.
+fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, String> {
+    let Some((prefix, _)) = buffer.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    let [compressed, length @ ..] = *prefix;
+    if compressed != 0 {
+        return Err("it sent a compressed message, unasked".to_owned());
+    }
+    let length = u32::from_be_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(format!("it sent a message of {length} bytes; the limit is {MAX_MESSAGE}"));
+    }
+    if buffer.len() < PREFIX + length {
+        return Ok(None);
+    }
+    buffer.advance(PREFIX);
+    Ok(Some(buffer.split_to(length).freeze()))
+}
+
+/// What a head or its end says of the call.
+fn status(headers: &HeaderMap) -> Result<(), String> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    match text("grpc-status") {
+        None | Some("0") => Ok(()),
+        Some(code) => {
+            Err(format!("gRPC status {code}: {}", text("grpc-message").unwrap_or_default()))
+        }
+    }
+}
+
+struct Aborts(tokio::task::AbortHandle);
+
+impl Drop for Aborts {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+const PREFIX: usize = 5;
+/// Of the stream and of its connection.
+const WINDOW: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_whole_however_they_are_cut() {
+        let whole = [frame(&Bytes::from_static(b"one")), frame(&Bytes::new())].concat();
+        for cut in 0..=whole.len() {
+            let mut buffer = BytesMut::from(&whole[..cut]);
+            let mut found = Vec::new();
+            while let Some(message) = take(&mut buffer).unwrap() {
+                found.push(message);
+            }
+            buffer.extend_from_slice(&whole[cut..]);
+            while let Some(message) = take(&mut buffer).unwrap() {
+                found.push(message);
+            }
+            assert_eq!(found, [&b"one"[..], b""]);
+        }
+    }
+
+    #[test]
+    fn what_is_compressed_or_too_large_ends_the_stream() {
+        assert!(take(&mut BytesMut::from(&[1, 0, 0, 0, 0][..])).is_err());
+        assert!(take(&mut BytesMut::from(&[0, 0xff, 0, 0, 0][..])).is_err());
+    }
+
+    #[test]
+    fn a_status_is_an_end_with_a_reason() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(status(&headers), Ok(()));
+        headers.insert("grpc-status", HeaderValue::from_static("14"));
+        headers.insert("grpc-message", HeaderValue::from_static("gone"));
+        assert_eq!(status(&headers), Err("gRPC status 14: gone".to_owned()));
+    }
+}

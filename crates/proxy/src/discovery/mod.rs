@@ -1,0 +1,568 @@
+//! A control plane in charge: what it sends becomes the configuration that serves (xDS).
+//!
+//! One thread, which there is only where `dynamic_resources` are configured. Arrives: messages of the control plane,
+//! and what the control thread answers. Leaves: snapshots for the control thread to hand on ([`Ask`]), and what is
+//! shown of resources. The protocol is `towpath-xds`, what resources come to is `towpath-config`; here are the order
+//! of things and the counters.
+//!
+//! The start waits as Envoy's does: for clusters and their endpoints, then for listeners and their route tables.
+
+mod asks;
+mod grpc;
+mod shown;
+mod stats;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+use towpath_config::{
+    Base, Build, ConfigSource, Discovery, Given, Grpc, Kind, Need, Options, Resources, Sources,
+};
+use towpath_engine::stats::Registry;
+use towpath_xds::{
+    AGGREGATED, Backoff, Form, Output, Rejected, Settings, Stream, Type, Update, Wanted,
+};
+
+use crate::control::Phase;
+use crate::log;
+use crate::serve::dns_clusters;
+use grpc::{News, Target};
+use stats::Stats;
+
+pub(crate) use asks::{Ask, Built, Reach, Refused, answer};
+pub(crate) use shown::{Dump, Shown, State};
+
+/// What the thread begins with.
+pub(crate) struct Setup {
+    pub(crate) sources: Sources,
+    pub(crate) options: Options,
+    pub(crate) discovery: Discovery,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) asks: mpsc::UnboundedSender<Ask>,
+}
+
+/// The thread, which ends with this.
+pub(crate) struct DiscoveryThread {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiscoveryThread {
+    pub(crate) fn start(setup: Setup) -> Result<Self, String> {
+        let failed =
+            |error: std::io::Error| format!("cannot start the thread of discovery: {error}");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let run = move || {
+            let serve = async {
+                tokio::select! {
+                    () = serve(setup) => {}
+                    // Either way the process ends.
+                    _ = stopped => {}
+                }
+            };
+            LocalSet::new().block_on(&runtime, serve);
+        };
+        let thread =
+            std::thread::Builder::new().name("discovery".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for DiscoveryThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(setup: Setup) {
+    let Setup { sources, options, discovery, registry, asks } = setup;
+    // It was read before, and a file that changed since is told of like any other that is bad.
+    let resources = match Resources::new(sources, options) {
+        Ok(resources) => resources,
+        Err(error) => return log!(Config, Critical, "no discovery: {error}"),
+    };
+    let Some(ads) = discovery.ads.clone() else { return };
+    let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
+    let settings = Settings {
+        form: if ads.delta { Form::Delta } else { Form::StateOfTheWorld },
+        node,
+        node_once: ads.node_once,
+        backoff: Backoff::new(BACKOFF_BASE, BACKOFF_MAX, crate::random()),
+        max_resources: MAX_RESOURCES,
+    };
+    let mut server = Server {
+        began: Instant::now(),
+        ads,
+        stream: Stream::new(settings),
+        link: None,
+        attempts: 0,
+        resources,
+        base: Base::default(),
+        needs: Vec::new(),
+        warming: Vec::new(),
+        stage: Stage::Clusters { known: discovery.clusters.is_none() },
+        discovery,
+        shown: BTreeMap::new(),
+        stats: Stats::new(registry),
+        asks,
+    };
+    server.run().await;
+}
+
+struct Server {
+    began: Instant,
+    ads: Arc<Grpc>,
+    stream: Stream,
+    link: Option<Link>,
+    /// Connects so far: each goes to the next endpoint.
+    attempts: usize,
+    resources: Resources,
+    /// Before anything serves, what was built last.
+    base: Base,
+    needs: Vec<Need>,
+    /// Clusters and listeners that wait for what they need.
+    warming: Vec<(Kind, String)>,
+    stage: Stage,
+    discovery: Discovery,
+    shown: BTreeMap<(Kind, String), Shown>,
+    stats: Stats,
+    asks: mpsc::UnboundedSender<Ask>,
+}
+
+/// How far the start is.
+enum Stage {
+    /// Until clusters, and what they need, are `known`.
+    Clusters {
+        known: bool,
+    },
+    /// Until the names of clusters were looked up.
+    Names(oneshot::Receiver<()>),
+    /// Until listeners, and what they need, are `known`.
+    Listeners {
+        known: bool,
+    },
+    Serving,
+}
+
+/// A stream to the control plane, and the task that serves it.
+struct Link {
+    outgoing: mpsc::UnboundedSender<Bytes>,
+    news: mpsc::Receiver<News>,
+}
+
+enum Wake {
+    News(News),
+    NamesKnown,
+    Deadline,
+}
+
+impl Server {
+    async fn run(&mut self) {
+        if let Some(ConfigSource { timeout, .. }) = &self.discovery.clusters {
+            self.stats.attempt(Kind::Cluster);
+            self.stream.want(Type::Cluster, Wanted::All(*timeout), self.now());
+        }
+        let build = self.resources.rebuild(&self.base);
+        self.take_build(build);
+        self.advance().await;
+        loop {
+            let deadline = self.obey().await;
+            let wait =
+                Duration::from_nanos(deadline.as_nanos().saturating_sub(self.now().as_nanos()));
+            let names = match &mut self.stage {
+                Stage::Names(names) => Some(names),
+                Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Serving => None,
+            };
+            let link = self.link.as_mut();
+            let wake = tokio::select! {
+                news = hear(link) => Wake::News(news),
+                () = known(names) => Wake::NamesKnown,
+                () = tokio::time::sleep(wait.min(LONGEST_WAIT)) => Wake::Deadline,
+            };
+            match wake {
+                Wake::News(News::Connected) => {
+                    log!(
+                        Config,
+                        Debug,
+                        "the stream to control plane '{}' is open",
+                        self.ads.cluster
+                    );
+                    self.stats.connected(true);
+                    self.stream.connected();
+                }
+                Wake::News(News::Message(message)) => {
+                    if let Err(error) = self.stream.received(message, self.now()) {
+                        self.disconnected(&error.to_string());
+                    }
+                }
+                Wake::News(News::Ended(why)) => self.disconnected(&why),
+                Wake::NamesKnown => {
+                    self.stage = Stage::Listeners { known: self.discovery.listeners.is_none() };
+                    self.ask(Ask::State(Phase::Initializing));
+                    if let Some(ConfigSource { timeout, .. }) = &self.discovery.listeners {
+                        self.stats.attempt(Kind::Listener);
+                        self.stream.want(Type::Listener, Wanted::All(*timeout), self.now());
+                    }
+                    self.want_what_is_needed();
+                    self.advance().await;
+                }
+                Wake::Deadline => {}
+            }
+        }
+    }
+
+    /// Does what the stream wishes; says until when it wishes nothing.
+    async fn obey(&mut self) -> towpath_proto::Instant {
+        loop {
+            match self.stream.poll(self.now()) {
+                Output::Connect => self.connect().await,
+                Output::Send(message) => {
+                    if let Some(link) = &self.link {
+                        // Where its task has ended, that is told next.
+                        let _ = link.outgoing.send(message);
+                    }
+                }
+                Output::Update(update) => self.update(update).await,
+                Output::TimedOut { kind, names } => self.timed_out(kind, names).await,
+                Output::Expired { kind, names } => self.gone(kind, names).await,
+                Output::Wait(deadline) => return deadline,
+            }
+        }
+    }
+
+    async fn connect(&mut self) {
+        let (teller, told) = oneshot::channel();
+        self.ask(Ask::Reach { cluster: Arc::clone(&self.ads.cluster), teller });
+        let Reach { addresses, connect_timeout } = told.await.unwrap_or_default();
+        let count = addresses.len().max(1);
+        let Some(address) = addresses.get(self.attempts % count).cloned() else {
+            return self.disconnected("its cluster has no endpoints");
+        };
+        self.attempts += 1;
+        let authority =
+            if self.ads.authority.is_empty() { &self.ads.cluster } else { &self.ads.authority };
+        let [world, delta] = AGGREGATED;
+        let target = Target {
+            address,
+            authority: authority.to_string(),
+            method: if self.ads.delta { delta } else { world },
+            metadata: self.ads.metadata.clone(),
+            connect_timeout,
+        };
+        let (outgoing, to_send) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::channel(UNREAD_MESSAGES);
+        tokio::task::spawn_local(grpc::run(target, to_send, sender));
+        self.link = Some(Link { outgoing, news });
+    }
+
+    fn disconnected(&mut self, why: &str) {
+        self.link = None;
+        self.stats.connected(false);
+        self.stats.failure(self.needs.iter(), &self.discovery);
+        log!(Config, Warning, "the stream to control plane '{}' ended: {why}", self.ads.cluster);
+        self.stream.disconnected(self.now());
+    }
+
+    /// Resources came.
+    async fn update(&mut self, update: Update) {
+        let Update { kind, version, resources, removed, rejected } = update;
+        let Some(of) = kind_of(kind) else {
+            return self.stream.answer(kind, &[]);
+        };
+        let versions: HashMap<String, String> =
+            resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
+        let before: Vec<Given> =
+            resources.iter().filter_map(|it| self.resources.given(of, &it.name)).collect();
+        let given = resources
+            .into_iter()
+            .map(|it| Given { name: it.name, body: it.body })
+            .collect::<Vec<_>>();
+        let gone = self.removed(of, &removed);
+        let base = self.base().await;
+        let (build, mut bad) = self.resources.offer(of, given, gone, &base);
+        for line in &build.ignored {
+            log!(Config, Info, "{line}");
+        }
+        self.note_known(of);
+        bad.extend(self.take_and_serve(build, of, before).await);
+        for bad in &bad {
+            if !self.resources.has(of, &bad.name) {
+                // It is not waited for; what needs it does without.
+                self.resources.give_up(of, &bad.name);
+            }
+        }
+        let names: Vec<&str> = versions.keys().map(String::as_str).collect();
+        let all_bad: Vec<Rejected> = rejected
+            .into_iter()
+            .map(|it| (it.name, it.reason))
+            .chain(bad.into_iter().map(|it| (it.name, it.reason)))
+            .map(|(name, reason)| Rejected { name, reason })
+            .collect();
+        self.stats.update(of, &names, &all_bad, &self.needs, &version);
+        self.report(kind, &version, &all_bad);
+        self.show(of, &versions, &removed, &all_bad, &version);
+        let own = all_bad
+            .iter()
+            .filter(|it| versions.contains_key(&it.name))
+            .cloned()
+            .collect::<Vec<_>>();
+        self.want_what_is_needed();
+        self.stream.answer(kind, &own);
+        if !all_bad.is_empty() {
+            let base = self.base().await;
+            let build = self.resources.rebuild(&base);
+            self.take_and_serve(build, of, Vec::new()).await;
+        }
+        self.advance().await;
+    }
+
+    /// Nothing came in time: what needs it does without.
+    async fn timed_out(&mut self, kind: Type, names: Vec<String>) {
+        let Some(of) = kind_of(kind) else { return };
+        log!(Config, Warning, "{} did not come in time: {}", kind.message(), names.join(", "));
+        self.stats.timed_out(of, &names, &self.needs);
+        self.note_known(of);
+        names.iter().for_each(|name| self.resources.give_up(of, name));
+        self.again(of).await;
+    }
+
+    /// The time of resources is over.
+    async fn gone(&mut self, kind: Type, names: Vec<String>) {
+        let Some(of) = kind_of(kind) else { return };
+        log!(Config, Info, "{}: the time of these is over: {}", kind.message(), names.join(", "));
+        let gone = self.removed(of, &names).to_vec();
+        let base = self.base().await;
+        let (build, _) = self.resources.offer(of, Vec::new(), &gone, &base);
+        self.take_and_serve(build, of, Vec::new()).await;
+        self.show(of, &HashMap::new(), &names, &[], "");
+        self.want_what_is_needed();
+        self.advance().await;
+    }
+
+    async fn again(&mut self, of: Kind) {
+        let base = self.base().await;
+        let build = self.resources.rebuild(&base);
+        self.take_and_serve(build, of, Vec::new()).await;
+        self.want_what_is_needed();
+        self.advance().await;
+    }
+
+    /// Which of these are to be forgotten. Endpoints and route tables that are in use stay, as in Envoy; those that
+    /// never came are not waited for.
+    fn removed<'a>(&mut self, of: Kind, names: &'a [String]) -> &'a [String] {
+        match of {
+            Kind::Cluster | Kind::Listener => names,
+            Kind::Endpoints | Kind::Routes => {
+                names.iter().for_each(|name| self.resources.give_up(of, name));
+                &[]
+            }
+        }
+    }
+
+    fn note_known(&mut self, of: Kind) {
+        match (&mut self.stage, of) {
+            (Stage::Clusters { known }, Kind::Cluster)
+            | (Stage::Listeners { known }, Kind::Listener) => *known = true,
+            (
+                Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Names(_) | Stage::Serving,
+                _,
+            ) => {}
+        }
+    }
+
+    /// Takes a build, and lets it serve if anything does. Says which listeners cannot be opened.
+    async fn take_and_serve(
+        &mut self,
+        build: Build,
+        of: Kind,
+        mut before: Vec<Given>,
+    ) -> Vec<towpath_config::Rejected> {
+        let mut rejected = Vec::new();
+        if !matches!(self.stage, Stage::Serving) {
+            self.take_build(build);
+            return rejected;
+        }
+        let mut build = build;
+        loop {
+            let Build { snapshot, prints, needs, warming, .. } = build;
+            (self.needs, self.warming) = (needs, warming);
+            let refused = self.offer_to_workers(Built { snapshot, prints, statics: None }).await;
+            if refused.is_empty() {
+                self.forget_what_is_not_needed();
+                return rejected;
+            }
+            for Refused { listener, reason } in refused {
+                let at = before.iter().position(|given| given.name == listener);
+                if of == Kind::Listener {
+                    let before = at.map(|at| before.swap_remove(at));
+                    self.resources.withdraw(Kind::Listener, &listener, before);
+                } else {
+                    log!(Config, Error, "{reason}");
+                    self.resources.hold(Kind::Listener, &listener);
+                }
+                rejected.push(towpath_config::Rejected { name: listener, reason });
+            }
+            let base = self.base().await;
+            build = self.resources.rebuild(&base);
+        }
+    }
+
+    /// While nothing serves, the next build carries on from the last.
+    fn take_build(&mut self, build: Build) {
+        let Build { snapshot, prints, needs, warming, .. } = build;
+        self.base = Base { snapshot: Arc::new(snapshot), prints, free: Vec::new() };
+        (self.needs, self.warming) = (needs, warming);
+        self.forget_what_is_not_needed();
+        self.want_what_is_needed();
+    }
+
+    async fn offer_to_workers(&mut self, built: Built) -> Vec<Refused> {
+        let (teller, told) = oneshot::channel();
+        self.ask(Ask::Serve { built: Box::new(built), teller });
+        told.await.unwrap_or_default()
+    }
+
+    /// Goes on with the start as far as that is possible.
+    async fn advance(&mut self) {
+        self.settle();
+        let is_warming = |kind| self.warming.iter().any(|(of, _)| *of == kind);
+        match self.stage {
+            Stage::Clusters { known: true } if !is_warming(Kind::Cluster) => {
+                let (teller, told) = oneshot::channel();
+                self.ask(Ask::Follow { clusters: dns_clusters(&self.base.snapshot), teller });
+                self.stage = Stage::Names(told);
+            }
+            Stage::Listeners { known: true } if !is_warming(Kind::Listener) => self.begin().await,
+            Stage::Clusters { .. } | Stage::Names(_) | Stage::Listeners { .. } | Stage::Serving => {
+            }
+        }
+    }
+
+    /// Lets the first configuration serve.
+    async fn begin(&mut self) {
+        loop {
+            let Build { snapshot, prints, needs, warming, .. } = self.resources.rebuild(&self.base);
+            (self.needs, self.warming) = (needs, warming);
+            let statics = snapshot
+                .listeners
+                .iter()
+                .filter(|listener| !self.resources.has(Kind::Listener, &listener.name))
+                .map(|listener| listener.name.to_string());
+            let statics = Some(statics.collect());
+            let refused = self.offer_to_workers(Built { snapshot, prints, statics }).await;
+            if refused.is_empty() {
+                break;
+            }
+            for Refused { listener, reason } in refused {
+                log!(Config, Error, "{reason}; starting without it");
+                self.resources.withdraw(Kind::Listener, &listener, None);
+                self.show_failure(&listener, &reason);
+            }
+        }
+        // What serves is the control thread's from here on.
+        self.base = Base::default();
+        self.stage = Stage::Serving;
+    }
+
+    async fn base(&mut self) -> Base {
+        if !matches!(self.stage, Stage::Serving) {
+            let Base { snapshot, prints, free } = &self.base;
+            return Base { snapshot: snapshot.clone(), prints: prints.clone(), free: free.clone() };
+        }
+        let (teller, told) = oneshot::channel();
+        self.ask(Ask::Base(teller));
+        told.await.unwrap_or_default()
+    }
+
+    /// Tells the control plane which endpoints and route tables are wanted.
+    fn want_what_is_needed(&mut self) {
+        let now = self.now();
+        let mut kinds = vec![(Kind::Endpoints, Type::Endpoints)];
+        if matches!(self.stage, Stage::Listeners { .. } | Stage::Serving) {
+            kinds.push((Kind::Routes, Type::Routes));
+        }
+        for (kind, of) in kinds {
+            let needs = self.needs.iter().filter(|need| need.kind == kind);
+            let names = needs.map(|need| (need.name.to_string(), need.source.timeout)).collect();
+            self.stats.wanted(self.needs.iter().filter(|need| need.kind == kind));
+            self.stream.want(of, Wanted::Names(names), now);
+        }
+    }
+
+    fn forget_what_is_not_needed(&mut self) {
+        let gone = self.resources.keep_needed(&self.needs);
+        for key in gone {
+            self.shown.remove(&key);
+            self.ask(Ask::Shown(key, None));
+        }
+    }
+
+    fn report(&self, kind: Type, version: &str, rejected: &[Rejected]) {
+        if rejected.is_empty() {
+            return log!(Config, Debug, "{}: version '{version}' was taken", kind.message());
+        }
+        for Rejected { name, reason } in rejected {
+            for line in reason.lines() {
+                log!(Config, Warning, "{} '{name}' was not taken: {line}", kind.message());
+            }
+        }
+    }
+
+    fn ask(&self, ask: Ask) {
+        // The receiver is gone only when the process ends.
+        let _ = self.asks.send(ask);
+    }
+
+    fn now(&self) -> towpath_proto::Instant {
+        towpath_proto::Instant::ZERO + self.began.elapsed()
+    }
+}
+
+/// What comes from the control plane.
+async fn hear(link: Option<&mut Link>) -> News {
+    match link {
+        Some(link) => {
+            link.news.recv().await.unwrap_or_else(|| News::Ended("its task ended".to_owned()))
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn known(names: Option<&mut oneshot::Receiver<()>>) {
+    match names {
+        // Its sender is gone only when the process ends.
+        Some(names) => drop(names.await),
+        None => std::future::pending().await,
+    }
+}
+
+const fn kind_of(kind: Type) -> Option<Kind> {
+    match kind {
+        Type::Cluster => Some(Kind::Cluster),
+        Type::Endpoints => Some(Kind::Endpoints),
+        Type::Listener => Some(Kind::Listener),
+        Type::Routes => Some(Kind::Routes),
+        Type::Secret | Type::Extension | Type::Runtime => None,
+    }
+}
+
+/// Envoy's defaults.
+const BACKOFF_BASE: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// How many resources of a kind there may be.
+const MAX_RESOURCES: usize = 200_000;
+/// Messages that were received and not looked at yet; the control plane waits when there are more.
+const UNREAD_MESSAGES: usize = 4;
+/// No timer takes more.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);

@@ -1,0 +1,167 @@
+//! What `/config_dump` shows of resources: the version that serves, the one that waits, and the last that was not
+//! taken.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+use towpath_config::Kind;
+use towpath_xds::Rejected;
+
+use super::{Ask, Server};
+use crate::logger::format::Civil;
+
+/// What is shown of a resource.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) active: Option<State>,
+    pub(crate) warming: Option<State>,
+    failure: Option<Failure>,
+}
+
+/// A version of a resource.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    version: String,
+    /// Text takes a fraction of the memory that values take.
+    json: Box<str>,
+    updated: SystemTime,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    at: SystemTime,
+    details: String,
+    version: String,
+}
+
+/// What is shown of all resources.
+#[derive(Debug, Default)]
+pub(crate) struct Dump {
+    resources: BTreeMap<(Kind, String), Shown>,
+    /// The last version of all that was taken.
+    versions: HashMap<Kind, String>,
+}
+
+impl Dump {
+    pub(super) fn set(&mut self, key: (Kind, String), shown: Option<Shown>) {
+        match shown {
+            Some(shown) => drop(self.resources.insert(key, shown)),
+            None => drop(self.resources.remove(&key)),
+        }
+    }
+
+    pub(super) fn set_version(&mut self, kind: Kind, version: String) {
+        self.versions.insert(kind, version);
+    }
+
+    /// The last version of all resources of a kind.
+    pub(crate) fn version(&self, kind: Kind) -> Option<&str> {
+        self.versions.get(&kind).map(String::as_str)
+    }
+
+    /// The resources of a kind, by name.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Shown)> {
+        let all = self.resources.iter().filter(move |((of, _), _)| *of == kind);
+        all.map(|((_, name), shown)| (name.as_str(), shown))
+    }
+}
+
+impl Shown {
+    /// Envoy's `UpdateFailureState`, if the last update was not taken.
+    pub(crate) fn error_state(&self) -> Option<Value> {
+        let Failure { at, details, version } = self.failure.as_ref()?;
+        Some(json!({
+            "last_update_attempt": Civil::of(*at).rfc3339_millis(),
+            "details": details,
+            "version_info": version,
+        }))
+    }
+}
+
+impl State {
+    /// The resource with its version and time, as `field` of what the dump lists.
+    pub(crate) fn dump(&self, field: &str, type_name: &str) -> Map<String, Value> {
+        let mut resource = Map::from_iter([(
+            "@type".to_owned(),
+            json!(format!("type.googleapis.com/{type_name}")),
+        )]);
+        if let Ok(Value::Object(body)) = serde_json::from_str(&self.json) {
+            resource.extend(body);
+        }
+        Map::from_iter([
+            ("version_info".to_owned(), json!(self.version)),
+            (field.to_owned(), resource.into()),
+            ("last_updated".to_owned(), json!(Civil::of(self.updated).rfc3339_millis())),
+        ])
+    }
+}
+
+impl Server {
+    /// Shows what became of an update.
+    pub(super) fn show(
+        &mut self,
+        kind: Kind,
+        versions: &HashMap<String, String>,
+        removed: &[String],
+        rejected: &[Rejected],
+        version: &str,
+    ) {
+        if matches!(kind, Kind::Cluster | Kind::Listener) {
+            for name in removed {
+                self.shown.remove(&(kind, name.clone()));
+                self.ask(Ask::Shown((kind, name.clone()), None));
+            }
+        }
+        if rejected.is_empty() && !version.is_empty() {
+            self.ask(Ask::Version(kind, version.to_owned()));
+        }
+        for (name, version) in versions {
+            let key = (kind, name.clone());
+            let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+            if let Some(bad) = rejected.iter().find(|it| it.name == *name) {
+                let (details, version) = (bad.reason.clone(), version.clone());
+                shown.failure = Some(Failure { at: SystemTime::now(), details, version });
+            } else if let Some(json) = self.resources.json(kind, name) {
+                let json = json.to_string().into_boxed_str();
+                let state = State { version: version.clone(), json, updated: SystemTime::now() };
+                // Settled below.
+                shown.warming = Some(state);
+                shown.failure = None;
+            } else {
+                continue;
+            }
+            self.put(key, shown);
+        }
+        self.settle();
+    }
+
+    /// A listener could not be opened.
+    pub(super) fn show_failure(&mut self, listener: &str, reason: &str) {
+        let key = (Kind::Listener, listener.to_owned());
+        let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+        let failed = shown.active.take().or_else(|| shown.warming.take());
+        let version = failed.map(|state| state.version).unwrap_or_default();
+        shown.failure =
+            Some(Failure { at: SystemTime::now(), details: reason.to_owned(), version });
+        self.put(key, shown);
+    }
+
+    /// What waits for nothing is active.
+    pub(super) fn settle(&mut self) {
+        let warm = self
+            .shown
+            .iter()
+            .filter(|(key, shown)| shown.warming.is_some() && !self.warming.contains(key));
+        let warm: Vec<_> = warm.map(|(key, shown)| (key.clone(), shown.clone())).collect();
+        for (key, mut shown) in warm {
+            shown.active = shown.warming.take();
+            self.put(key, shown);
+        }
+    }
+
+    fn put(&mut self, key: (Kind, String), shown: Shown) {
+        self.shown.insert(key.clone(), shown.clone());
+        self.ask(Ask::Shown(key, Some(shown)));
+    }
+}

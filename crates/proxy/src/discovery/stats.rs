@@ -1,0 +1,185 @@
+//! Counters of what became of resources, by Envoy's names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use towpath_config::{Discovery, Kind, Need};
+use towpath_engine::stats::{ClusterStats, ControlPlaneStats, DiscoveryStats, Registry, Scope};
+use towpath_xds::Rejected;
+
+use crate::server_stats::CONTROL;
+
+pub(super) struct Stats {
+    registry: Arc<Registry>,
+    clusters: Arc<DiscoveryStats>,
+    listeners: Arc<DiscoveryStats>,
+    control_plane: Arc<ControlPlaneStats>,
+    /// Of endpoints and route tables, by what they belong to and their name.
+    needed: HashMap<(Kind, Arc<str>, Arc<str>), Needed>,
+}
+
+/// The counters of something that is needed.
+enum Needed {
+    Endpoints(Arc<ClusterStats>),
+    Routes(Arc<DiscoveryStats>),
+}
+
+impl Stats {
+    pub(super) fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            clusters: registry.set(CONTROL, Scope::ClusterDiscovery),
+            listeners: registry.set(CONTROL, Scope::ListenerDiscovery),
+            control_plane: registry.set(CONTROL, Scope::ControlPlane),
+            registry,
+            needed: HashMap::new(),
+        }
+    }
+
+    pub(super) fn connected(&self, is: bool) {
+        self.control_plane.connected_state.set(u64::from(is));
+    }
+
+    pub(super) fn attempt(&self, kind: Kind) {
+        if let Some(stats) = self.of_all(kind) {
+            stats.update_attempt.inc();
+        }
+    }
+
+    /// These are asked for; those that were not before are counted.
+    pub(super) fn wanted<'a>(&mut self, needs: impl Iterator<Item = &'a Need>) {
+        for need in needs {
+            let key = (need.kind, need.stat_name.clone(), need.name.clone());
+            if !self.needed.contains_key(&key) {
+                let needed = self.register(need);
+                needed.attempt();
+                self.needed.insert(key, needed);
+            }
+        }
+    }
+
+    /// Resources came; and these are bad.
+    pub(super) fn update(
+        &self,
+        kind: Kind,
+        names: &[&str],
+        rejected: &[Rejected],
+        needs: &[Need],
+        version: &str,
+    ) {
+        if let Some(stats) = self.of_all(kind) {
+            return count(stats, rejected.is_empty(), version);
+        }
+        for need in needs.iter().filter(|need| need.kind == kind && names.contains(&&*need.name)) {
+            let is_good = rejected.iter().all(|it| *it.name != *need.name);
+            if let Some(needed) = self.find(need) {
+                needed.count(is_good, version);
+            }
+        }
+    }
+
+    pub(super) fn timed_out(&self, kind: Kind, names: &[String], needs: &[Need]) {
+        if let Some(stats) = self.of_all(kind) {
+            stats.init_fetch_timeout.inc();
+            return stats.update_attempt.inc();
+        }
+        for need in needs.iter().filter(|need| need.kind == kind) {
+            if let Some(needed) =
+                self.find(need).filter(|_| names.iter().any(|name| **name == *need.name))
+            {
+                needed.attempt();
+                if let Needed::Routes(stats) = needed {
+                    stats.init_fetch_timeout.inc();
+                }
+            }
+        }
+    }
+
+    /// The stream to the control plane ended, or could not be opened.
+    pub(super) fn failure<'a>(&self, needs: impl Iterator<Item = &'a Need>, discovery: &Discovery) {
+        let all = [
+            (&self.clusters, discovery.clusters.is_some()),
+            (&self.listeners, discovery.listeners.is_some()),
+        ];
+        // Listeners are asked for when clusters are there.
+        for (stats, _) in all.iter().filter(|(stats, is)| *is && stats.update_attempt.value() > 0) {
+            stats.update_attempt.inc();
+            stats.update_failure.inc();
+        }
+        for needed in needs.filter_map(|need| self.find(need)) {
+            needed.attempt();
+            match needed {
+                Needed::Endpoints(stats) => stats.update_failure.inc(),
+                Needed::Routes(stats) => stats.update_failure.inc(),
+            }
+        }
+    }
+
+    fn of_all(&self, kind: Kind) -> Option<&DiscoveryStats> {
+        match kind {
+            Kind::Cluster => Some(&self.clusters),
+            Kind::Listener => Some(&self.listeners),
+            Kind::Endpoints | Kind::Routes => None,
+        }
+    }
+
+    fn find(&self, need: &Need) -> Option<&Needed> {
+        self.needed.get(&(need.kind, need.stat_name.clone(), need.name.clone()))
+    }
+
+    fn register(&self, need: &Need) -> Needed {
+        match need.kind {
+            Kind::Routes => {
+                let (prefix, table) = (need.stat_name.clone(), need.name.clone());
+                Needed::Routes(self.registry.set(CONTROL, Scope::RouteDiscovery { prefix, table }))
+            }
+            Kind::Cluster | Kind::Endpoints | Kind::Listener => Needed::Endpoints(
+                self.registry.set(CONTROL, Scope::Cluster(need.stat_name.clone())),
+            ),
+        }
+    }
+}
+
+impl Needed {
+    fn attempt(&self) {
+        match self {
+            Self::Endpoints(stats) => stats.update_attempt.inc(),
+            Self::Routes(stats) => stats.update_attempt.inc(),
+        }
+    }
+
+    fn count(&self, is_good: bool, version: &str) {
+        match self {
+            Self::Routes(stats) => count(stats, is_good, version),
+            Self::Endpoints(stats) => {
+                stats.update_attempt.inc();
+                if is_good {
+                    stats.update_success.inc();
+                    stats.version.set(digest(version));
+                } else {
+                    stats.update_rejected.inc();
+                }
+            }
+        }
+    }
+}
+
+fn count(stats: &DiscoveryStats, is_good: bool, version: &str) {
+    stats.update_attempt.inc();
+    if is_good {
+        stats.update_success.inc();
+        stats.version.set(digest(version));
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        stats.update_time.set(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    } else {
+        stats.update_rejected.inc();
+    }
+}
+
+/// A version as a number. Envoy's is another digest, which nothing can tell from this one.
+fn digest(version: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    version.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,352 @@
+//! A control plane that says what a test wants: ADS in both forms, over TCP or a unix socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{broadcast, oneshot};
+use towpath_config::{Source, encoded};
+use towpath_xds::Type;
+use towpath_xds::wire::{
+    Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
+};
+
+/// What a client said.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) kind: Type,
+    pub(crate) names: BTreeSet<String>,
+    pub(crate) version: String,
+    /// Delta: `initial_resource_versions`.
+    pub(crate) known: BTreeMap<String, String>,
+    pub(crate) error: Option<String>,
+    pub(crate) has_node: bool,
+    pub(crate) is_answer: bool,
+}
+
+#[derive(Default)]
+struct State {
+    resources: BTreeMap<Type, BTreeMap<String, (String, Bytes)>>,
+    versions: BTreeMap<Type, String>,
+    said: Vec<Said>,
+    streams: u64,
+    node: Bytes,
+}
+
+pub(crate) enum Place {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+pub(crate) struct ControlPlane {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    changed: broadcast::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl ControlPlane {
+    pub(crate) fn start() -> Self {
+        Self::start_at(Place::Tcp(([127, 0, 0, 1], 0).into()))
+    }
+
+    pub(crate) fn start_at(place: Place) -> Self {
+        let state = Arc::new(Mutex::new(State::default()));
+        let (changed, _) = broadcast::channel(64);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, address) = std::sync::mpsc::channel();
+        let (shared, changes) = (state.clone(), changed.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let accept = async move {
+                    match place {
+                        Place::Tcp(at) => {
+                            let socket = socket2::Socket::new(
+                                socket2::Domain::IPV4,
+                                socket2::Type::STREAM,
+                                None,
+                            )
+                            .unwrap();
+                            socket.set_reuse_address(true).unwrap();
+                            socket.bind(&at.into()).unwrap();
+                            socket.listen(16).unwrap();
+                            socket.set_nonblocking(true).unwrap();
+                            let listener =
+                                tokio::net::TcpListener::from_std(socket.into()).unwrap();
+                            ready.send(listener.local_addr().unwrap()).unwrap();
+                            while let Ok((socket, _)) = listener.accept().await {
+                                tokio::task::spawn_local(serve(
+                                    socket,
+                                    shared.clone(),
+                                    changes.clone(),
+                                ));
+                            }
+                        }
+                        Place::Unix(path) => {
+                            let listener = tokio::net::UnixListener::bind(path).unwrap();
+                            ready.send(([0, 0, 0, 0], 0).into()).unwrap();
+                            while let Ok((socket, _)) = listener.accept().await {
+                                tokio::task::spawn_local(serve(
+                                    socket,
+                                    shared.clone(),
+                                    changes.clone(),
+                                ));
+                            }
+                        }
+                    }
+                };
+                tokio::select! {
+                    () = accept => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        let address = address.recv().unwrap();
+        Self { address, state, changed, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// From here on these are all resources of the kind, each a message in YAML.
+    pub(crate) fn set(&self, kind: Type, version: &str, resources: &[(&str, &str)]) {
+        let encode = |text: &str| encoded(&Source::yaml("test", text), kind.message()).unwrap();
+        let all: Vec<_> = resources.iter().map(|(name, text)| (*name, encode(text))).collect();
+        let mut state = self.state.lock().unwrap();
+        let before = state.resources.remove(&kind).unwrap_or_default();
+        let with_version = |(name, body): (&str, Bytes)| {
+            let same = before.get(name).filter(|(_, old)| *old == body);
+            let version = same.map_or_else(|| version.to_owned(), |(version, _)| version.clone());
+            (name.to_owned(), (version, body))
+        };
+        let now = all.into_iter().map(with_version).collect();
+        state.resources.insert(kind, now);
+        state.versions.insert(kind, version.to_owned());
+        drop(state);
+        let _ = self.changed.send(());
+    }
+
+    pub(crate) fn said(&self) -> Vec<Said> {
+        self.state.lock().unwrap().said.clone()
+    }
+
+    /// What was said of a kind last.
+    pub(crate) fn last(&self, kind: Type) -> Option<Said> {
+        self.said().into_iter().rfind(|said| said.kind == kind)
+    }
+
+    pub(crate) fn streams(&self) -> u64 {
+        self.state.lock().unwrap().streams
+    }
+
+    pub(crate) fn node(&self) -> Bytes {
+        self.state.lock().unwrap().node.clone()
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+async fn serve(
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    state: Arc<Mutex<State>>,
+    changed: broadcast::Sender<()>,
+) {
+    let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        let (state, changed) = (state.clone(), changed.subscribe());
+        tokio::task::spawn_local(stream(request, respond, state, changed));
+    }
+}
+
+#[derive(Default)]
+struct Subscription {
+    is_wildcard: bool,
+    names: BTreeSet<String>,
+    /// Versions of what the client has.
+    has: BTreeMap<String, String>,
+    sent: Option<(String, BTreeSet<String>)>,
+}
+
+async fn stream(
+    request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    state: Arc<Mutex<State>>,
+    mut changed: broadcast::Receiver<()>,
+) {
+    let is_delta = request.uri().path().ends_with("/DeltaAggregatedResources");
+    let head =
+        http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let mut sender = respond.send_response(head, false).unwrap();
+    let mut body = request.into_body();
+    let mut buffer = BytesMut::new();
+    let mut subscriptions: BTreeMap<Type, Subscription> = BTreeMap::new();
+    let mut nonce = 0;
+    state.lock().unwrap().streams += 1;
+    loop {
+        tokio::select! {
+            data = body.data() => {
+                let Some(Ok(data)) = data else { return };
+                let _ = body.flow_control().release_capacity(data.len());
+                buffer.extend_from_slice(&data);
+                while buffer.len() >= 5 {
+                    let length = u32::from_be_bytes(buffer[1..5].try_into().unwrap()) as usize;
+                    if buffer.len() < 5 + length {
+                        break;
+                    }
+                    buffer.advance(5);
+                    let message = buffer.split_to(length).freeze();
+                    let mut state = state.lock().unwrap();
+                    hear(message, is_delta, &mut subscriptions, &mut state);
+                }
+            }
+            _ = changed.recv() => {}
+        }
+        for kind in Type::ALL {
+            let Some(subscription) = subscriptions.get_mut(&kind) else { continue };
+            nonce += 1;
+            let answer = {
+                let state = state.lock().unwrap();
+                if is_delta {
+                    delta(kind, subscription, &state, nonce)
+                } else {
+                    world(kind, subscription, &state, nonce)
+                }
+            };
+            if let Some(answer) = answer {
+                let mut frame = BytesMut::new();
+                frame.put_u8(0);
+                frame.put_u32(u32::try_from(answer.len()).unwrap());
+                frame.extend_from_slice(&answer);
+                if sender.send_data(frame.freeze(), false).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn hear(
+    message: Bytes,
+    is_delta: bool,
+    subscriptions: &mut BTreeMap<Type, Subscription>,
+    state: &mut State,
+) {
+    let mut said = if is_delta {
+        let request = DeltaRequest::decode(message).unwrap();
+        let kind = Type::of_url(&request.type_url).unwrap();
+        let is_first = !subscriptions.contains_key(&kind);
+        let subscription = subscriptions.entry(kind).or_default();
+        if is_first {
+            subscription.is_wildcard = request.resource_names_subscribe.is_empty();
+            subscription.has = request.initial_resource_versions.clone().into_iter().collect();
+        }
+        for name in &request.resource_names_unsubscribe {
+            subscription.names.remove(name);
+            subscription.has.remove(name);
+        }
+        subscription.names.extend(request.resource_names_subscribe);
+        if let Some(node) = &request.node {
+            state.node = node.clone();
+        }
+        Said {
+            kind,
+            names: subscription.names.clone(),
+            version: String::new(),
+            known: request.initial_resource_versions.into_iter().collect(),
+            error: request.error_detail.map(|status| status.message),
+            has_node: request.node.is_some(),
+            is_answer: !request.response_nonce.is_empty(),
+        }
+    } else {
+        let request = DiscoveryRequest::decode(message).unwrap();
+        let kind = Type::of_url(&request.type_url).unwrap();
+        let subscription = subscriptions.entry(kind).or_default();
+        subscription.names = request.resource_names.iter().cloned().collect();
+        subscription.is_wildcard = kind.is_whole();
+        if let Some(node) = &request.node {
+            state.node = node.clone();
+        }
+        Said {
+            kind,
+            names: subscription.names.clone(),
+            version: request.version_info,
+            known: BTreeMap::new(),
+            error: request.error_detail.map(|status| status.message),
+            has_node: request.node.is_some(),
+            is_answer: !request.response_nonce.is_empty(),
+        }
+    };
+    said.names = std::mem::take(&mut said.names);
+    state.said.push(said);
+}
+
+fn world(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64) -> Option<Bytes> {
+    let version = state.versions.get(&kind)?;
+    let asked = (version.clone(), subscription.names.clone());
+    if subscription.sent.as_ref() == Some(&asked) {
+        return None;
+    }
+    let resources = state.resources.get(&kind)?;
+    let wanted = |name: &String| subscription.is_wildcard || subscription.names.contains(name);
+    let found: Vec<_> = resources.iter().filter(|(name, _)| wanted(name)).collect();
+    if found.is_empty() && !subscription.is_wildcard {
+        return None;
+    }
+    subscription.sent = Some(asked);
+    let any = |(_, (_, body)): (&String, &(String, Bytes))| Any {
+        type_url: kind.url(),
+        value: body.clone(),
+    };
+    let response = DiscoveryResponse {
+        version_info: version.clone(),
+        resources: found.into_iter().map(any).collect(),
+        type_url: kind.url(),
+        nonce: nonce.to_string(),
+    };
+    Some(response.encode_to_vec().into())
+}
+
+fn delta(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64) -> Option<Bytes> {
+    let version = state.versions.get(&kind)?;
+    let resources = state.resources.get(&kind)?;
+    let wanted = |name: &String| subscription.is_wildcard || subscription.names.contains(name);
+    let new: Vec<Wrapped> = resources
+        .iter()
+        .filter(|(name, (version, _))| wanted(name) && subscription.has.get(*name) != Some(version))
+        .map(|(name, (version, body))| Wrapped {
+            version: version.clone(),
+            resource: Some(Any { type_url: kind.url(), value: body.clone() }),
+            name: name.clone(),
+            ttl: None,
+        })
+        .collect();
+    let removed: Vec<String> =
+        subscription.has.keys().filter(|name| !resources.contains_key(*name)).cloned().collect();
+    let is_first = subscription.sent.replace((String::new(), BTreeSet::new())).is_none();
+    if new.is_empty() && removed.is_empty() && !(is_first && subscription.is_wildcard) {
+        return None;
+    }
+    for wrapped in &new {
+        subscription.has.insert(wrapped.name.clone(), wrapped.version.clone());
+    }
+    removed.iter().for_each(|name| drop(subscription.has.remove(name)));
+    let response = DeltaResponse {
+        system_version_info: version.clone(),
+        resources: new,
+        type_url: kind.url(),
+        nonce: nonce.to_string(),
+        removed_resources: removed,
+    };
+    Some(response.encode_to_vec().into())
+}
