@@ -161,6 +161,7 @@ const FLOORS: &[Floor] = &[
             "towpath-proto",
             "towpath-sim",
             "towpath-trace",
+            "towpath-xds",
         ],
         tests_may: &[],
         runtime: Runtime::Allowed,
