@@ -84,6 +84,14 @@ const PEERS: &[Peer] = &[
         version: "2.2.1",
     },
     Peer {
+        name: "h2specd",
+        source: Source::Go {
+            folder: "conformance/h2spec",
+            package: "github.com/summerwind/h2spec/cmd/h2specd",
+        },
+        version: "2.2.1",
+    },
+    Peer {
         name: "ab",
         source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
         version: "2.4.",

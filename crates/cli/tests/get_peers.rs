@@ -9,6 +9,16 @@ use std::process::Command;
 use serde_json::Value;
 use towpath_lab::experiment::{Program, Running, free_addresses};
 
+#[path = "../../../conformance/h2spec/servers.rs"]
+mod servers;
+
+#[test]
+#[ignore = "needs h2specd"]
+fn servers_that_break_the_rules_are_told() {
+    let command = format!("{} get --http2-prior-knowledge", env!("CARGO_BIN_EXE_towpath"));
+    servers::meet(&peer("h2specd"), &command);
+}
+
 #[test]
 #[ignore = "needs nginx"]
 fn nginx_is_asked_by_the_version_that_is_wanted() {
