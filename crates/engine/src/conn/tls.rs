@@ -170,9 +170,6 @@ impl Connections {
 
     /// Tells the peer of a connection under TLS that nothing more comes, behind all that was encoded for it.
     pub(crate) fn send_close_notify(&mut self, id: ConnectionId, env: &mut Env) {
-        if self.table.get(id).is_none_or(|connection| connection.tls.is_none()) {
-            return;
-        }
         if self.out_for == Some(id) {
             self.flush_out(env);
         }

@@ -652,3 +652,28 @@ fn whatever_breaks_each_request_ends_once_and_none_is_done_twice_over_http2() {
         assert_eq!(app.world.machine::<Worker>(app.worker).streams(), 0);
     });
 }
+
+#[test]
+fn a_server_that_breaks_the_rules_is_told_why() {
+    let mut app = App::new(1, Settings::default());
+    let told = Rc::<RefCell<Vec<u8>>>::default();
+    let heard = Rc::clone(&told);
+    app.world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.listen(scene::address(ORIGIN)),
+        move |input, orders: &mut Orders<Message>, _| match input {
+            Input::Accepted { connection, .. } => {
+                // SETTINGS, and PING of a stream.
+                let frames =
+                    [&[0, 0, 0, 4, 0, 0, 0, 0, 0][..], &[0, 0, 8, 6, 0, 0, 0, 0, 1], &[0; 8]];
+                orders.send(connection, frames.concat());
+            }
+            Input::Received { chunk, .. } => heard.borrow_mut().extend_from_slice(&chunk),
+            _ => {}
+        },
+    ));
+    let call = app.get(10, prior_knowledge());
+    app.run(Duration::from_secs(20));
+    assert!(matches!(app.calls[&call].outcome(), Outcome::Failed(_)));
+    let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    assert!(told.borrow().ends_with(&goaway), "{}", told.borrow().escape_ascii());
+}
