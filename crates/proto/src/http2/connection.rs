@@ -337,7 +337,13 @@ impl Connection {
         }
         let (id, was_reset) = (stream.id, stream.reset);
         let held = stream.receive_window.held();
-        if !was_reset && stream.receiving != Progress::Ended {
+        let lacks_end_alone = self.side == Side::Server && stream.expected == Some(0);
+        if !was_reset && stream.receiving != Progress::Ended && lacks_end_alone {
+            // Nothing but the request's end is on its way, which needs no answer; some clients have it in a frame of
+            // its own, and take a reset before that for a failure.
+            self.streams.remember(id, Gone::ResetByUs);
+            self.budget.stream_ended();
+        } else if !was_reset && stream.receiving != Progress::Ended {
             // RFC 9113 §8.1: the answer is whole, and the remainder of the request is of no use.
             let code = match self.side {
                 Side::Server => Code::NO_ERROR,

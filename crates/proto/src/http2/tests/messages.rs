@@ -408,3 +408,24 @@ fn what_may_enter_no_table_is_passed_on_so() {
     Decoder::new(4096).decode(&passed_on, &limits, &mut note).unwrap();
     assert_eq!(marked, ["x-secret", "accept", "cookie"]);
 }
+
+/// Its content may be here and its end on its way, in a frame of its own.
+#[test]
+fn a_request_that_lacks_its_end_alone_is_not_reset() {
+    for (length, content, resets) in
+        [("2", &b"ab"[..], false), ("0", b"", false), ("3", b"ab", true)]
+    {
+        let mut scene = Scene::server(Options::default());
+        let fields = [POST, &[("content-length", length)]].concat();
+        scene.feed_headers(1, 0, &fields).unwrap();
+        scene.feed_frame(Kind::Data, 0, 1, content).unwrap();
+        scene.connection.send_head(0, &Head::response(200), true, &mut Out::new());
+        scene.connection.release(0);
+        let told = if resets { vec![(1, Code::NO_ERROR)] } else { vec![] };
+        assert_eq!(scene.reset_codes(), told, "{length}");
+        assert_eq!(scene.connection.streams(), 0);
+        assert_eq!(scene.feed_frame(Kind::Data, END, 1, b""), Ok(vec![]));
+        assert_eq!(scene.written(), []);
+        assert_eq!(scene.feed_headers(3, END, GET).unwrap().len(), 1);
+    }
+}
