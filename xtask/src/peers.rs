@@ -92,6 +92,11 @@ const PEERS: &[Peer] = &[
         version: "2.2.1",
     },
     Peer {
+        name: "go-peers",
+        source: Source::Go { folder: "conformance/go", package: "." },
+        version: "grpc 1.58.3",
+    },
+    Peer {
         name: "ab",
         source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
         version: "2.4.",
