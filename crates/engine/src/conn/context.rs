@@ -18,7 +18,7 @@ use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
-    RbacStats, TcpStats,
+    ListenerWorkerStats, RbacStats, TcpStats,
 };
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
@@ -29,6 +29,8 @@ pub(crate) struct ChainContext {
     pub(crate) listener: Arc<Listener>,
     pub(crate) chain: Arc<FilterChain>,
     pub(crate) stats: Arc<ListenerStats>,
+    /// How many of the listener's connections are this worker's.
+    pub(crate) worker_stats: Arc<ListenerWorkerStats>,
     pub(crate) kind: ChainKind,
     /// How its clients are spoken to; plain text without.
     pub(crate) tls: Option<ChainTls>,

@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) streams: Carried,
     /// Bytes given to the driver that the kernel has not taken yet.
     pub(crate) outstanding: usize,
+    /// What its `…_cx_tx_bytes_buffered` has of them.
+    pub(crate) shown_buffered: u64,
     /// Above it the connection is congested, until half of it has left.
     pub(crate) high_watermark: usize,
     /// Nothing that can wait is added: the other side is not read, no further request is begun.
@@ -341,6 +343,7 @@ impl Connection {
             role,
             streams: Carried::default(),
             outstanding: 0,
+            shown_buffered: 0,
             high_watermark,
             congested: false,
             reading: Reading::On,

@@ -189,6 +189,7 @@ impl Listeners {
         let age_ms = u64::try_from((now - connection.opened).as_millis()).unwrap_or(u64::MAX);
         let listener = &context.stats;
         listener.downstream_cx_active.dec();
+        context.worker_stats.downstream_cx_active.dec();
         listener.downstream_cx_destroy.inc();
         listener.downstream_cx_length_ms.record(age_ms);
         if let Some(http) = context.http() {
@@ -213,9 +214,11 @@ impl Listeners {
             stats.downstream_cx_length_ms.record(age_ms);
             stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
+            stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
         } else if let Some(tcp) = context.tcp() {
             tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
+            tcp.stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
         }
         self.release(context, closing);
         if !context.listener.access_logs.is_empty() {

@@ -462,10 +462,15 @@ impl Env {
             let stats = self.registry.set(self.index, scope);
             ChainTls { server: tls.template.server(clock), stats }
         });
+        let of_worker = Scope::ListenerWorker {
+            listener: Arc::clone(&listener.stat_prefix),
+            worker: self.index,
+        };
         ChainContext {
             listener: Arc::clone(listener),
             chain: Arc::clone(chain),
             stats: Arc::clone(stats),
+            worker_stats: self.registry.set(self.index, of_worker),
             kind,
             tls,
             limits,

@@ -111,6 +111,8 @@ impl Exchange {
         };
         state.stats.downstream_cx_total.inc();
         state.stats.downstream_cx_active.inc();
+        context.worker_stats.downstream_cx_total.inc();
+        context.worker_stats.downstream_cx_active.inc();
         state.active += 1;
         let refused = context.enter().map(|(stats, delay)| {
             stats.limited_connections.inc();

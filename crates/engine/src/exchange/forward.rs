@@ -295,6 +295,7 @@ impl Exchange {
 
     /// More waits to leave a connection than its watermark: its other side is not read.
     pub(crate) fn on_backed_up(&mut self, id: ConnectionId) {
+        self.upstreams.show_buffered(id, &mut self.conns);
         self.upstreams.count_congestion(id, Congestion::BackedUp, &mut self.conns);
         self.update_sources(id);
     }

@@ -144,10 +144,14 @@ impl Exchange {
         connection.mux.sent(connection.outstanding);
         let carries_calls = connection.mux.sends_whole();
         let is_closing = matches!(connection.role, Role::Closing(_));
-        if connection.congested && connection.outstanding <= connection.high_watermark / 2 {
-            connection.congested = false;
-            self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
-            self.on_room(id, now);
+        if connection.congested {
+            let has_room = connection.outstanding <= connection.high_watermark / 2;
+            connection.congested = !has_room;
+            self.upstreams.show_buffered(id, &mut self.conns);
+            if has_room {
+                self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
+                self.on_room(id, now);
+            }
         }
         if carries_calls {
             self.release_frames(id);

@@ -75,6 +75,7 @@ stats! {
         Counter upstream_cx_protocol_error;
         Counter upstream_cx_rx_bytes_total;
         Counter upstream_cx_total;
+        Gauge upstream_cx_tx_bytes_buffered;
         Counter upstream_cx_tx_bytes_total;
         Counter upstream_flow_control_backed_up_total;
         Counter upstream_flow_control_drained_total;
@@ -214,6 +215,7 @@ stats! {
         Gauge downstream_cx_ssl_active;
         Counter downstream_cx_ssl_total;
         Counter downstream_cx_total;
+        Gauge downstream_cx_tx_bytes_buffered;
         Counter downstream_cx_tx_bytes_total;
         Gauge downstream_cx_upgrades_active;
         Counter downstream_cx_upgrades_total;
@@ -367,6 +369,7 @@ stats! {
         Counter downstream_cx_no_route;
         Counter downstream_cx_rx_bytes_total;
         Counter downstream_cx_total;
+        Gauge downstream_cx_tx_bytes_buffered;
         Counter downstream_cx_tx_bytes_total;
         Counter downstream_flow_control_paused_reading_total;
         Counter downstream_flow_control_resumed_reading_total;

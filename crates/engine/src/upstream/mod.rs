@@ -88,6 +88,7 @@ impl Upstreams {
         }
         stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
+        stats.upstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.connections -= 1;
         pool.unlist(&mut connection);
@@ -142,6 +143,29 @@ pub(crate) enum Congestion {
 }
 
 impl Upstreams {
+    /// Shows what waits to leave a congested connection, in `…_cx_tx_bytes_buffered`; of others nothing.
+    pub(crate) fn show_buffered(&mut self, id: ConnectionId, conns: &mut Connections) {
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        let buffered = if connection.congested { connection.outstanding as u64 } else { 0 };
+        let shown = std::mem::replace(&mut connection.shown_buffered, buffered);
+        let gauge = match (connection.upstream(), connection.client()) {
+            (Some(upstream), _) => self
+                .clusters
+                .get(upstream.pool_key.cluster)
+                .map(|cluster| &cluster.stats.upstream_cx_tx_bytes_buffered),
+            (None, Some(downstream)) => match &downstream.context.kind {
+                ChainKind::Http(http) => Some(&http.stats.downstream_cx_tx_bytes_buffered),
+                ChainKind::Tcp(tcp) => Some(&tcp.stats.downstream_cx_tx_bytes_buffered),
+                ChainKind::Local => None,
+            },
+            (None, None) => None,
+        };
+        if let Some(gauge) = gauge {
+            gauge.sub(shown);
+            gauge.add(buffered);
+        }
+    }
+
     /// Envoy's flow-control counters.
     pub(crate) fn count_congestion(
         &mut self,

@@ -35,8 +35,11 @@ fn clients_that_do_not_read_hold_what_the_buffer_limit_lets_them() {
     let paused = "cluster.origin.upstream_flow_control_paused_reading_total";
     until("all are stalled", || proxy.stat(paused) >= Some(STALLED));
     holds_less_than_envoy(&proxy, before);
+    let buffered = "http.ingress.downstream_cx_tx_bytes_buffered";
+    assert!(proxy.stat(buffered) > Some(STALLED * 8 * 1024), "{:?}", proxy.stat(buffered));
     drop(clients);
     nothing_is_left(&proxy);
+    until(buffered, || proxy.stat(buffered) == Some(0));
 }
 
 #[test]
@@ -65,8 +68,11 @@ fn origins_that_do_not_read_make_us_hold_what_the_buffer_limit_lets_them() {
         proxy.stat(paused) >= Some(STALLED)
     });
     holds_less_than_envoy(&proxy, before);
+    let buffered = "cluster.origin.upstream_cx_tx_bytes_buffered";
+    assert!(proxy.stat(buffered) > Some(STALLED * 8 * 1024), "{:?}", proxy.stat(buffered));
     drop(held);
     nothing_is_left(&proxy);
+    until(buffered, || proxy.stat(buffered) == Some(0));
 }
 
 fn holds_less_than_envoy(proxy: &Proxy, before: u64) {
