@@ -18,6 +18,7 @@ mod deadlines;
 mod downstream;
 mod env;
 mod exchange;
+pub mod expression;
 pub mod field;
 pub mod filter;
 pub mod format;

@@ -7,6 +7,7 @@ mod header;
 mod log;
 mod metadata;
 mod query;
+#[cfg(feature = "serving")]
 mod re2;
 mod string;
 mod subject;
@@ -19,6 +20,7 @@ pub use header::{HeaderMatcher, HeaderTest};
 pub use log::{Comparison, LogFilter, Operator};
 pub use metadata::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
 pub use query::{QueryMatcher, QueryTest};
+#[cfg(feature = "serving")]
 pub use re2::{full_regex, search_regex, substitution};
 pub use string::StringMatcher;
 pub use subject::{Input, Subject, Transport, Whose};

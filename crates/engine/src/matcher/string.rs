@@ -1,8 +1,9 @@
 //! Envoy `type.matcher.v3.StringMatcher`.
 
-use regex::bytes::Regex;
-
-use super::{MatcherError, full_regex};
+use super::MatcherError;
+#[cfg(feature = "serving")]
+use super::full_regex;
+use crate::expression::Regex;
 
 /// Compares bytes with a pattern.
 #[derive(Clone, Debug)]
@@ -59,6 +60,7 @@ impl StringMatcher {
     ///
     /// # Errors
     /// When the expression does not compile.
+    #[cfg(feature = "serving")]
     pub fn regex(text: &str) -> Result<Self, MatcherError> {
         Ok(Self { kind: Kind::Regex(Box::new(full_regex(text)?)), ignore_case: false })
     }

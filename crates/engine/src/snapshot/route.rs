@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regex::bytes::Regex;
 use towpath_proto::head::HeaderName;
 
 use super::{ClusterId, HostIndex};
+use crate::expression::Regex;
 use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regex::Regex;
-
 use super::registry::{Reading, merged};
 use super::{Bins, Gauge, Scope, Stat, StatSet};
+use crate::expression::Regex;
 
 /// Which statistics are wanted. The default is all.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +52,10 @@ impl Query {
 
     pub(super) fn takes(&self, name: &str, used: bool) -> bool {
         (used || !self.used_only)
-            && self.filter.as_ref().is_none_or(|regex| regex.is_match(name) != self.invert)
+            && self
+                .filter
+                .as_ref()
+                .is_none_or(|regex| regex.is_match(name.as_bytes()) != self.invert)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use regex::Regex;
+use regex::bytes::Regex;
 
 use super::*;
 

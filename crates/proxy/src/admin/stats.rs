@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use regex::Regex;
+use regex::bytes::Regex;
 use towpath_engine::stats::{Kind, Query as Wanted, Shape};
 
 use super::query::Query;
