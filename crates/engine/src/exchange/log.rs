@@ -14,16 +14,21 @@ use crate::wall_clock::WallClock;
 
 impl Exchange {
     /// Writes a stream's lines, from its complete record.
+    #[inline]
     pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
-        let logs = stream.context.access_logs();
-        if !logs.is_empty() {
-            let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
-            let mut facts = facts(stream, None, setting, now);
-            facts.response = (stream.status != 0).then_some(&stream.response);
-            facts.log_type = kind;
-            let full = self.env.logs.write(logs, &facts, &mut self.env.random);
-            self.env.after_lines(full, now);
+        if !stream.context.access_logs().is_empty() {
+            self.write_lines(stream, kind, now);
         }
+    }
+
+    fn write_lines(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let mut facts = facts(stream, None, setting, now);
+        facts.response = (stream.status != 0).then_some(&stream.response);
+        facts.log_type = kind;
+        let logs = stream.context.access_logs();
+        let full = self.env.logs.write(logs, &facts, &mut self.env.random);
+        self.env.after_lines(full, now);
     }
 
     /// Writes lines for a stream that goes on.

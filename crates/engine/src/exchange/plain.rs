@@ -45,7 +45,8 @@ impl Exchange {
         }
         connection.release(leg.number);
         connection.rested = now;
-        if connection.capacity() > 0 {
+        // One that carries one stream at a time goes on, so it takes another.
+        if connection.mux.is_alone() || connection.capacity() > 0 {
             pool.list(connection);
         }
         if !connection.is_busy() {
@@ -151,7 +152,7 @@ fn attach_plain(
     }
     let Some(number) = connection.mux.open() else { return false };
     if capacity == 1 {
-        pool.unlist(connection);
+        pool.unlist_last(connection);
     }
     let Role::Upstream(upstream) = &mut connection.role else { return false };
     stream.retries.reused = upstream.requests > 0 || connection.opened < now;

@@ -130,7 +130,7 @@ impl Retries {
 
     /// Hosts to avoid, and how often another is drawn where such a one comes up.
     pub(crate) fn avoided(&self) -> (&[PoolKey], u32) {
-        self.tried.as_deref().map_or((&[], 1), |it| (&it.hosts, it.attempts))
+        self.tried.as_deref().map_or((&[], 0), |it| (&it.hosts, it.attempts))
     }
 
     /// Whether a second try may ever be made, so that the body must be kept.

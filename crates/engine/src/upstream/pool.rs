@@ -149,6 +149,13 @@ impl Pool {
         }
     }
 
+    /// The same of the connection that became ready last.
+    pub(crate) fn unlist_last(&mut self, connection: &mut Connection) {
+        if connection.set_listed(false) {
+            self.ready.pop();
+        }
+    }
+
     /// A connection has no stream: it is closed after a while, before its peer does that.
     pub(crate) fn rest(
         &self,
