@@ -115,6 +115,7 @@ impl ChainContext {
             listener: Arc::new(listener),
             chain: Arc::new(chain),
             stats,
+            worker_stats: Arc::default(),
             kind: ChainKind::Local,
             tls: None,
             limits: Vec::new(),
