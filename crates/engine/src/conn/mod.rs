@@ -50,9 +50,9 @@ pub(crate) struct Connection {
     /// Bytes given to the driver that the kernel has not taken yet.
     pub(crate) outstanding: usize,
     /// What its `…_cx_tx_bytes_buffered` has of them.
-    pub(crate) shown_buffered: u64,
+    pub(crate) shown_buffered: u32,
     /// Above it the connection is congested, until half of it has left.
-    pub(crate) high_watermark: usize,
+    high_watermark: u32,
     /// Nothing that can wait is added: the other side is not read, no further request is begun.
     pub(crate) congested: bool,
     pub(crate) reading: Reading,
@@ -344,7 +344,7 @@ impl Connection {
             streams: Carried::default(),
             outstanding: 0,
             shown_buffered: 0,
-            high_watermark,
+            high_watermark: u32::try_from(high_watermark).unwrap_or(u32::MAX),
             congested: false,
             reading: Reading::On,
             round: 0,
@@ -473,9 +473,14 @@ impl Connection {
         self.mux.release(number)
     }
 
+    /// Bytes above which it is congested.
+    pub(crate) const fn high_watermark(&self) -> usize {
+        self.high_watermark as usize
+    }
+
     /// Whether more waits to leave than its watermark, told once.
     pub(crate) fn backs_up(&mut self) -> bool {
-        let backs_up = !self.congested && self.outstanding > self.high_watermark;
+        let backs_up = !self.congested && self.outstanding > self.high_watermark();
         self.congested |= backs_up;
         backs_up
     }

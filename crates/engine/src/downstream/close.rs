@@ -214,11 +214,11 @@ impl Listeners {
             stats.downstream_cx_length_ms.record(age_ms);
             stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
-            stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
+            stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());
         } else if let Some(tcp) = context.tcp() {
             tcp.stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
             tcp.stats.downstream_cx_tx_bytes_total.add(connection.bytes_sent);
-            tcp.stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
+            tcp.stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());
         }
         self.release(context, closing);
         if !context.listener.access_logs.is_empty() {

@@ -457,7 +457,7 @@ impl Exchange {
     fn has_room(&self, stream: &Stream, connection: &Connection) -> bool {
         match &connection.role {
             Role::Downstream(_) if stream.request_end == Direction::Ended => {
-                connection.mux.buffered() < connection.high_watermark
+                connection.mux.buffered() < connection.high_watermark()
             }
             Role::Downstream(_) => match stream.upstream {
                 UpstreamState::Active(upstream) if !stream.awaits_tunnel() => {
@@ -468,7 +468,7 @@ impl Exchange {
                 | UpstreamState::BackingOff
                 | UpstreamState::Active(_) => {
                     // What is collected has its own limit.
-                    stream.body.len() < connection.high_watermark
+                    stream.body.len() < connection.high_watermark()
                         || stream.bridging == Bridging::Collecting
                         || stream.is_collected()
                 }

@@ -145,7 +145,7 @@ impl Exchange {
         let carries_calls = connection.mux.sends_whole();
         let is_closing = matches!(connection.role, Role::Closing(_));
         if connection.congested {
-            let has_room = connection.outstanding <= connection.high_watermark / 2;
+            let has_room = connection.outstanding <= connection.high_watermark() / 2;
             connection.congested = !has_room;
             self.upstreams.show_buffered(id, &mut self.conns);
             if has_room {

@@ -88,7 +88,7 @@ impl Upstreams {
         }
         stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
-        stats.upstream_cx_tx_bytes_buffered.sub(connection.shown_buffered);
+        stats.upstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         pool.connections -= 1;
         pool.unlist(&mut connection);
@@ -146,7 +146,8 @@ impl Upstreams {
     /// Shows what waits to leave a congested connection, in `…_cx_tx_bytes_buffered`; of others nothing.
     pub(crate) fn show_buffered(&mut self, id: ConnectionId, conns: &mut Connections) {
         let Some(connection) = conns.table.get_mut(id) else { return };
-        let buffered = if connection.congested { connection.outstanding as u64 } else { 0 };
+        let buffered = if connection.congested { connection.outstanding } else { 0 };
+        let buffered = u32::try_from(buffered).unwrap_or(u32::MAX);
         let shown = std::mem::replace(&mut connection.shown_buffered, buffered);
         let gauge = match (connection.upstream(), connection.client()) {
             (Some(upstream), _) => self
@@ -161,8 +162,8 @@ impl Upstreams {
             (None, None) => None,
         };
         if let Some(gauge) = gauge {
-            gauge.sub(shown);
-            gauge.add(buffered);
+            gauge.sub(shown.into());
+            gauge.add(buffered.into());
         }
     }
 
