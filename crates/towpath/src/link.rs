@@ -21,10 +21,10 @@
 //! twice.
 //!
 //! **The heartbeat** is sent only when nothing has come for as long as is learned to be safe on this network: see
-//! [`Settings`](HeartbeatSettings). A beat that nothing answers in [`Builder::beat_timeout`] ends the connection; so a
-//! request that was not answered in its time, while nothing came, is followed by a beat at once. What is learned
-//! belongs to the network, not to the server: links that are opened later begin with it, and so does the next process
-//! after [`Engine::save_memory`](crate::Engine::save_memory).
+//! [`Settings`](HeartbeatSettings). A heartbeat that nothing answers in [`Builder::beat_timeout`] ends the connection;
+//! so a request that was not answered in its time, while nothing came, is followed by a heartbeat at once. What is
+//! learned belongs to the network, not to the server: links that are opened later begin with it, and so does the next
+//! process after [`Engine::save_memory`](crate::Engine::save_memory).
 //!
 //! **Connecting** asks the engine for a name's addresses: at once those that it was answered with before, then those
 //! that the app's resolver or the system says, in the order in which they have worked on this network. They are tried
@@ -189,7 +189,7 @@ impl Builder {
         self
     }
 
-    /// How long a beat may be without an answer: default 5 s.
+    /// How long a heartbeat may be without an answer: default 5 s.
     pub const fn beat_timeout(mut self, limit: Duration) -> Self {
         self.settings.beat_timeout = limit;
         self

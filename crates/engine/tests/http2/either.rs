@@ -93,7 +93,7 @@ where
             return first;
         }
         match (first, self.http2.poll(now)) {
-            // The other one has the address.
+            // The HTTP/1 half has the address.
             (_, Output::Listen { .. }) => self.poll(now),
             (Output::Wait(one), Output::Wait(other)) => Output::Wait(one.min(other)),
             (wait @ Output::Wait(_), Output::Idle) => wait,

@@ -42,7 +42,7 @@ fn answers_find_their_requests_in_any_order() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap().unwrap().content(), "re three");
     assert_eq!(other.state().connections, 1);
     drop(link);
-    assert!(other.state().connected, "the other one has it");
+    assert!(other.state().connected, "the other link has it");
 }
 
 #[test]
